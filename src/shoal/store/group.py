@@ -1,0 +1,308 @@
+"""The store every backend shares: view and rings in memory, and the group committer in front of a journal.
+
+Commits wait in one queue. A single task takes whatever has gathered there, hands it to the journal as one batch, and
+answers all of it once the journal has made it durable and published it; meanwhile the next batch gathers. There is no
+task and no lock per commit, and nothing is shown before it is durable because only ``publish`` changes what is shown.
+
+A journal that fails leaves the outcome of its batch unknown. Nothing of that batch or after it is ever shown or
+acknowledged, and ``on_fatal`` decides what becomes of the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from shoal.store.journal import Journal, Result, Transaction
+from shoal.store.model import (
+    Attrs,
+    Entry,
+    Event,
+    FutureRevision,
+    Key,
+    Op,
+    Page,
+    Put,
+    Require,
+    StoreClosed,
+)
+from shoal.store.ring import Cursor, Ring, RingLimits, Rings, superseded
+from shoal.store.view import View
+
+# Bounds of a batch: enough to make one fsync serve many, small enough to keep the wait of the first short.
+MAX_BATCH = 256
+MAX_BATCH_BYTES = 16 << 20
+
+# What the process answers when it can no longer write: EX_SOFTWARE.
+EXIT_CODE = 70
+
+
+def exit_process(error: BaseException) -> None:
+    """The default ``on_fatal``. A failed fsync may have lost pages that later ones will not write again, so there is
+    nothing to retry: end at once, without the clean-up that could write more."""
+    traceback.print_exception(error, file=sys.stderr)
+    print("the store can no longer make writes durable; ending the process", file=sys.stderr, flush=True)
+    os._exit(EXIT_CODE)
+
+
+class LogStore:
+    """A Store (see the seam) over any journal."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        *,
+        limits: RingLimits | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        on_fatal: Callable[[BaseException], None] = exit_process,
+    ) -> None:
+        self._journal = journal
+        self._on_fatal = on_fatal
+        self._view = View()
+        self._rings = Rings(limits or RingLimits(), clock)
+        self._revision = 0
+        self._incarnation = ""
+        self._queue: deque[tuple[Transaction, asyncio.Future[Sequence[Entry]]]] = deque()
+        self._idle: asyncio.Future[None] | None = None
+        self._writer: asyncio.Task[None] | None = None
+        self._open = False
+        self._failed = False
+        self._reaching: dict[asyncio.Future[None], int] = {}
+        self.get: Callable[[Key], Entry | None] = self._view.get
+
+    @property
+    def revision(self) -> int:
+        return self._revision
+
+    @property
+    def incarnation(self) -> str:
+        return self._incarnation
+
+    @property
+    def history_bytes(self) -> int:
+        """What the rings hold beyond the current objects."""
+        return self._rings.held_bytes
+
+    async def start(self) -> None:
+        loaded = await self._journal.open(self)
+        self._view.load(loaded.entries)
+        self._revision = loaded.revision
+        self._incarnation = loaded.incarnation
+        self._rings.set_floors(loaded.floors)
+        self._keep(loaded.events)
+        self._open = True
+        self._writer = asyncio.get_running_loop().create_task(self._write(), name="store-writer")
+
+    async def stop(self) -> None:
+        if self._writer is None:
+            return
+        self._open = False
+        self._wake_writer()
+        await asyncio.wait((self._writer,))  # not awaited itself: that would pass a cancellation on to it
+        self._writer = None
+        self._refuse_waiting()
+        try:
+            await self._journal.close()
+        except Exception:
+            if not self._failed:  # after a failure, closing only repeats it
+                raise
+
+    async def commit(self, ops: Sequence[Op], requires: Sequence[Require] = ()) -> Sequence[Entry]:
+        if not self._open:
+            raise StoreClosed
+        answer: asyncio.Future[Sequence[Entry]] = asyncio.get_running_loop().create_future()
+        self._queue.append((Transaction(ops, requires), answer))
+        self._wake_writer()
+        return await answer
+
+    async def fresh(self) -> int:
+        revision = await self._journal.newest()
+        while self._revision < revision:
+            await self._until(revision)
+        return self._revision
+
+    async def reached(self, revision: int, timeout_s: float) -> None:
+        if self._revision >= revision:
+            return
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._until(revision)
+        except TimeoutError:
+            raise FutureRevision(revision, self._revision) from None
+
+    def range(
+        self,
+        resource: str,
+        namespace: str | None = None,
+        *,
+        after: tuple[str, str] | None = None,
+        limit: int = 0,
+        revision: int = 0,
+        where: Callable[[Attrs], bool] | None = None,
+        index: str = "",
+    ) -> Page:
+        now = self._revision
+        undo = None
+        if revision:
+            if revision > now:
+                raise FutureRevision(revision, now)
+            undo = self._rings.ring(resource).undo(revision)
+        entries, remaining = self._view.page(resource, namespace, after, limit, where, index, undo)
+        return Page(entries, revision or now, remaining > 0, remaining)
+
+    def count(self, resource: str, namespace: str | None = None) -> int:
+        return self._view.count(resource, namespace)
+
+    def watch(self, resource: str, after: int) -> Cursor:
+        return Cursor(self._rings.ring(resource), after, self._newest)
+
+    def subscribe(self, resource: str, on_events: Callable[[Sequence[Event]], None]) -> Callable[[], None]:
+        ring = self._rings.ring(resource)
+        # A new tuple each time: a callback may subscribe or unsubscribe while the old one is being walked.
+        ring.subscribers = (*ring.subscribers, on_events)
+
+        def unsubscribe() -> None:
+            kept = list(ring.subscribers)
+            if on_events in kept:
+                kept.remove(on_events)
+                ring.subscribers = tuple(kept)
+
+        return unsubscribe
+
+    async def compact(self, revision: int) -> None:
+        if revision > self._revision:
+            raise FutureRevision(revision, self._revision)
+        self._forget(self._rings.drop_through(revision))
+        await self._journal.settle()
+
+    def publish(self, events: Sequence[Event]) -> None:
+        """For the journal: these are durable, show them."""
+        self._view.apply(events)
+        self._revision = events[-1].entry.revision
+        touched = self._keep(events)
+        for ring, group in touched.items():
+            for subscriber in ring.subscribers:
+                self._tell(subscriber, group)
+            if ring.waiters:
+                ring.wake()
+        if self._reaching:
+            for waiter, revision in self._reaching.items():
+                if revision <= self._revision and not waiter.done():
+                    waiter.set_result(None)
+
+    def fail(self, error: BaseException) -> None:
+        """For the journal: nothing can be made durable any more."""
+        if not self._failed:
+            self._failed = True
+            self._open = False
+            self._on_fatal(error)
+            self._refuse_waiting()
+            self._wake_writer()
+
+    def _newest(self) -> int:
+        return self._revision
+
+    def _keep(self, events: Sequence[Event]) -> dict[Ring, Sequence[Event]]:
+        """Put events into their rings and forget what no longer fits; returns them by ring."""
+        rings = self._rings
+        groups: dict[str, list[Event]] = {}
+        for event in events:
+            resource = event.entry.key[0]
+            group = groups.get(resource)
+            if group is None:
+                groups[resource] = [event]
+            else:
+                group.append(event)
+        touched: dict[Ring, Sequence[Event]] = {rings.ring(resource): group for resource, group in groups.items()}
+        for ring, kept in touched.items():
+            rings.append(ring, kept)
+        self._forget(rings.trim(touched, self._revision))
+        return touched
+
+    def _forget(self, dropped: Sequence[Event]) -> None:
+        if dropped:
+            self._journal.forget(superseded(dropped), self._rings.floors())
+
+    def _tell(self, subscriber: Callable[[Sequence[Event]], None], events: Sequence[Event]) -> None:
+        try:
+            subscriber(events)
+        except Exception as error:
+            # The write is durable and others must hear of it; the broken listener is a bug to be seen.
+            loop = asyncio.get_running_loop()
+            loop.call_exception_handler({"message": "a store subscriber raised", "exception": error})
+
+    async def _until(self, revision: int) -> None:
+        if not self._open:
+            raise StoreClosed
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._reaching[waiter] = revision
+        try:
+            await waiter
+        finally:
+            del self._reaching[waiter]
+
+    def _wake_writer(self) -> None:
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+
+    async def _write(self) -> None:
+        loop = asyncio.get_running_loop()
+        answers: Sequence[asyncio.Future[Sequence[Entry]]] = ()
+        try:
+            while self._queue or self._open:
+                if not self._queue:
+                    self._idle = loop.create_future()
+                    await self._idle
+                    self._idle = None
+                    continue
+                batch, answers = self._next_batch()
+                if batch:
+                    _answer(answers, await self._journal.commit(batch))
+        except Exception as error:
+            self.fail(error)
+            for answer in answers:
+                _refuse(answer)
+
+    def _next_batch(self) -> tuple[list[Transaction], list[asyncio.Future[Sequence[Entry]]]]:
+        queue = self._queue
+        batch: list[Transaction] = []
+        answers: list[asyncio.Future[Sequence[Entry]]] = []
+        size = 0
+        while queue and len(batch) < MAX_BATCH and size < MAX_BATCH_BYTES:
+            transaction, answer = queue.popleft()
+            if answer.done():  # its caller was cancelled while it waited
+                continue
+            for op in transaction.ops:
+                if type(op) is Put:
+                    size += len(op.value)
+            batch.append(transaction)
+            answers.append(answer)
+        return batch, answers
+
+    def _refuse_waiting(self) -> None:
+        for _, answer in self._queue:
+            _refuse(answer)
+        self._queue.clear()
+        for waiter in self._reaching:
+            _refuse(waiter)
+        self._rings.close()
+
+
+def _answer(answers: Sequence[asyncio.Future[Sequence[Entry]]], results: Sequence[Result]) -> None:
+    for answer, result in zip(answers, results, strict=True):
+        if answer.done():
+            continue
+        if isinstance(result, Exception):
+            answer.set_exception(result)
+        else:
+            answer.set_result(result)
+
+
+def _refuse(answer: asyncio.Future[Sequence[Entry]] | asyncio.Future[None]) -> None:
+    if not answer.done():
+        answer.set_exception(StoreClosed())

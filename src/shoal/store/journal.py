@@ -1,0 +1,194 @@
+"""The seam between the shared in-memory part and what makes writes durable, and the rules of a lone writer.
+
+A journal receives batches of transactions and answers each with its entries or the exception that refused it. It
+owns the checking of requirements and the numbering, because a database with several writers must do both itself, in
+its own transaction. It also owns *visibility*: it calls ``Replica.publish`` with every event in revision order,
+other servers' too, each only when durable, and answers a transaction only after publishing it. So a lone writer
+(memory, SQLite) checks against the replica, which is the truth, while a shared database checks in SQL and publishes
+from its change feed; the store above cannot tell them apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from shoal.store.model import (
+    Absent,
+    At,
+    Entry,
+    Event,
+    EventType,
+    Exists,
+    Fence,
+    Key,
+    Op,
+    Put,
+    Require,
+    RequirementFailed,
+)
+
+Lookup = Callable[[Key], Entry | None]
+Result = Sequence[Entry] | Exception
+
+
+class Transaction(msgspec.Struct, frozen=True, gc=False):
+    ops: Sequence[Op]
+    requires: Sequence[Require]
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """What a journal still knows: current objects, the events above each resource's floor, and the newest revision."""
+
+    entries: Mapping[Key, Entry]
+    events: Sequence[Event]
+    floors: Mapping[str, int]
+    revision: int
+    incarnation: str  # names this log: revisions of another incarnation mean nothing here
+
+
+class Replica(Protocol):
+    """The in-memory part as a journal sees it."""
+
+    @property
+    def revision(self) -> int: ...
+
+    def get(self, key: Key) -> Entry | None: ...
+
+    def publish(self, events: Sequence[Event]) -> None:
+        """Show durable events, the next ones in revision order."""
+
+    def fail(self, error: BaseException) -> None:
+        """Nothing can be made durable any more."""
+
+
+class Journal(Protocol):
+    async def open(self, replica: Replica) -> Loaded: ...
+
+    async def commit(self, batch: Sequence[Transaction]) -> Sequence[Result]:
+        """Decide, number, make durable, publish; one result per transaction. Raising means that the journal is broken
+        and the outcome of the batch unknown: the store then fails as a whole."""
+
+    async def newest(self) -> int:
+        """The newest revision acknowledged by any server."""
+
+    def forget(self, revisions: Sequence[int], floors: Mapping[str, int]) -> None:
+        """These revisions will not be asked for again; every prefix of the sequence may be forgotten alone. Must not
+        block: the work is done between batches, in small steps."""
+
+    async def settle(self) -> None:
+        """Return when everything told to ``forget`` is gone."""
+
+    async def close(self) -> None: ...
+
+
+class LoneWriter:
+    """Commit for journals whose process is the only writer: memory decides, ``_append`` makes durable."""
+
+    _replica: Replica
+
+    async def commit(self, batch: Sequence[Transaction]) -> Sequence[Result]:
+        results, events = decide(batch, self._replica.get, self._replica.revision)
+        if events:
+            await self._append(events)
+            self._replica.publish(events)
+        return results
+
+    async def newest(self) -> int:
+        return self._replica.revision
+
+    async def _append(self, events: Sequence[Event]) -> None:
+        raise NotImplementedError
+
+
+def decide(batch: Iterable[Transaction], current: Lookup, revision: int) -> tuple[list[Result], list[Event]]:
+    """Check the transactions one after the other, each on top of those before it, and number their operations from
+    ``revision`` + 1. One that fails leaves no trace and burns no revision."""
+    results: list[Result] = []
+    events: list[Event] = []
+    pending: dict[Key, Entry | None] = {}
+
+    def lookup(key: Key) -> Entry | None:
+        return pending[key] if key in pending else current(key)
+
+    for transaction in batch:
+        try:
+            for require in transaction.requires:
+                check(require, lookup)
+            done = _perform(transaction.ops, lookup, revision)
+        except Exception as refused:
+            results.append(refused)
+            continue
+        entries = []
+        for event in done:
+            entry = event.entry
+            entries.append(entry)
+            pending[entry.key] = None if event.type is EventType.DELETED else entry
+        revision += len(done)
+        events += done
+        results.append(entries)
+    return results, events
+
+
+def _perform(ops: Sequence[Op], lookup: Lookup, revision: int) -> list[Event]:
+    done: list[Event] = []
+    for op in ops:
+        revision += 1
+        key = op.key
+        previous = lookup(key) if len(ops) == 1 else _after_own(done, key, lookup)
+        if type(op) is Put:
+            if previous is None:
+                _check_new(key)
+                done.append(Event(EventType.ADDED, _entry(op, revision, revision), None))
+            else:
+                done.append(Event(EventType.MODIFIED, _entry(op, revision, previous.created), previous))
+        elif previous is None:
+            raise RequirementFailed(Exists(key), None)
+        else:
+            done.append(Event(EventType.DELETED, deleted_entry(previous, revision), previous))
+    return done
+
+
+def _after_own(done: Sequence[Event], key: Key, lookup: Lookup) -> Entry | None:
+    """The entry as the earlier operations of the same transaction leave it."""
+    for event in reversed(done):
+        if event.entry.key == key:
+            return None if event.type is EventType.DELETED else event.entry
+    return lookup(key)
+
+
+def check(require: Require, lookup: Lookup) -> None:
+    found = lookup(require.key)
+    kind = type(require)
+    if kind is At:
+        met = found is not None and found.revision == require.revision  # type: ignore[union-attr]
+    elif kind is Absent:
+        met = found is None
+    elif kind is Fence:
+        met = found is not None and found.attrs.fence == require.fence  # type: ignore[union-attr]
+    else:
+        met = found is not None
+    if not met:
+        raise RequirementFailed(require, found)
+
+
+def _check_new(key: Key) -> None:
+    """Refuse, as the fault of its transaction alone, a key that a database could not give back unchanged."""
+    for part in key:
+        if "\0" in part:
+            raise ValueError(f"zero byte in the key {key}")
+        part.encode()
+
+
+def _entry(op: Put, revision: int, created: int) -> Entry:
+    value, hole = op.value, op.hole
+    return Entry(op.key, revision, created, b"%b%d%b" % (value[:hole], revision, value[hole:]), hole, op.attrs)
+
+
+def deleted_entry(last: Entry, revision: int) -> Entry:
+    """The last state of a deleted object, with the deletion's revision in place of its own."""
+    value, hole = last.value, last.hole
+    tail = value[hole + len(str(last.revision)) :]
+    return Entry(last.key, revision, last.created, b"%b%d%b" % (value[:hole], revision, tail), hole, last.attrs)

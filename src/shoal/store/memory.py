@@ -1,0 +1,27 @@
+"""The journal that keeps nothing: for tests and throw-away clusters."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+
+from shoal.store.journal import Loaded, LoneWriter, Replica
+from shoal.store.model import Event
+
+
+class MemoryJournal(LoneWriter):
+    async def open(self, replica: Replica) -> Loaded:
+        self._replica = replica
+        return Loaded(entries={}, events=(), floors={}, revision=0, incarnation=uuid.uuid4().hex)
+
+    async def _append(self, events: Sequence[Event]) -> None:
+        return None
+
+    def forget(self, revisions: Sequence[int], floors: Mapping[str, int]) -> None:
+        return None
+
+    async def settle(self) -> None:
+        return None
+
+    async def close(self) -> None:
+        return None

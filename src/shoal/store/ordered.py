@@ -1,0 +1,69 @@
+"""Keys in order, whether there are three of them or fifty thousand.
+
+A resource has one ordered set of all its keys and one for every index string. Most of the latter hold a handful of
+keys, where a plain list with bisection is smallest and fastest; a big one becomes a ``SortedList``, so that a write
+costs the same however many there are.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Sequence
+
+from sortedcontainers import SortedList
+
+from shoal.store.model import Key
+
+# Shifting this many pointers in a list costs less than a SortedList's bookkeeping.
+_SHORT = 1024
+
+
+class OrderedKeys:
+    __slots__ = ("_keys",)
+
+    def __init__(self, ascending: Iterable[Key] = ()) -> None:
+        """``ascending`` must be sorted and free of duplicates."""
+        keys = list(ascending)
+        self._keys: list[Key] | SortedList[Key] = keys if len(keys) <= _SHORT else SortedList(keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def add(self, key: Key) -> None:
+        """Add a key that is not there yet."""
+        keys = self._keys
+        if not isinstance(keys, list):
+            keys.add(key)
+            return
+        insort(keys, key)
+        if len(keys) > _SHORT:
+            self._keys = SortedList(keys)
+
+    def remove(self, key: Key) -> None:
+        """Remove a key that is there."""
+        keys = self._keys
+        if isinstance(keys, list):
+            del keys[bisect_left(keys, key)]
+        else:
+            keys.remove(key)
+
+    def slice(self, start: int, stop: int) -> Sequence[Key]:
+        return self._keys[start:stop]
+
+    def bounds(self, resource: str, namespace: str | None, after: tuple[str, str] | None) -> tuple[int, int]:
+        """Positions of the first key and of the one past the last, of a namespace or all, beyond ``after``."""
+        keys = self._keys
+        if namespace is None:
+            start, stop = 0, len(keys)
+        else:
+            start = self._left((resource, namespace))
+            stop = self._left((resource, namespace + "\0"))
+        if after is not None:
+            probe = (resource, *after)
+            beyond = bisect_right(keys, probe) if isinstance(keys, list) else keys.bisect_right(probe)
+            start = min(max(start, beyond), stop)
+        return start, stop
+
+    def _left(self, probe: tuple[str, ...]) -> int:
+        keys = self._keys
+        return bisect_left(keys, probe) if isinstance(keys, list) else keys.bisect_left(probe)
