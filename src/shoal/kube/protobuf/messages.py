@@ -1,0 +1,101 @@
+"""Which messages there are and what their fields are called in JSON.
+
+``fields.tsv`` has one line per message: its name, then for each field ``number name type flags``. A type that begins
+with a dot is of the same package, ``{}`` before a type is a map from texts to it. Lines are read when a message is
+first needed, so that a process which never meets protobuf pays for nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+META = "apimachinery.pkg.apis.meta.v1"
+QUANTITY = "apimachinery.pkg.api.resource.Quantity"
+TIME, MICRO_TIME, DURATION = f"{META}.Time", f"{META}.MicroTime", f"{META}.Duration"
+FIELDS_V1 = f"{META}.FieldsV1"
+RAW_EXTENSION = "apimachinery.pkg.runtime.RawExtension"
+INT_OR_STRING = "apimachinery.pkg.util.intstr.IntOrString"
+
+_REPEATED, _POINTER, _OMIT_EMPTY, _INLINE = 1, 2, 4, 8
+
+# Groups whose package is not the first part of their name.
+_PACKAGES = {
+    "": "api.core",
+    "rbac.authorization.k8s.io": "api.rbac",
+    "flowcontrol.apiserver.k8s.io": "api.flowcontrol",
+    "internal.apiserver.k8s.io": "api.apiserverinternal",
+    "apiextensions.k8s.io": "apiextensions_apiserver.pkg.apis.apiextensions",
+    "apiregistration.k8s.io": "kube_aggregator.pkg.apis.apiregistration",
+    "metrics.k8s.io": "metrics.pkg.apis.metrics",
+    "meta.k8s.io": "apimachinery.pkg.apis.meta",
+}
+_PLAIN_GROUPS = frozenset({"apps", "autoscaling", "batch", "policy"})
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a message. ``keeps_zero`` says that a zero on the wire was meant, not merely left as it was."""
+
+    number: int
+    name: str
+    type: str
+    repeated: bool
+    map: bool
+    inline: bool  # the JSON object of the message has this one's fields as its own
+    keeps_zero: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    name: str
+    fields: tuple[Field, ...] = field(repr=False)
+
+    @property
+    def is_list(self) -> bool:
+        """A message that JSON shows as a bare list, such as the values of an extra attribute."""
+        return self.name.rpartition(".")[2] in ("ExtraValue", "AttestationValue", "Verbs")
+
+
+@cache
+def _lines() -> dict[str, str]:
+    text = (Path(__file__).parent / "fields.tsv").read_text("utf-8")
+    return dict(line.split("\t", 1) for line in text.splitlines())
+
+
+@cache
+def message(name: str) -> Message:
+    """The message of that name; ``KeyError`` if there is none."""
+    cells = _lines()[name]
+    package = name.rpartition(".")[0]
+    return Message(name, tuple(_field(cell, package) for cell in cells.split(";") if cell))
+
+
+def _field(cell: str, package: str) -> Field:
+    number, name, type_name, flag_text = cell.split(" ")
+    flags = int(flag_text)
+    is_map = type_name.startswith("{}")
+    type_name = type_name.removeprefix("{}")
+    return Field(
+        number=int(number),
+        name=name,
+        type=package + type_name if type_name.startswith(".") else type_name,
+        repeated=bool(flags & _REPEATED),
+        map=is_map,
+        inline=bool(flags & _INLINE),
+        keeps_zero=bool(flags & _POINTER) or not flags & _OMIT_EMPTY,
+    )
+
+
+@cache
+def message_name(api_version: str, kind: str) -> str | None:
+    """The message of a kind; kinds of the meta group (DeleteOptions, Status) go by any group. None if there is none."""
+    group, _, version = api_version.rpartition("/")
+    package = _PACKAGES.get(group)
+    if package is None and (group in _PLAIN_GROUPS or group.endswith(".k8s.io")):
+        package = f"api.{group.partition('.')[0]}"
+    for candidate in (f"{package}.{version}.{kind}", f"{META}.{kind}"):
+        if candidate in _lines():
+            return candidate
+    return None
