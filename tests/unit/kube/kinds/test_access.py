@@ -1,0 +1,276 @@
+"""Tokens, access reviews and certificate signing requests."""
+
+from __future__ import annotations
+
+import base64
+import copy
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from shoal.kube.kinds import rules_for
+from shoal.kube.kinds.access.signing import check_signer_name, prepare_approval, stamp_conditions, stamp_requester
+
+ONE_OF = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+PATH = "spec.resourceAttributes.labelSelector"
+CASES: list[tuple[str, dict[str, Any], list[str]]] = [
+    ("TokenRequest", {"spec.expirationSeconds": 599}, [
+        "spec.expirationSeconds: Invalid value: 599: may not specify a duration less than 10 minutes"
+    ]),
+    ("TokenRequest", {"spec.expirationSeconds": 2**32 + 1}, [
+        f"spec.expirationSeconds: Invalid value: {2**32 + 1}: may not specify a duration larger than 2^32 seconds"
+    ]),
+    ("TokenReview", {"spec.token": ""}, [
+        "spec.token: Required value: token is required for TokenReview in authentication"
+    ]),
+    ("SubjectAccessReview", {"spec.user": ""}, [
+        'spec.user: Invalid value: "": at least one of user or group must be specified'
+    ]),
+    ("SubjectAccessReview", {"spec.user": "", "spec.groups": ["g"]}, []),
+    ("SubjectAccessReview", {"spec.nonResourceAttributes": {"verb": "get"}}, [
+        f'spec: Invalid value: {{"verb":"get"}}: {ONE_OF}'
+    ]),
+    ("SubjectAccessReview", {"spec": {"user": "ann"}}, [f"spec: Invalid value: null: {ONE_OF}"]),
+    ("SubjectAccessReview", {"metadata.name": "x"}, ['metadata: Invalid value: {"name":"x"}: must be empty']),
+    ("SubjectAccessReview", {PATH: {}}, [
+        f"{PATH}.requirements: Required value: when {PATH} is specified, requirements or rawSelector is required"
+    ]),
+    ("SubjectAccessReview", {PATH: {"rawSelector": "a", "requirements": [{"key": "a", "operator": "Exists"}]}}, [
+        f'{PATH}.rawSelector: Invalid value: "a": may not specified at the same time as requirements'
+    ]),
+    ("SubjectAccessReview", {PATH: {"requirements": [{"key": "a", "operator": "In"}]}}, [
+        f"{PATH}.requirements[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn'"
+    ]),
+    ("SubjectAccessReview", {PATH: {"requirements": [{"key": "a", "operator": "Sounds like"}]}}, []),
+    ("SelfSubjectAccessReview", {"spec": {}}, [f"spec: Invalid value: null: {ONE_OF}"]),
+    ("LocalSubjectAccessReview", {"spec.resourceAttributes.namespace": "other"}, [
+        'spec.resourceAttributes.namespace: Invalid value: "other": must match metadata.namespace'
+    ]),
+    ("LocalSubjectAccessReview", {"spec": {"user": "ann", "nonResourceAttributes": {"path": "/a"}}}, [
+        'spec.nonResourceAttributes: Invalid value: {"path":"/a"}: disallowed on this kind of request'
+    ]),
+    ("LocalSubjectAccessReview", {"metadata.name": "x"}, [
+        'metadata: Invalid value: {"namespace":"shop","name":"x"}: must be empty except for namespace'
+    ]),
+    ("SelfSubjectRulesReview", {"spec": {}}, ["spec.namespace: Required value: no namespace on request"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "edits", "expected"), CASES)
+def test_what_is_wrong_with_it(kinds: Any, kind: str, edits: dict[str, Any], expected: list[str]) -> None:
+    assert kinds.faults(kind, edits) == expected
+
+
+def test_a_token_lives_an_hour(kinds: Any) -> None:
+    assert kinds.created("TokenRequest")["spec"]["expirationSeconds"] == 3600
+
+
+def test_what_the_server_fills_in_does_not_count_as_metadata(kinds: Any) -> None:
+    filled = {"metadata.uid": "u", "metadata.creationTimestamp": "2030-01-01T00:00:00Z"}
+    assert kinds.faults("SubjectAccessReview", filled) == []
+
+
+# --- CertificateSigningRequest
+
+RULES = rules_for("certificates.k8s.io", "v1", "CertificateSigningRequest")
+NOW, LATER = "2030-01-01T00:00:00Z", "2030-01-02T00:00:00Z"
+
+
+def pem(text: bytes) -> str:
+    return base64.b64encode(text).decode()
+
+
+@pytest.fixture(scope="module")
+def csr() -> dict[str, Any]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ann")])
+    request = x509.CertificateSigningRequestBuilder().subject_name(name).sign(key, hashes.SHA256())
+    return {
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": {"name": "ann"},
+        "spec": {
+            "request": pem(request.public_bytes(serialization.Encoding.PEM)),
+            "signerName": "shop.example/people",
+            "usages": ["client auth", "digital signature"],
+            "expirationSeconds": 600,
+        },
+    }
+
+
+def faults(obj: dict[str, Any]) -> list[str]:
+    return [str(error) for error in RULES.validate_create(obj)]
+
+
+def test_a_request_is_signed_by_its_own_key(csr: dict[str, Any]) -> None:
+    assert faults(csr) == []
+    spec = csr["spec"]
+    text = base64.b64decode(spec["request"])
+    broken = text[:120] + (b"A" if text[120:121] != b"A" else b"B") + text[121:]
+    assert len(faults({**csr, "spec": {**spec, "request": pem(broken)}})) == 1
+    nothing = pem(b"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n")
+    assert faults({**csr, "spec": {**spec, "request": nothing}}) == [
+        f'spec.request: Invalid value: "{nothing}": PEM block type must be CERTIFICATE REQUEST'
+    ]
+
+
+@pytest.mark.parametrize(
+    ("edits", "expected"),
+    [
+        ({"usages": []}, ["spec.usages: Required value"]),
+        ({"usages": ["any", "any"]}, ['spec.usages[1]: Duplicate value: "any"']),
+        ({"signerName": ""}, ["spec.signerName: Required value"]),
+        (
+            {"signerName": "people"},
+            [
+                'spec.signerName: Invalid value: "people": '
+                "must be a fully qualified domain and path of the form 'example.com/signer-name'"
+            ],
+        ),
+        (
+            {"signerName": "shop/people"},
+            ['spec.signerName: Invalid value: "shop": should be a domain with at least two segments separated by dots'],
+        ),
+        (
+            {"signerName": "kubernetes.io/legacy-unknown"},
+            [
+                'spec.signerName: Invalid value: "kubernetes.io/legacy-unknown": '
+                "the legacy signerName is not allowed via this API version"
+            ],
+        ),
+        (
+            {"expirationSeconds": 599},
+            [
+                "spec.expirationSeconds: Invalid value: 599: "
+                "may not specify a duration less than 600 seconds (10 minutes)"
+            ],
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_request(csr: dict[str, Any], edits: dict[str, Any], expected: list[str]) -> None:
+    assert faults({**csr, "spec": {**csr["spec"], **edits}}) == expected
+
+
+def test_unknown_usages_are_refused(csr: dict[str, Any]) -> None:
+    (found,) = faults({**csr, "spec": {**csr["spec"], "usages": ["flying"]}})
+    assert found.startswith('spec.usages[0]: Unsupported value: "flying": supported values: "any", "cert sign", ')
+
+
+def test_a_signer_name_that_is_no_name_says_which_part() -> None:
+    errors: list[Any] = []
+    check_signer_name("Shop.example/people", "signerName", errors)
+    assert str(errors[0]).startswith('signerName: Invalid value: "Shop.example": validating label "Shop": ')
+
+
+def test_only_the_server_says_who_asks(csr: dict[str, Any]) -> None:
+    made = copy.deepcopy(csr)
+    made["spec"].update(username="root", groups=["system:masters"], uid="0", extra={"a": ["b"]})
+    RULES.prepare_create(made)
+    assert made["spec"] == csr["spec"]
+    stamp_requester(made, username="ann", uid="", groups=["people"], extra={"scopes": ("x",)})
+    assert made["spec"]["username"] == "ann"
+    assert made["spec"]["groups"] == ["people"]
+    assert made["spec"]["extra"] == {"scopes": ["x"]}
+    assert "uid" not in made["spec"]
+
+
+def test_the_spec_of_a_request_never_changes(csr: dict[str, Any]) -> None:
+    new = copy.deepcopy(csr)
+    new["spec"]["signerName"] = "other.example/x"
+    RULES.prepare_update(new, csr)
+    assert new["spec"] == csr["spec"]
+
+
+def condition(kind: str, status: str = "True", **more: str) -> dict[str, str]:
+    return {"type": kind, "status": status, **more}
+
+
+def test_a_request_is_approved_on_its_own_path_and_once(csr: dict[str, Any]) -> None:
+    approve = RULES.subresource_validation["approval"]
+    approved = {**csr, "status": {"conditions": [condition("Approved", reason="good")]}}
+    assert approve(approved, csr) == []
+    for check in (RULES.validate_status, RULES.validate_update):
+        assert [str(error) for error in check(approved, csr)] == [
+            'status.conditions: Forbidden: updates may not add a condition of type "Approved"'
+        ]
+    assert [str(error) for error in approve(csr, approved)] == [
+        'status.conditions: Forbidden: updates may not remove a condition of type "Approved"'
+    ]
+    both = {**csr, "status": {"conditions": [condition("Approved"), condition("Denied")]}}
+    assert [str(error) for error in approve(both, csr)] == [
+        'status.conditions: Invalid value: "Denied": Approved and Denied conditions are mutually exclusive'
+    ]
+    unsure = {**csr, "status": {"conditions": [condition("Approved", "False")]}}
+    assert [str(error) for error in approve(unsure, csr)] == [
+        'status.conditions[0].status: Unsupported value: "False": supported values: "True"'
+    ]
+
+
+def test_approving_changes_nothing_but_conditions(csr: dict[str, Any]) -> None:
+    old = {**csr, "status": {"certificate": "YQ=="}}
+    new = {
+        **copy.deepcopy(csr),
+        "spec": {"signerName": "x"},
+        "status": {"certificate": "Yg==", "conditions": [condition("Approved")]},
+    }
+    prepare_approval(new, old)
+    assert new["spec"] == csr["spec"]
+    assert new["status"] == {"certificate": "YQ==", "conditions": [condition("Approved")]}
+    assert old["status"] == {"certificate": "YQ=="}
+
+
+def test_times_of_conditions_are_filled_in(csr: dict[str, Any]) -> None:
+    old = {**csr, "status": {"conditions": [condition("Failed", lastTransitionTime=NOW, lastUpdateTime=NOW)]}}
+    new = {**csr, "status": {"conditions": [condition("Failed"), condition("Approved")]}}
+    stamp_conditions(new, old, LATER)
+    failed, approved = new["status"]["conditions"]
+    assert (failed["lastTransitionTime"], failed["lastUpdateTime"]) == (NOW, LATER)
+    assert (approved["lastTransitionTime"], approved["lastUpdateTime"]) == (LATER, LATER)
+
+
+def test_a_signer_may_write_back_the_approval_it_read(csr: dict[str, Any]) -> None:
+    old = {**csr, "status": {"conditions": [condition("Approved", lastUpdateTime=NOW)]}}
+    new = {**csr, "status": {"conditions": [condition("Approved")]}}
+    RULES.prepare_status(new, old)
+    assert RULES.validate_status(new, old) == []
+
+
+def test_a_certificate_is_set_once_and_only_on_the_status_path(csr: dict[str, Any]) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ann")])
+    from datetime import UTC, datetime
+
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(datetime(2030, 1, 1, tzinfo=UTC))
+        .not_valid_after(datetime(2031, 1, 1, tzinfo=UTC))
+        .sign(key, hashes.SHA256())
+    )
+    text = made.public_bytes(serialization.Encoding.PEM)
+    signed = {**csr, "status": {"certificate": pem(text)}}
+    assert RULES.validate_status(signed, csr) == []
+    assert [str(error) for error in RULES.validate_update(signed, csr)] == [
+        "status.certificate: Forbidden: updates may not set certificate content"
+    ]
+    again = {**csr, "status": {"certificate": pem(text + text)}}
+    assert [str(error) for error in RULES.validate_status(again, signed)] == [
+        "status.certificate: Forbidden: updates may not modify existing certificate content"
+    ]
+    for wrong, fault in (
+        (b"hello", "must contain at least one CERTIFICATE PEM block"),
+        (b"-----BEGIN KEY-----", "only CERTIFICATE PEM blocks are allowed"),
+    ):
+        found = RULES.validate_status({**csr, "status": {"certificate": pem(wrong)}}, csr)
+        assert [str(error) for error in found] == [f'status.certificate: Invalid value: "<certificate data>": {fault}']
+
+
+def test_requests_are_selected_by_their_signer(csr: dict[str, Any]) -> None:
+    assert RULES.selectable["spec.signerName"](csr) == "shop.example/people"
