@@ -1,0 +1,297 @@
+"""Discovery: the documents that tell clients which resources exist, under ``/api`` and ``/apis``.
+
+Built from the resources that are served, in both forms clients ask for: one document per group version, and the
+aggregated form (``apidiscovery.k8s.io/v2``) that tells everything in two answers. Documents are made on first use,
+kept as bytes and dropped when the set of resources changes.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import sha256, sha512
+from typing import Any, Final
+
+import orjson
+
+from shoal.kube.resources import BUILTIN, Resource, Subresource
+
+JSON: Final = "application/json"
+AGGREGATED_JSON: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+# The order in which kubectl prefers groups when two have a resource of the same name; the highest comes first.
+_GROUP_PRIORITY: Final = {
+    "apiregistration.k8s.io": 20001,
+    "apps": 17800,
+    "events.k8s.io": 17750,
+    "authentication.k8s.io": 17700,
+    "authorization.k8s.io": 17600,
+    "autoscaling": 17500,
+    "batch": 17400,
+    "certificates.k8s.io": 17300,
+    "networking.k8s.io": 17200,
+    "policy": 17100,
+    "rbac.authorization.k8s.io": 17000,
+    "storage.k8s.io": 16800,
+    "admissionregistration.k8s.io": 16700,
+    "apiextensions.k8s.io": 16700,
+    "scheduling.k8s.io": 16600,
+    "coordination.k8s.io": 16500,
+    "node.k8s.io": 16300,
+    "discovery.k8s.io": 16200,
+    "resource.k8s.io": 16200,
+    "flowcontrol.apiserver.k8s.io": 16100,
+}
+_CUSTOM_PRIORITY: Final = 1000
+
+_KUBE_VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?", re.ASCII)
+_STAGE: Final = {None: 0, "beta": 1, "alpha": 2}
+
+
+def version_order(version: str) -> tuple[int, int, int, int, str]:
+    """Sorts versions as Kubernetes prefers them: v2, v1, v1beta2, v1beta1, v1alpha1, then any other by name."""
+    matched = _KUBE_VERSION.fullmatch(version)
+    if matched is None:
+        return 1, 0, 0, 0, version
+    major, stage, minor = matched.groups()
+    return 0, _STAGE[stage], -int(major), -int(minor or 0), ""
+
+
+def storage_version_hash(group: str, version: str, kind: str) -> str:
+    """Tells clients when the stored form of a kind changed."""
+    return b64encode(sha256(f"{group}/{version}/{kind}".encode()).digest()[:8]).decode()
+
+
+def etag(body: bytes) -> str:
+    """The quoted entity tag of a document."""
+    return f'"{sha512(body).hexdigest().upper()}"'
+
+
+def wants_aggregated(accept: str) -> bool:
+    """Whether the first acceptable of the media types in an ``Accept`` header is aggregated discovery in JSON.
+
+    Parameters may come in any order. Types that this server cannot write are passed over.
+    """
+    clauses = []
+    for clause in accept.split(","):
+        name, *parameters = (part.strip() for part in clause.split(";"))
+        pairs = dict(_parameter(part) for part in parameters)
+        clauses.append((_quality(pairs.get("q", "1")), name.lower(), pairs))
+    for quality, name, pairs in sorted(clauses, key=lambda clause: -clause[0]):
+        if quality <= 0 or name not in (JSON, "application/*", "*/*"):
+            continue
+        converted = pairs.get("g"), pairs.get("v"), pairs.get("as")
+        if converted == ("apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList"):
+            return True
+        if converted == (None, None, None):
+            return False
+    return False
+
+
+def _parameter(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    return name.strip().lower(), value.strip().strip('"')
+
+
+def _quality(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """An answer that is ready to send; without ``etag`` it is not to be cached."""
+
+    body: bytes
+    content_type: str = JSON
+    etag: str = ""
+
+
+class Discovery:
+    """The discovery documents of a set of resources. ``server_address`` is what ``/api`` tells, host and port."""
+
+    def __init__(self, resources: Iterable[Resource] = BUILTIN, *, server_address: str = "") -> None:
+        self._server_address = server_address
+        self._resources: tuple[Resource, ...] = ()
+        self._groups: dict[str, dict[str, list[Resource]]] = {}  # group → version → resources, all in listing order
+        self._stored_as: dict[str, Resource] = {}  # storage key → the version objects are stored in
+        self._documents: dict[tuple[str, bool], Document] = {}
+        self.set_resources(resources)
+
+    def set_resources(self, resources: Iterable[Resource]) -> None:
+        """Serve exactly these from now on. The order of the versions of one kind matters: the first is stored."""
+        wanted = tuple(resources)
+        if wanted == self._resources:
+            return
+        self._resources = wanted
+        self._groups = _grouped(wanted)
+        self._stored_as = {}
+        for resource in wanted:
+            self._stored_as.setdefault(resource.storage_key, resource)
+        self._documents.clear()
+
+    def group_versions(self) -> list[tuple[str, str]]:
+        """Every group and version served, the preferred version of a group first; the core group leads."""
+        return [(group, version) for group, versions in self._groups.items() for version in versions]
+
+    def get(self, path: str, *, aggregated: bool = False) -> Document | None:
+        """The document at ``/api``, ``/apis``, ``/api/v1``, ``/apis/<group>`` or ``/apis/<group>/<version>``; None if
+        nothing is there. Only the first two have an aggregated form, the others ignore the wish."""
+        path = path.rstrip("/")
+        key = path, aggregated and path in ("/api", "/apis")
+        document = self._documents.get(key)
+        if document is None:
+            document = self._build(*key)
+            if document is not None:
+                self._documents[key] = document
+        return document
+
+    def _build(self, path: str, aggregated: bool) -> Document | None:
+        if aggregated:
+            body = orjson.dumps(self._aggregated(core=path == "/api"))
+            return Document(body, AGGREGATED_JSON, etag(body))
+        content = self._legacy(path)
+        return None if content is None else Document(orjson.dumps(content))
+
+    def _legacy(self, path: str) -> dict[str, Any] | None:
+        match path.split("/"):
+            case ["", "api"]:
+                return self._core_versions()
+            case ["", "apis"]:
+                return {"kind": "APIGroupList", "apiVersion": "v1", "groups": self._group_list()}
+            case ["", "api", version] if version in self._groups.get("", ()):
+                return self._resource_list("", version)
+            case ["", "apis", group] if group and group in self._groups:
+                return {"kind": "APIGroup", "apiVersion": "v1", **self._group(group)}
+            case ["", "apis", group, version] if group and version in self._groups.get(group, ()):
+                return self._resource_list(group, version)
+        return None
+
+    def _core_versions(self) -> dict[str, Any]:
+        return {
+            "kind": "APIVersions",
+            "versions": list(self._groups.get("", ())),
+            "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": self._server_address}],
+        }
+
+    def _group_list(self) -> list[dict[str, Any]]:
+        return [self._group(group) for group in self._groups if group]
+
+    def _group(self, group: str) -> dict[str, Any]:
+        versions = [{"groupVersion": f"{group}/{version}", "version": version} for version in self._groups[group]]
+        return {"name": group, "versions": versions, "preferredVersion": versions[0]}
+
+    def _resource_list(self, group: str, version: str) -> dict[str, Any]:
+        entries: list[dict[str, Any]] = []
+        for resource in self._groups[group][version]:
+            entries.append(self._resource_entry(resource))
+            entries += [_subresource_entry(resource, sub) for sub in _by_name(resource.subresources)]
+        group_version = f"{group}/{version}" if group else version
+        return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": entries}
+
+    def _resource_entry(self, resource: Resource) -> dict[str, Any]:
+        entry: dict[str, Any] = {
+            "name": resource.plural,
+            "singularName": resource.singular,
+            "namespaced": resource.namespaced,
+            "kind": resource.kind,
+            "verbs": sorted(resource.verbs),
+        }
+        _add_names(entry, resource)
+        if resource.stored and "watch" in resource.verbs:
+            stored = self._stored_as[resource.storage_key]
+            entry["storageVersionHash"] = storage_version_hash(stored.group, stored.version, stored.kind)
+        return entry
+
+    def _aggregated(self, *, core: bool) -> dict[str, Any]:
+        items = [
+            {
+                "metadata": {"name": group} if group else {},
+                "versions": [_aggregated_version(version, resources) for version, resources in versions.items()],
+            }
+            for group, versions in self._groups.items()
+            if core == (group == "")
+        ]
+        return {
+            "kind": "APIGroupDiscoveryList",
+            "apiVersion": "apidiscovery.k8s.io/v2",
+            "metadata": {},
+            "items": items,
+        }
+
+
+def _grouped(resources: tuple[Resource, ...]) -> dict[str, dict[str, list[Resource]]]:
+    found: dict[str, dict[str, list[Resource]]] = {}
+    for resource in resources:
+        found.setdefault(resource.group, {}).setdefault(resource.version, []).append(resource)
+    for versions in found.values():
+        for served in versions.values():
+            served.sort(key=lambda resource: resource.plural)
+    return {
+        group: dict(sorted(found[group].items(), key=lambda item: version_order(item[0])))
+        for group in sorted(found, key=_group_order)
+    }
+
+
+def _group_order(group: str) -> tuple[bool, int, str]:
+    return group != "", -_GROUP_PRIORITY.get(group, _CUSTOM_PRIORITY), group
+
+
+def _by_name(subresources: tuple[Subresource, ...]) -> list[Subresource]:
+    return sorted(subresources, key=lambda sub: sub.name)
+
+
+def _add_names(entry: dict[str, Any], resource: Resource) -> None:
+    if resource.short_names:
+        entry["shortNames"] = list(resource.short_names)
+    if resource.categories:
+        entry["categories"] = list(resource.categories)
+
+
+def _subresource_entry(resource: Resource, sub: Subresource) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "name": f"{resource.plural}/{sub.name}",
+        "singularName": "",
+        "namespaced": resource.namespaced,
+    }
+    if sub.version and (sub.group, sub.version) != (resource.group, resource.version):
+        entry["group"] = sub.group
+        entry["version"] = sub.version
+    entry["kind"] = sub.kind
+    entry["verbs"] = sorted(sub.verbs)
+    return entry
+
+
+def _aggregated_version(version: str, resources: list[Resource]) -> dict[str, Any]:
+    return {
+        "version": version,
+        "resources": [_aggregated_resource(resource) for resource in resources],
+        "freshness": "Current",
+    }
+
+
+def _aggregated_resource(resource: Resource) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "resource": resource.plural,
+        "responseKind": {"group": resource.group, "version": resource.version, "kind": resource.kind},
+        "scope": "Namespaced" if resource.namespaced else "Cluster",
+        "singularResource": resource.singular,
+        "verbs": sorted(resource.verbs),
+    }
+    _add_names(entry, resource)
+    if resource.subresources:
+        entry["subresources"] = [_aggregated_subresource(resource, sub) for sub in _by_name(resource.subresources)]
+    return entry
+
+
+def _aggregated_subresource(resource: Resource, sub: Subresource) -> dict[str, Any]:
+    group, version = (sub.group, sub.version) if sub.version else (resource.group, resource.version)
+    return {
+        "subresource": sub.name,
+        "responseKind": {"group": group, "version": version, "kind": sub.kind},
+        "verbs": sorted(sub.verbs),
+    }

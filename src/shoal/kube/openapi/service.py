@@ -1,0 +1,233 @@
+"""The OpenAPI documents of a server: built when first asked for, kept compressed, rebuilt only where a change touches.
+
+The hash in the index is made from what a document is built from, not from the document: the index names all of them,
+and must not cost building all of them.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import sha512
+from typing import Any, Final
+
+import orjson
+
+from shoal import __version__
+from shoal.errors import NotAcceptable
+from shoal.kube.openapi import v2, v3
+from shoal.kube.openapi.operations import ROOTS, prefix
+from shoal.kube.openapi.schemas import Schema
+from shoal.kube.resources import BUILTIN, Resource
+from shoal.kube.schema.builtin import kubernetes_version
+
+JSON: Final = "application/json"
+V2_PROTOBUF: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+
+_FORMAT: Final = "1"  # raise when documents change for the same input: clients keep them by hash for a year
+_FOR_EVER: Final = "public, immutable, max-age=31536000"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What to send. The content is kept compressed, to be sent as it is to whoever accepts gzip."""
+
+    status: int
+    headers: dict[str, str]  # without the content type
+    gzipped: bytes = b""
+    content_type: str = JSON
+
+    @property
+    def body(self) -> bytes:
+        return gzip.decompress(self.gzipped) if self.gzipped else b""
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """A resource; the schema of a custom one as compressed JSON, since definitions can be large and are rarely read."""
+
+    resource: Resource
+    packed: bytes = b""
+
+    def unpacked(self) -> tuple[Resource, Schema | None]:
+        return self.resource, orjson.loads(gzip.decompress(self.packed)) if self.packed else None
+
+
+class OpenApi:
+    """The documents under ``/openapi/v3`` and ``/openapi/v2``."""
+
+    def __init__(self, resources: Iterable[Resource] = BUILTIN) -> None:
+        self._builtin = _by_group_version(_Served(resource) for resource in resources)
+        self._custom: dict[str, list[_Served]] = {}
+        self._hashes: dict[str, str] = {}
+        self._index: Answer | None = None
+        self._documents: dict[str, bytes] = {}  # compressed, by name
+        self._swagger: dict[str, Answer] = {}  # by content type
+        self._builtin_json: tuple[bytes, bytes] | None = None  # paths and definitions without braces, compressed
+        self._builtin_protobuf: bytes = b""  # compressed
+
+    def set_custom(self, resources: Iterable[tuple[Resource, Schema | None]]) -> None:
+        """Exactly these custom resources are served from now on. A schema is in OpenAPI v3 form, without the type and
+        metadata fields that all objects have."""
+        wanted = _by_group_version(_Served(resource, _packed(schema)) for resource, schema in resources)
+        touched = [name for name in wanted.keys() | self._custom.keys() if wanted.get(name) != self._custom.get(name)]
+        if not touched:
+            return
+        self._custom = wanted
+        for name in touched:
+            self._hashes.pop(name, None)
+            self._documents.pop(name, None)
+        self._index = None
+        self._swagger.clear()
+
+    def resolve(self, path: str, hash: str = "", accept: str = "") -> Answer | None:
+        """What a path under ``/openapi/`` answers; None if nothing is there. With the right hash a document may be kept
+        for ever, with another one the client is sent to the right address."""
+        if path.rstrip("/") == "/openapi/v2":
+            return self.swagger(protobuf=_accepted(accept, (JSON, V2_PROTOBUF)) == V2_PROTOBUF)
+        _accepted(accept, (JSON,))
+        if path.rstrip("/") == "/openapi/v3":
+            return self.index()
+        name = path.removeprefix("/openapi/v3/").strip("/")
+        if name not in ROOTS and name not in self._builtin and name not in self._custom:
+            return None
+        current = self._hash(name)
+        if hash and hash != current:
+            return Answer(301, {"Location": self._address(name), "Vary": "Accept"})
+        headers = {"ETag": f'"{current}"', "Vary": "Accept"}
+        if hash:
+            headers["Cache-Control"] = _FOR_EVER
+        return Answer(200, headers, self._document(name))
+
+    def index(self) -> Answer:
+        """Every document of version 3 with its address."""
+        if self._index is None:
+            names = sorted({*ROOTS, *self._builtin, *self._custom})
+            body = orjson.dumps({"paths": {name: {"serverRelativeURL": self._address(name)} for name in names}})
+            self._index = Answer(200, {"ETag": _etag(body), "Vary": "Accept"}, _compressed(body))
+        return self._index
+
+    def swagger(self, *, protobuf: bool = False) -> Answer:
+        """The document of version 2, in JSON or as the protobuf message that Go clients ask for."""
+        content_type = V2_PROTOBUF if protobuf else JSON
+        known = self._swagger.get(content_type)
+        if known is None:
+            content = self._swagger_protobuf() if protobuf else self._swagger_json()
+            headers = {"ETag": _etag(content), "Vary": "Accept"}
+            known = self._swagger[content_type] = Answer(200, headers, _compressed(content), content_type)
+        return known
+
+    def _served(self, name: str) -> list[_Served]:
+        return [*self._builtin.get(name, ()), *self._custom.get(name, ())]
+
+    def _hash(self, name: str) -> str:
+        known = self._hashes.get(name)
+        if known is None:
+            made = sha512(f"{_FORMAT} {__version__} {kubernetes_version()} {name}".encode())
+            for served in self._served(name):
+                made.update(repr(served.resource).encode())
+                made.update(served.packed)
+            known = self._hashes[name] = made.hexdigest().upper()
+        return known
+
+    def _address(self, name: str) -> str:
+        return f"/openapi/v3/{name}?hash={self._hash(name)}"
+
+    def _document(self, name: str) -> bytes:
+        known = self._documents.get(name)
+        if known is None:
+            version = f"v{kubernetes_version()}"
+            if name in ROOTS:
+                document = v3.root_document(name, version)
+            else:
+                resources = [served.unpacked() for served in self._served(name)]
+                group, group_version = resources[0][0].group, resources[0][0].version
+                document = v3.group_version_document(group, group_version, resources, version)
+            known = self._documents[name] = _compressed(orjson.dumps(document, option=orjson.OPT_SORT_KEYS))
+        return known
+
+    def _swagger_json(self) -> bytes:
+        if self._builtin_json is None:
+            paths, definitions = _joined(v2.builtin_parts(_unpacked(self._builtin)))
+            self._builtin_json = _compressed(paths), _compressed(definitions)
+        paths, definitions = (gzip.decompress(part) for part in self._builtin_json)
+        more_paths, more_definitions = _joined(v2.custom_parts(_unpacked(self._custom)))
+        opened = orjson.dumps(v2.header(f"v{kubernetes_version()}"))[:-1]
+        return b"".join(
+            (
+                opened,
+                b',"paths":{',
+                b",".join(filter(None, (paths, more_paths))),
+                b'},"definitions":{',
+                b",".join(filter(None, (definitions, more_definitions))),
+                b"}}",
+            )
+        )
+
+    def _swagger_protobuf(self) -> bytes:
+        """Messages written one after the other are read as one, so that parts can be encoded apart."""
+        if not self._builtin_protobuf:
+            opened = _encoded(v2.header(f"v{kubernetes_version()}"))
+            parts = [_encoded_part(part) for part in v2.builtin_parts(_unpacked(self._builtin))]
+            self._builtin_protobuf = _compressed(b"".join((opened, *parts)))
+        custom = [_encoded_part(part) for part in v2.custom_parts(_unpacked(self._custom))]
+        return b"".join((gzip.decompress(self._builtin_protobuf), *custom))
+
+
+def _by_group_version(resources: Iterable[_Served]) -> dict[str, list[_Served]]:
+    found: dict[str, list[_Served]] = {}
+    for served in sorted(resources, key=lambda each: each.resource.plural):
+        found.setdefault(prefix(served.resource.group, served.resource.version), []).append(served)
+    return found
+
+
+def _unpacked(group_versions: dict[str, list[_Served]]) -> Iterator[v2.GroupVersion]:
+    for name in sorted(group_versions):
+        served = group_versions[name]
+        yield served[0].resource.group, served[0].resource.version, [each.unpacked() for each in served]
+
+
+def _packed(schema: Schema | None) -> bytes:
+    return b"" if schema is None else _compressed(orjson.dumps(schema, option=orjson.OPT_SORT_KEYS))
+
+
+def _compressed(content: bytes) -> bytes:
+    return gzip.compress(content, 5, mtime=0)
+
+
+def _joined(parts: Iterable[v2.Part]) -> tuple[bytes, bytes]:
+    """The entries of all paths and of all definitions, each as the inside of one JSON object."""
+    paths: list[bytes] = []
+    definitions: list[bytes] = []
+    for part_paths, part_definitions in parts:
+        paths.append(orjson.dumps(part_paths)[1:-1])
+        definitions.append(orjson.dumps(part_definitions)[1:-1])
+    return b",".join(filter(None, paths)), b",".join(filter(None, definitions))
+
+
+def _encoded(document: dict[str, Any]) -> bytes:
+    from shoal.kube.protobuf import gnostic  # only clients that find no v3 document ask for this
+
+    return gnostic.encode_openapi_v2(document)
+
+
+def _encoded_part(part: v2.Part) -> bytes:
+    paths, definitions = part
+    return _encoded({"paths": paths, "definitions": definitions})
+
+
+def _etag(content: bytes) -> str:
+    return f'"{sha512(content).hexdigest().upper()}"'
+
+
+def _accepted(accept: str, offered: tuple[str, ...]) -> str:
+    """The first type of an ``Accept`` header that is offered; quality values play no part, for nobody sends them."""
+    for clause in accept.split(",") if accept else ("*/*",):
+        wanted = clause.partition(";")[0].strip().lower()
+        if wanted in ("*/*", "application/*"):
+            return offered[0]
+        wanted = wanted.replace("@", ".")  # the older spelling of the protobuf types
+        if wanted in offered:
+            return wanted
+    raise NotAcceptable(f"only the following media types are accepted: {', '.join(offered)}")
