@@ -1,0 +1,87 @@
+# `make help` lists what there is. Every target works on a fresh clone: set-up happens when it is needed.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+VENV := .venv
+PY := $(VENV)/bin/python
+SCHEMA := src/shoal/kube/schema
+STAMPS := $(VENV)/.stamps
+PYTEST := $(PY) -m pytest
+WORKERS ?= 2
+
+export PATH := $(abspath $(VENV)/bin):$(PATH)
+
+##@ Use
+
+.PHONY: up
+up: setup ## set up, then run everything there is (`shoal up`); ARGS="--dir D" for options
+	@exec $(VENV)/bin/shoal up $(ARGS)
+
+.PHONY: setup
+setup: $(STAMPS)/installed $(STAMPS)/schema $(STAMPS)/kubectl ## venv, dependencies, schema tables, kubectl
+	@:
+
+##@ Check
+
+.PHONY: test
+test: setup ## the whole test suite
+	$(PYTEST) -n $(WORKERS) --dist loadgroup
+
+.PHONY: check
+check: setup lint verify-generated ## format, lint, types, unit and architecture tests: under a minute
+	$(PY) -m mypy
+	$(PYTEST) -q -n $(WORKERS) tests/arch tests/unit
+
+.PHONY: lint
+lint: setup ## format and lint, without changing anything
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+
+.PHONY: chaos
+chaos: setup ## the tests that break things on purpose
+	@test -d tests/chaos || { echo "there are no chaos tests yet"; exit 0; }; $(PYTEST) tests/chaos
+
+.PHONY: bench
+bench: setup ## benchmarks as ratios to what the machine can do; fails when one is short
+	@bench/run $(ARGS)
+
+##@ Work on it
+
+.PHONY: format
+format: setup ## format the code and fix what can be fixed
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+
+.PHONY: lock
+lock: setup ## resolve pyproject.toml into the requirements files again
+	scripts/lock.sh
+
+.PHONY: verify-generated
+verify-generated: setup ## check that the schema tables are what their source makes
+	$(PY) scripts/verify_generated.py
+
+.PHONY: clean
+clean: ## remove everything that set-up and tests made
+	rm -rf $(VENV) $(SCHEMA)/generated build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: help
+help: ## this list
+	@scripts/help.sh $(MAKEFILE_LIST)
+
+# Stamps: each says that a step of the set-up is done for the files it depends on.
+
+$(STAMPS)/installed: pyproject.toml requirements-dev.lock scripts/install.sh
+	@scripts/install.sh $(VENV)
+	@mkdir -p $(@D) && touch $@
+
+$(STAMPS)/schema: $(STAMPS)/installed $(wildcard $(SCHEMA)/*.py)
+	@$(PY) -m shoal.kube.schema.compile
+	@touch $@
+
+$(STAMPS)/kubectl: scripts/kubectl.sh | $(STAMPS)/installed
+	@scripts/kubectl.sh $(VENV)
+	@touch $@

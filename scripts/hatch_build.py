@@ -1,0 +1,20 @@
+"""Compiles the Kubernetes schema tables before a wheel is built, so that an installed Shoal has them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+class CompileSchemas(BuildHookInterface[Any]):
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if version == "editable":  # set-up compiles them, and they may be compiled again at any time
+            return
+        # In this process: one started from here would not see the packages of an isolated build.
+        sys.path.insert(0, str(Path(self.root) / "src"))
+        from shoal.kube.schema.compile import compile_tables
+
+        compile_tables()

@@ -1,0 +1,7 @@
+"""``python -m shoal`` is the ``shoal`` command."""
+
+from __future__ import annotations
+
+from shoal.app.main import main
+
+raise SystemExit(main())

@@ -1,0 +1,1 @@
+"""The commands that start, stop and examine processes; each module is loaded only when its command runs."""

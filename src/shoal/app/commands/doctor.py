@@ -1,0 +1,117 @@
+"""``shoal doctor``: what this machine has and lacks."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import sqlite3
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shoal.app.config import DEFAULT_PORT, LOOPBACK
+from shoal.app.home import directory
+from shoal.app.kubectl import OLDEST_KUBECTL, find_kubectl, kubectl_version
+from shoal.app.ports import is_free
+from shoal.cli.apps import new_app
+from shoal.cli.printers import Format, render
+
+app = new_app("Check this machine for what Shoal needs.")
+
+_OLDEST_PYTHON = (3, 11)
+_OLDEST_SQLITE = (3, 35)  # the first with RETURNING
+_FEWEST_FILES = 1024
+
+
+class Verdict(StrEnum):
+    OK = "ok"
+    WARNING = "warning"  # it works without
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing looked at. ``fix`` is empty when nothing has to be done."""
+
+    name: str
+    verdict: Verdict
+    found: str
+    fix: str = ""
+
+
+@app.command()
+def doctor(
+    dir: Annotated[Path | None, typer.Option(help="state directory; default $SHOAL_HOME, else ~/.shoal")] = None,
+    output: Annotated[Format, typer.Option("--output", "-o", help="how to print")] = Format.TABLE,
+) -> None:
+    """Check this machine for what Shoal needs; fails when something necessary is missing."""
+    checks = list(examine(directory(dir)))
+    typer.echo(render([asdict(check) for check in checks], ("name", "verdict", "found", "fix"), output), nl=False)
+    if any(check.verdict is Verdict.FAILED for check in checks):
+        raise typer.Exit(1)
+
+
+def examine(state: Path) -> Iterator[Check]:
+    """Every check, in the order of printing."""
+    yield _at_least("python", sys.version_info[:2], _OLDEST_PYTHON, platform.python_version())
+    yield _at_least("sqlite", sqlite3.sqlite_version_info[:2], _OLDEST_SQLITE, sqlite3.sqlite_version)
+    yield _schema_tables()
+    yield _kubectl()
+    yield _directory(state)
+    yield _port()
+    yield _open_files()
+
+
+def _at_least(name: str, version: tuple[int, ...], oldest: tuple[int, int], shown: str) -> Check:
+    if version >= oldest:
+        return Check(name, Verdict.OK, shown)
+    return Check(name, Verdict.FAILED, shown, f"install {name} {oldest[0]}.{oldest[1]} or newer")
+
+
+def _schema_tables() -> Check:
+    import shoal
+
+    generated = Path(shoal.__file__).parent / "kube" / "schema" / "generated"
+    if generated.is_dir() and any(generated.iterdir()):
+        return Check("schema tables", Verdict.OK, "compiled")
+    return Check("schema tables", Verdict.FAILED, "missing", "run: make setup")
+
+
+def _kubectl() -> Check:
+    path = find_kubectl()
+    oldest = f"{OLDEST_KUBECTL[0]}.{OLDEST_KUBECTL[1]}"
+    if path is None:
+        return Check("kubectl", Verdict.WARNING, "missing", f"install kubectl {oldest} or newer, or run: make setup")
+    version = kubectl_version(path)
+    shown = f"{version[0]}.{version[1]} at {path}" if version else f"{path} does not run"
+    if version is None or version < OLDEST_KUBECTL:
+        return Check("kubectl", Verdict.WARNING, shown, f"install kubectl {oldest} or newer, or run: make setup")
+    return Check("kubectl", Verdict.OK, shown)
+
+
+def _directory(state: Path) -> Check:
+    existing = next(path for path in (state, *state.parents) if path.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        return Check("directory", Verdict.FAILED, f"{existing} is not writable", "choose another with --dir")
+    if existing == state and state.stat().st_mode & 0o077:
+        return Check("directory", Verdict.WARNING, f"{state} is open to others", f"run: chmod 700 {state}")
+    return Check("directory", Verdict.OK, str(state))
+
+
+def _port() -> Check:
+    if is_free(LOOPBACK, DEFAULT_PORT):
+        return Check("port", Verdict.OK, f"{DEFAULT_PORT} is free")
+    return Check("port", Verdict.WARNING, f"{DEFAULT_PORT} is taken", "the next free one is used; --port names one")
+
+
+def _open_files() -> Check:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= _FEWEST_FILES:
+        return Check("open files", Verdict.OK, "unlimited" if soft == resource.RLIM_INFINITY else str(soft))
+    return Check("open files", Verdict.WARNING, str(soft), f"run: ulimit -n {_FEWEST_FILES}")

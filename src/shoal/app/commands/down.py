@@ -1,0 +1,54 @@
+"""``shoal down``: stops what runs in a directory and waits until it has stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shoal.app.files import holder_of
+from shoal.app.home import UP_LOCK, directory
+from shoal.base.clock import Clock, RealClock
+from shoal.cli.apps import new_app
+from shoal.errors import ShoalError
+
+app = new_app("Stop what runs in a directory.")
+
+STOP_BUDGET_S = 20.0
+_POLL_S = 0.05
+
+
+@app.command()
+def down(
+    dir: Annotated[Path | None, typer.Option(help="state directory; default $SHOAL_HOME, else ~/.shoal")] = None,
+) -> None:
+    """Stop what `shoal up` or `shoal cluster start` runs in a directory; the state stays."""
+    import asyncio
+
+    stopped = asyncio.run(stop_all(directory(dir), clock=RealClock()))
+    typer.echo(f"stopped {', '.join(stopped)}" if stopped else "nothing is running")
+
+
+def locks_of(state: Path) -> list[Path]:
+    """Every lock that a process of this directory may hold; the one that stops the others comes first."""
+    return [state / UP_LOCK, state / "cluster.lock", *sorted(state.glob("clusters/*/cluster.lock"))]
+
+
+async def stop_all(state: Path, *, clock: Clock) -> list[str]:
+    """Ask each process to stop, in order, and wait for it; returns what was stopped."""
+    stopped: list[str] = []
+    for lock in locks_of(state):
+        pid = holder_of(lock)
+        if pid is None:
+            continue
+        os.kill(pid, signal.SIGTERM)
+        deadline = clock.monotonic() + STOP_BUDGET_S
+        while holder_of(lock) == pid:
+            if clock.monotonic() > deadline:
+                raise ShoalError(f"process {pid} did not stop within {STOP_BUDGET_S:.0f} s; it holds {lock}")
+            await clock.sleep(_POLL_S)
+        stopped.append(f"{lock.stem} (process {pid})")
+    return stopped

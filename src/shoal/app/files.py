@@ -1,0 +1,80 @@
+"""Files of a process' directory: written whole or not at all, private, and locked while a process owns them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+
+from shoal.errors import ConfigError
+
+PRIVATE_FILE = 0o600
+PRIVATE_DIR = 0o700
+
+
+def make_private_dir(path: Path) -> None:
+    """Create ``path`` for its owner only; an existing directory is left as it is."""
+    try:
+        path.mkdir(mode=PRIVATE_DIR, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"dir is {str(path)!r}: {error.strerror}; choose another with --dir") from None
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise ConfigError(f"dir is {str(path)!r}: not writable; choose another with --dir")
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Replace ``path`` in one step; only its owner can read it, from the first byte on."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
+    with open(descriptor, "wb") as file:
+        file.write(content)
+    temporary.replace(path)
+
+
+class DirectoryLock:
+    """Held by the one process that owns a directory; the system releases it however the process ends."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor = -1
+
+    def __enter__(self) -> DirectoryLock:
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            pid = holder_of(self._path)
+            raise ConfigError(
+                f"dir is {str(self._path.parent)!r}: already in use by process {pid or 'unknown'}; "
+                f"stop it with `shoal down --dir {self._path.parent}`, or choose another directory"
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
+        self._descriptor = descriptor
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # The file stays: removing it would let two processes lock two files of one name.
+        os.ftruncate(self._descriptor, 0)
+        os.close(self._descriptor)
+        self._descriptor = -1
+
+
+def holder_of(path: Path) -> int | None:
+    """The process that holds the lock at ``path`` now, or None. A file left by a dead process counts as free."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        content = os.read(descriptor, 32).strip()
+        return int(content) if content.isdigit() else None
+    finally:
+        os.close(descriptor)
+    return None

@@ -1,0 +1,35 @@
+"""Finding a kubectl to recommend or to test with."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+OLDEST_KUBECTL = (1, 31)
+
+
+def find_kubectl() -> str | None:
+    """The kubectl beside our interpreter (put there by set-up when the machine had none), else the one on PATH."""
+    beside = Path(sys.prefix) / "bin" / "kubectl"
+    return str(beside) if beside.exists() else shutil.which("kubectl")
+
+
+def kubectl_word() -> str:
+    """What a person types: ``kubectl`` when that works, else its path."""
+    found = find_kubectl()
+    return "kubectl" if found is None or shutil.which("kubectl") == found else found
+
+
+def kubectl_version(path: str) -> tuple[int, int] | None:
+    """(major, minor), or None when it cannot be run or does not say."""
+    try:
+        shown = subprocess.run(
+            [path, "version", "--client", "-o", "json"], capture_output=True, timeout=20, check=True
+        ).stdout
+        version = json.loads(shown)["clientVersion"]
+        return int(version["major"]), int(version["minor"].rstrip("+"))
+    except (OSError, subprocess.SubprocessError, ValueError, LookupError):
+        return None

@@ -1,0 +1,272 @@
+"""A cluster's own keys and certificates: made at the first start, used again, renewed before they expire.
+
+    pki/ca.{crt,key}          the authority; signs everything below and nothing else
+    pki/server.{crt,key}      the API server's certificate
+    pki/<name>.{crt,key}      client certificates: CN is the user, O are the groups
+    pki/sa.{key,pub}          signs and checks service-account tokens (ES256)
+    pki/manifest.json         for each certificate what it says and until when, with the digest of its file
+
+The manifest lets a later start decide that everything is still good without loading the cryptography library, which
+takes longer than all the rest. All keys are P-256, all files readable by their owner only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shoal.app.files import make_private_dir, write_private
+
+if TYPE_CHECKING:
+    import ssl
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+
+CA_LIFE = timedelta(days=3650)
+LEAF_LIFE = timedelta(days=365)
+RENEW_AT = 1 / 3  # renew when less than this part of the life is left
+_BACKDATE = timedelta(minutes=5)  # clients' clocks may be behind ours
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """A certificate and its key, as files."""
+
+    cert: Path
+    key: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What a certificate says of its owner. With ``hosts`` it is a server's, without a client's."""
+
+    common_name: str
+    organizations: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+
+
+class Pki:
+    """The keys of one directory. ``ensure_*`` methods make what is missing or about to expire and leave the rest."""
+
+    def __init__(self, directory: Path, *, now: datetime) -> None:
+        self._dir = directory
+        self._now = now
+        self._manifest = self._read_manifest()
+        self._authority: tuple[EllipticCurvePrivateKey, x509.Certificate] | None = None
+        make_private_dir(directory)
+
+    @property
+    def ca_cert(self) -> Path:
+        return self._dir / "ca.crt"
+
+    def ensure_ca(self) -> KeyPair:
+        """The authority. When it has to be renewed every other certificate is made again too."""
+        pair = self._pair("ca")
+        subject = Subject(common_name="shoal-ca")
+        if not self._is_good("ca", pair, subject, CA_LIFE):
+            self._manifest.clear()
+            key = _new_key()
+            cert = _certificate(subject, key, (key, None), self._now, CA_LIFE)
+            self._write("ca", pair, subject, key, cert, self._now + CA_LIFE)
+            self._authority = key, cert
+        return pair
+
+    def ensure_server(self, hosts: Sequence[str]) -> KeyPair:
+        """The API server's certificate for these names and addresses."""
+        return self._ensure_leaf("server", Subject(common_name="kube-apiserver", hosts=tuple(hosts)))
+
+    def ensure_client(self, name: str, user: str, groups: Sequence[str] = ()) -> KeyPair:
+        """A certificate that authenticates as ``user`` in ``groups``, in the files ``name``."""
+        return self._ensure_leaf(name, Subject(common_name=user, organizations=tuple(groups)))
+
+    def ensure_service_account_key(self) -> tuple[Path, Path]:
+        """The private and the public key of service-account tokens. Never renewed: that would end every token."""
+        private, public = self._dir / "sa.key", self._dir / "sa.pub"
+        if not (private.exists() and public.exists()):
+            key = _new_key()
+            write_private(public, _public_pem(key))
+            write_private(private, _private_pem(key))
+        return private, public
+
+    def _ensure_leaf(self, name: str, subject: Subject) -> KeyPair:
+        self.ensure_ca()
+        pair = self._pair(name)
+        if not self._is_good(name, pair, subject, LEAF_LIFE):
+            key = _new_key()
+            cert = _certificate(subject, key, self._load_authority(), self._now, LEAF_LIFE)
+            self._write(name, pair, subject, key, cert, self._now + LEAF_LIFE)
+        return pair
+
+    def _pair(self, name: str) -> KeyPair:
+        return KeyPair(self._dir / f"{name}.crt", self._dir / f"{name}.key")
+
+    def _load_authority(self) -> tuple[EllipticCurvePrivateKey, x509.Certificate]:
+        if self._authority is None:
+            from cryptography import x509
+            from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+            from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+            pair = self._pair("ca")
+            key = load_pem_private_key(pair.key.read_bytes(), password=None)
+            if not isinstance(key, EllipticCurvePrivateKey):
+                raise TypeError(f"{pair.key} does not hold a P-256 key")
+            self._authority = key, x509.load_pem_x509_certificate(pair.cert.read_bytes())
+        return self._authority
+
+    def _is_good(self, name: str, pair: KeyPair, subject: Subject, life: timedelta) -> bool:
+        entry = self._manifest.get(name)
+        if entry is None or entry["subject"] != _described(subject):
+            return False
+        if datetime.fromtimestamp(entry["not_after"], UTC) - self._now < life * RENEW_AT:
+            return False
+        return pair.key.exists() and entry["sha256"] == _digest(pair.cert)
+
+    def _write(
+        self,
+        name: str,
+        pair: KeyPair,
+        subject: Subject,
+        key: EllipticCurvePrivateKey,
+        cert: x509.Certificate,
+        not_after: datetime,
+    ) -> None:
+        from cryptography.hazmat.primitives.serialization import Encoding
+
+        write_private(pair.key, _private_pem(key))
+        write_private(pair.cert, cert.public_bytes(Encoding.PEM))
+        self._manifest[name] = {
+            "subject": _described(subject),
+            "not_after": int(not_after.timestamp()),
+            "sha256": _digest(pair.cert),
+        }
+        write_private(self._dir / "manifest.json", json.dumps(self._manifest, indent=1).encode())
+
+    def _read_manifest(self) -> dict[str, Any]:
+        try:
+            manifest = json.loads((self._dir / "manifest.json").read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return manifest if isinstance(manifest, dict) else {}
+
+
+def server_context(server: KeyPair, client_ca: Path) -> ssl.SSLContext:
+    """TLS for a server that accepts, and does not require, client certificates of ``client_ca``."""
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(server.cert, server.key)
+    context.load_verify_locations(client_ca)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    return context
+
+
+def _described(subject: Subject) -> dict[str, Any]:
+    return {"cn": subject.common_name, "o": list(subject.organizations), "hosts": sorted(subject.hosts)}
+
+
+def _digest(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def _new_key() -> EllipticCurvePrivateKey:
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def _private_pem(key: EllipticCurvePrivateKey) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _public_pem(key: EllipticCurvePrivateKey) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+def _certificate(
+    subject: Subject,
+    key: EllipticCurvePrivateKey,
+    authority: tuple[EllipticCurvePrivateKey, x509.Certificate | None],
+    now: datetime,
+    life: timedelta,
+) -> x509.Certificate:
+    """A certificate for ``key``, signed by ``authority``; one whose authority has no certificate is the authority."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+
+    signing_key, issuer = authority
+    name = _name(subject)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(issuer.subject if issuer else name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _BACKDATE)
+        .not_valid_after(now + life)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signing_key.public_key()), critical=False)
+    )
+    for extension, critical in _extensions(subject, is_authority=issuer is None):
+        builder = builder.add_extension(extension, critical=critical)
+    return builder.sign(signing_key, hashes.SHA256())
+
+
+def _name(subject: Subject) -> x509.Name:
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
+    # Kubernetes reads each O as one group; organizations come first so that the name reads O=..., CN=... as its own do.
+    groups = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in subject.organizations]
+    return x509.Name([*groups, x509.NameAttribute(NameOID.COMMON_NAME, subject.common_name)])
+
+
+def _extensions(subject: Subject, *, is_authority: bool) -> list[tuple[x509.ExtensionType, bool]]:
+    from cryptography import x509
+    from cryptography.x509.oid import ExtendedKeyUsageOID
+
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=is_authority,
+        crl_sign=is_authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    made: list[tuple[x509.ExtensionType, bool]] = [
+        (x509.BasicConstraints(ca=is_authority, path_length=0 if is_authority else None), True),
+        (usage, True),
+    ]
+    if is_authority:
+        return made
+    purpose = ExtendedKeyUsageOID.SERVER_AUTH if subject.hosts else ExtendedKeyUsageOID.CLIENT_AUTH
+    made.append((x509.ExtendedKeyUsage([purpose]), False))
+    if subject.hosts:
+        made.append((x509.SubjectAlternativeName([_host(host) for host in subject.hosts]), False))
+    return made
+
+
+def _host(host: str) -> x509.GeneralName:
+    from cryptography import x509
+
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)

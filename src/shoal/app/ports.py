@@ -1,0 +1,67 @@
+"""Which port to listen on: the one asked for, the one of last time, else the next free one from the default up."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+from shoal.errors import ConfigError
+
+_TRIES = 200
+
+
+def is_free(host: str, port: int) -> bool:
+    """Whether a server could listen there now."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        # As servers do, so that connections lingering from a stopped server do not count as taken.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def any_free(host: str) -> int:
+    """A port the system picks."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def choose_port(asked: int | None, *, host: str, default: int, remembered: Path) -> int:
+    """The port to use, written to ``remembered`` so that the next start takes the same and kubeconfigs stay true.
+
+    One that was asked for is used or refused, never replaced.
+    """
+    port = _pick(asked, host, default, remembered)
+    if _read(remembered) != port:
+        remembered.parent.mkdir(parents=True, exist_ok=True)
+        remembered.write_text(f"{port}\n")
+    return port
+
+
+def _pick(asked: int | None, host: str, default: int, remembered: Path) -> int:
+    if asked == 0:
+        return any_free(host)
+    if asked is not None:
+        if not is_free(host, asked):
+            raise ConfigError(f"port is {asked}: it is taken on {host}; choose another, or leave it out for a free one")
+        return asked
+    last = _read(remembered)
+    if last is not None and is_free(host, last):
+        return last
+    for port in range(default, min(default + _TRIES, 65536)):
+        if is_free(host, port):
+            return port
+    raise ConfigError(f"port: none free on {host} from {default} to {default + _TRIES - 1}; name one with --port")
+
+
+def _read(path: Path) -> int | None:
+    try:
+        port = int(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return port if 0 < port < 65536 else None

@@ -1,0 +1,52 @@
+"""The list of commands as plain data, so that ``shoal --help`` costs no import of what the commands need.
+
+A command names the module and attribute that runs it; ``shoal.cli.dispatch`` loads that one and no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+_PURPOSE = "Applications over many Kubernetes clusters, as if they were one."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One first word after ``shoal``. ``target`` is ``module:attribute``, a typer application."""
+
+    name: str
+    summary: str
+    group: str
+    target: str
+
+
+def render_help(commands: Sequence[Command]) -> str:
+    """The text of ``shoal --help``."""
+    width = max(len("--version"), *(len(command.name) for command in commands)) + 2
+    lines = [
+        "Usage: shoal COMMAND [OPTIONS]",
+        "",
+        "Applications over many Kubernetes clusters, as if they were one.",
+        "",
+    ]
+    for group in dict.fromkeys(command.group for command in commands):
+        lines.append(f"{group}:")
+        lines += [f"  {c.name:<{width}}{c.summary}" for c in commands if c.group == group]
+        lines.append("")
+    lines += [
+        "Options:",
+        f"  {'--help':<{width}}this text; `shoal COMMAND --help` for one command",
+        f"  {'--version':<{width}}the version",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def unknown_command(name: str, commands: Iterable[Command]) -> str:
+    """What to say about a word that is no command."""
+    names = [command.name for command in commands]
+    near = get_close_matches(name, names, n=1)
+    hint = f"did you mean `shoal {near[0]}`?" if near else "`shoal --help` lists the commands"
+    return f"no command {name!r}; {hint}"

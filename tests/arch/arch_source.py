@@ -1,0 +1,146 @@
+"""Reading the source tree for the architecture tests: modules, what they import, what they call."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SRC = ROOT / "src"
+GENERATED = ("shoal.wire.", "shoal.kube.schema.generated")
+
+
+# A package imports only strictly lower levels; packages of one level never import each other.
+LEVEL = {
+    "errors": -1,
+    "base": 0,
+    "wire": 0,
+    "kube": 1,
+    "store": 1,
+    "crds": 1,
+    "sync": 1,
+    "client": 2,
+    "apiserver": 2,
+    "reconcile": 3,
+    "scheduler": 4,
+    "controllers": 4,
+    "node": 4,
+    "control": 4,
+    "krane": 4,
+    "sentinel": 4,
+    "navigator": 4,
+    "sharding": 4,
+    "dashboard": 5,
+    "cli": 5,
+    "app": 6,
+    "testing": 7,
+    "__main__": 8,
+}
+
+
+@dataclass(frozen=True)
+class Module:
+    """One source file."""
+
+    name: str  # dotted
+    path: Path
+
+    @property
+    def package(self) -> str:
+        """The part after ``shoal``: ``kube`` for ``shoal.kube.patch.json``; the module itself for ``shoal.errors``."""
+        parts = self.name.split(".")
+        return parts[1] if len(parts) > 1 else ""
+
+    @property
+    def shown(self) -> str:
+        return str(self.path.relative_to(ROOT))
+
+
+@cache
+def modules() -> tuple[Module, ...]:
+    """Every module of ours, without what is generated."""
+    found = []
+    for path in sorted((SRC / "shoal").rglob("*.py")):
+        name = ".".join(path.relative_to(SRC).with_suffix("").parts).removesuffix(".__init__")
+        if not name.startswith(GENERATED):
+            found.append(Module(name, path))
+    return tuple(found)
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), filename=str(path))
+
+
+def imports(module: Module, *, with_typing: bool = True) -> Iterator[tuple[str, int]]:
+    """(dotted name, line) of everything a module imports, anywhere in it. ``from a import b`` gives ``a`` and ``a.b``.
+    Without ``with_typing`` imports under ``if TYPE_CHECKING`` are left out."""
+    skipped = set() if with_typing else _typing_only(tree(module.path))
+    for node in ast.walk(tree(module.path)):
+        if node in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            base = _absolute(module, node)
+            yield base, node.lineno
+            for alias in node.names:
+                yield f"{base}.{alias.name}", node.lineno
+
+
+def _absolute(module: Module, node: ast.ImportFrom) -> str:
+    if not node.level:
+        return node.module or ""
+    parts = module.name.split(".")
+    if module.path.name != "__init__.py":
+        parts = parts[:-1]
+    parts = parts[: len(parts) - (node.level - 1)]
+    return ".".join([*parts, node.module] if node.module else parts)
+
+
+def _typing_only(top: ast.Module) -> set[ast.AST]:
+    return {
+        inner
+        for node in ast.walk(top)
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        for statement in node.body
+        for inner in ast.walk(statement)
+    }
+
+
+def calls(module: Module) -> Iterator[tuple[str, int]]:
+    """(dotted name, line) of every call whose function can be named, with import aliases resolved."""
+    names = _aliases(tree(module.path))
+    for node in ast.walk(tree(module.path)):
+        if isinstance(node, ast.Call):
+            dotted = _dotted(node.func)
+            if dotted:
+                head, _, rest = dotted.partition(".")
+                full = names.get(head, head)
+                yield (f"{full}.{rest}" if rest else full), node.lineno
+
+
+def _aliases(top: ast.Module) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for node in ast.walk(top):
+        if isinstance(node, ast.Import):
+            names |= {
+                alias.asname or alias.name.split(".")[0]: alias.asname and alias.name or alias.name.split(".")[0]
+                for alias in node.names
+            }
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def _dotted(node: ast.expr) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        head = _dotted(node.value)
+        return f"{head}.{node.attr}" if head else ""
+    return ""

@@ -1,0 +1,8 @@
+"""Lets the architecture tests import the module that reads the source tree."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

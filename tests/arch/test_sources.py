@@ -1,0 +1,85 @@
+"""Rules about the text of the code: size, docstrings, leftovers, words that do not belong."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from arch_source import ROOT, modules, tree
+
+MAX_LINES = 600
+# Modules that may be longer, each with the reason.
+LONG: dict[str, str] = {}
+
+TEXT_SUFFIXES = {".py", ".md", ".sh", ".toml", ".yaml", ".yml", ".go", ".lock", ""}
+LEFTOVER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b(?!\(#\d+\))")
+MACHINE = re.compile(r"(?<![\w.])/(root|work|home/\w+)/|(?:index-url|find-links|--trusted-host)[ =]")
+
+
+def texts() -> Iterator[tuple[Path, str]]:
+    """Every text file that is, or would be, in the repository."""
+    listed = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    for name in listed.stdout.splitlines():
+        path = ROOT / name
+        if path.suffix in TEXT_SUFFIXES and path.is_file() and path != Path(__file__):
+            yield path, path.read_text(errors="ignore")
+
+
+def found(pattern: re.Pattern[str], *, but: set[str] = frozenset()) -> list[str]:
+    return [
+        f"{path.relative_to(ROOT)}:{number} {line.strip()[:100]}"
+        for path, text in texts()
+        if str(path.relative_to(ROOT)) not in but and pattern.search(text)
+        for number, line in enumerate(text.splitlines(), 1)
+        if pattern.search(line)
+    ]
+
+
+def test_modules_stay_readable_in_one_sitting() -> None:
+    long = {
+        module.shown: count for module in modules() if (count := len(module.path.read_text().splitlines())) > MAX_LINES
+    }
+    assert set(long) <= set(LONG), f"over {MAX_LINES} lines without a reason in LONG: {long}"
+    assert set(LONG) <= set(long), "LONG names modules that are short by now"
+
+
+def test_every_module_says_what_it_owns() -> None:
+    silent = [module.shown for module in modules() if not ast.get_docstring(tree(module.path))]
+    assert not silent, "\n".join(silent)
+
+
+def test_no_leftover_without_an_issue() -> None:
+    left = found(LEFTOVER, but={"CONTRIBUTING.md"})
+    assert not left, "\n".join(left)
+
+
+def test_nothing_names_a_machine_or_a_package_index() -> None:
+    named = found(MACHINE, but={"scripts/lock.sh"})
+    assert not named, "\n".join(named)
+
+
+def test_lock_files_pin_every_package_with_hashes_and_name_no_index() -> None:
+    for name in ("requirements.lock", "requirements-dev.lock"):
+        lines = (ROOT / name).read_text().splitlines()
+        assert not [line for line in lines if "://" in line or line.startswith("-")]
+        pins = [line for line in lines if line and not line.startswith((" ", "#"))]
+        assert pins
+        assert all("==" in line and line.endswith("\\") for line in pins)
+
+
+def test_every_runtime_dependency_is_explained() -> None:
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    page = (ROOT / "docs" / "decisions" / "0002-dependencies.md").read_text()
+    names = [re.split(r"[<>=\[;]", dependency)[0] for dependency in project["dependencies"]]
+    assert not [name for name in names if f"| {name} |" not in page]

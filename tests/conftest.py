@@ -1,0 +1,40 @@
+"""What every test gets: no state of the person who runs it, repeatable hypothesis runs, quiet logs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from shoal.base import logs
+from shoal.base.clock import FakeClock
+
+settings.register_profile(
+    "shoal", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("explore", deadline=None, max_examples=2000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "shoal"))
+
+
+@pytest.fixture(autouse=True)
+def private_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Commands run by a test use a home of its own and none of the caller's SHOAL_* settings."""
+    for name in [name for name in os.environ if name.startswith("SHOAL_") or name == "KUBECONFIG"]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("SHOAL_HOME", str(tmp_path_factory.getbasetemp() / "home"))
+    yield
+    logs.configure()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The folder that holds the README."""
+    return Path(__file__).resolve().parents[1]

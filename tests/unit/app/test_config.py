@@ -1,0 +1,119 @@
+"""Guarantees of a cluster's settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shoal.app.config import (
+    ClusterConfig,
+    ClusterOptions,
+    StoreUrl,
+    checked_config,
+    opened_config,
+    without_password,
+)
+from shoal.errors import ConfigError
+
+
+def test_without_flags_it_is_the_api_server_on_sqlite_in_the_directory(tmp_path: Path) -> None:
+    config = checked_config(ClusterOptions(dir=tmp_path))
+    assert config.components == ("apiserver",)
+    assert config.store == StoreUrl("sqlite", tmp_path / "store.db")
+    assert config.url == "https://127.0.0.1:6443"
+    assert config.service_ip == "10.96.0.1"
+
+
+def test_the_certificate_covers_every_name_clients_use(tmp_path: Path) -> None:
+    config = checked_config(ClusterOptions(dir=tmp_path, host="10.1.2.3", extra_hosts=("shoal.example", "localhost")))
+    assert config.certificate_hosts == (
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+        "localhost",
+        "127.0.0.1",
+        "::1",
+        "10.96.0.1",
+        "10.1.2.3",
+        "shoal.example",
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("", StoreUrl("sqlite", Path("/d/store.db"))),
+        ("sqlite", StoreUrl("sqlite", Path("/d/store.db"))),
+        ("sqlite:x.db", StoreUrl("sqlite", Path("/d/x.db"))),
+        ("sqlite:/var/x.db", StoreUrl("sqlite", Path("/var/x.db"))),
+        ("sqlite:///x.db", StoreUrl("sqlite", Path("/d/x.db"))),
+        ("sqlite:////var/x.db", StoreUrl("sqlite", Path("/var/x.db"))),
+        ("memory", StoreUrl("memory")),
+        ("memory:", StoreUrl("memory")),
+        ("memory://", StoreUrl("memory")),
+    ],
+)
+def test_store_urls(url: str, expected: StoreUrl) -> None:
+    assert StoreUrl.parse(url, Path("/d")) == expected
+
+
+def test_the_long_form_of_a_store_url_means_the_same_store() -> None:
+    for store in (StoreUrl("memory"), StoreUrl("sqlite", Path("/var/x.db"))):
+        assert StoreUrl.parse(store.url, Path("/d")) == store
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"nodes": 3}, "nodes is 3: not available yet; use --nodes 0"),
+        ({"nodes": -1}, "nodes is -1: use 0 or more"),
+        ({"runtime": "docker"}, "runtime is 'docker': not available yet"),
+        ({"runtime": "magic"}, "runtime is 'magic': choose from process, docker, simulated"),
+        ({"events": "redis://r"}, "events is 'redis://r': not available yet"),
+        ({"server": "https://x"}, "server is 'https://x': not available yet"),
+        ({"kubeconfig": "f"}, "kubeconfig is 'f': not available yet"),
+        ({"components": "apiserver,scheduler"}, "components is 'scheduler': not available yet; use apiserver"),
+        ({"components": "apiserver,kubelet"}, "components has 'kubelet': choose from apiserver, scheduler"),
+        ({"components": ","}, "components is empty: use apiserver"),
+        ({"store": "postgresql://me:hunter2@db/x"}, r"store is 'postgresql://me:\*\*\*@db/x': not available yet"),
+        ({"store": "mysql://db"}, "store is 'mysql://db': use sqlite:///PATH or memory://"),
+        ({"port": 70000}, "port is 70000: use 1 to 65535"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_touched(tmp_path: Path, flags: dict, message: str) -> None:
+    directory = tmp_path / "d"
+    with pytest.raises(ConfigError, match=message), opened_config(ClusterOptions(dir=directory, **flags)):
+        pass
+    assert not directory.exists()
+
+
+def test_a_service_range_must_be_a_range_with_room(tmp_path: Path) -> None:
+    store = StoreUrl("memory")
+    with pytest.raises(ConfigError, match="service_cidr is 'x'"):
+        ClusterConfig(dir=tmp_path, store=store, service_cidr="x")
+    with pytest.raises(ConfigError, match="too small"):
+        ClusterConfig(dir=tmp_path, store=store, service_cidr="10.0.0.0/30")
+
+
+def test_an_open_config_owns_the_directory_until_it_is_left(tmp_path: Path) -> None:
+    options = ClusterOptions(dir=tmp_path / "d", port=0)
+    with opened_config(options) as config:
+        assert config.dir.stat().st_mode & 0o777 == 0o700
+        with pytest.raises(ConfigError, match="already in use by process"), opened_config(options):
+            pass
+    with opened_config(options):
+        pass
+
+
+def test_an_address_that_means_all_is_reached_by_the_loopback(tmp_path: Path) -> None:
+    store = StoreUrl("memory")
+    assert ClusterConfig(dir=tmp_path, store=store, host="0.0.0.0", port=1).url == "https://127.0.0.1:1"
+    assert ClusterConfig(dir=tmp_path, store=store, host="::1", port=1).url == "https://[::1]:1"
+
+
+def test_passwords_are_taken_out_of_urls() -> None:
+    assert without_password("redis://:p@h:1/0") == "redis://:***@h:1/0"
+    assert without_password("redis://h:1/0") == "redis://h:1/0"
+    assert without_password("postgresql://u@h/d") == "postgresql://u@h/d"

@@ -1,0 +1,51 @@
+"""Guarantees of the files of a directory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shoal.app.files import DirectoryLock, holder_of, make_private_dir, write_private
+from shoal.errors import ConfigError
+
+HOLD = """
+import sys; from pathlib import Path; from shoal.app.files import DirectoryLock
+with DirectoryLock(Path(sys.argv[1])):
+    print("held", flush=True); sys.stdin.read()
+"""
+
+
+def test_a_private_file_is_readable_by_its_owner_only_and_replaced_whole(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_text("old and longer")
+    path.chmod(0o644)
+    write_private(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [p.name for p in tmp_path.iterdir()] == ["f"]
+
+
+def test_another_process_sees_who_holds_the_lock_and_that_a_killed_one_does_not(tmp_path: Path) -> None:
+    lock = tmp_path / "l"
+    assert holder_of(lock) is None
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout
+        assert holder.stdout.readline() == b"held\n"
+        assert holder_of(lock) == holder.pid
+        with pytest.raises(ConfigError, match=f"already in use by process {holder.pid}"), DirectoryLock(lock):
+            pass
+        holder.kill()
+    assert holder_of(lock) is None
+    with DirectoryLock(lock):
+        pass
+
+
+def test_a_directory_that_cannot_be_made_is_named_with_the_fix(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="file/d'.*choose another with --dir"):
+        make_private_dir(tmp_path / "file" / "d")

@@ -1,0 +1,94 @@
+"""Guarantees of the command line as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from typer import Typer
+
+from shoal import __version__
+from shoal.app.commands.doctor import Verdict, examine
+from shoal.app.home import directory, shoal_home
+from shoal.app.main import COMMANDS, main
+
+
+def test_help_is_quick_and_loads_no_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"  {command.name} " in shown for command in COMMANDS)
+    code = (
+        "import sys; from shoal.app.main import main; main(['--help']);"
+        "heavy = {'typer', 'rich', 'asyncio', 'ssl', 'yaml', 'cryptography', 'msgspec', 'orjson'} & set(sys.modules);"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_help_takes_less_than_its_budget() -> None:
+    def took_s() -> float:
+        before = time.monotonic()
+        subprocess.run([sys.executable, "-m", "shoal", "--help"], check=True, stdout=subprocess.DEVNULL)
+        return time.monotonic() - before
+
+    assert min(took_s() for _ in range(3)) < 0.3
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_every_command_exists_and_explains_itself(command: object, capsys: pytest.CaptureFixture[str]) -> None:
+    module, _, attribute = command.target.partition(":")
+    assert isinstance(getattr(import_module(module), attribute), Typer)
+    assert main([command.name, "--help"]) == 0
+    assert f"Usage: shoal {command.name}" in capsys.readouterr().out
+
+
+def test_version_names_shoal_python_and_sqlite(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["version"]) == 0
+    shown = capsys.readouterr().out
+    assert __version__ in shown
+    assert "sqlite" in shown
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"shoal {__version__}\n"
+
+
+def test_an_option_of_a_part_that_does_not_exist_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cluster", "start", "--nodes", "3"]) == 2
+    assert capsys.readouterr().err == "error: nodes is 3: not available yet; use --nodes 0\n"
+    assert main(["up", "--regions", "a,b"]) == 2
+    assert "regions is 'a,b': not available yet" in capsys.readouterr().err
+
+
+def test_down_with_nothing_running_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["down", "--dir", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "nothing is running\n"
+
+
+def test_doctor_reports_every_check_and_fails_when_a_necessary_one_does(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    main(["doctor", "--dir", str(tmp_path), "-o", "json"])
+    names = [check["name"] for check in json.loads(capsys.readouterr().out)]
+    assert names == ["python", "sqlite", "schema tables", "kubectl", "directory", "port", "open files"]
+    blocked = tmp_path / "file"
+    blocked.touch()
+    assert main(["doctor", "--dir", str(blocked / "d")]) == 1
+    assert "choose another with --dir" in capsys.readouterr().out
+
+
+def test_doctor_warns_of_a_directory_that_others_can_read(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    check = next(check for check in examine(tmp_path) if check.name == "directory")
+    assert check.verdict is Verdict.WARNING
+    assert check.fix == f"run: chmod 700 {tmp_path}"
+
+
+def test_state_lives_in_shoal_home_unless_a_directory_is_named(tmp_path: Path) -> None:
+    assert shoal_home({"SHOAL_HOME": "/x"}) == Path("/x")
+    assert shoal_home({}) == Path.home() / ".shoal"
+    assert directory(None, {"SHOAL_HOME": "/x"}) == Path("/x")
+    assert directory(Path("rel")) == Path.cwd() / "rel"

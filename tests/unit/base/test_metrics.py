@@ -1,0 +1,78 @@
+"""Guarantees of the metrics."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from shoal.base.metrics import MAX_SERIES, Metrics, exposition
+
+
+def samples(metrics: Metrics) -> dict[tuple[str, tuple[str, ...]], float]:
+    return {
+        (sample.name, tuple(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(metrics.render().decode())
+        for sample in family.samples
+        if not sample.name.endswith("_created")
+    }
+
+
+def test_counters_and_gauges_render_what_was_counted() -> None:
+    metrics = Metrics()
+    requests = metrics.counter("shoal_requests_total", "Requests.", ["verb"])
+    requests.labels("get").inc()
+    requests.labels("get").inc(2)
+    requests.labels("list").inc()
+    metrics.gauge("shoal_watchers", "Watchers.").set(7)
+    metrics.gauge("shoal_revision", "Revision.").follow(lambda: 42)
+    assert samples(metrics) == {
+        ("shoal_requests_total", ("get",)): 3,
+        ("shoal_requests_total", ("list",)): 1,
+        ("shoal_watchers", ()): 7,
+        ("shoal_revision", ()): 42,
+    }
+
+
+def test_histograms_count_each_observation_in_every_bucket_that_holds_it() -> None:
+    metrics = Metrics()
+    latency = metrics.histogram("shoal_latency_seconds", "Latency.", bounds=(0.1, 1.0))
+    for value in (0.05, 0.1, 0.5, 3.0):
+        latency.observe(value)
+    assert samples(metrics) == {
+        ("shoal_latency_seconds_bucket", ("0.1",)): 2,
+        ("shoal_latency_seconds_bucket", ("1.0",)): 3,
+        ("shoal_latency_seconds_bucket", ("+Inf",)): 4,
+        ("shoal_latency_seconds_count", ()): 4,
+        ("shoal_latency_seconds_sum", ()): pytest.approx(3.65),
+    }
+
+
+def test_label_values_from_an_open_set_are_refused() -> None:
+    counter = Metrics().counter("c_total", "C.", ["name"])
+    with pytest.raises(ValueError, match="closed sets"):
+        for n in range(MAX_SERIES + 1):
+            counter.labels(f"pod-{n}")
+
+
+def test_wrong_labels_and_repeated_names_are_refused() -> None:
+    metrics = Metrics()
+    counter = metrics.counter("c_total", "C.", ["verb"])
+    with pytest.raises(ValueError, match="has the labels"):
+        counter.labels("a", "b")
+    with pytest.raises(ValueError, match="exists already"):
+        metrics.gauge("c_total", "C.")
+
+
+def test_counting_does_not_load_the_prometheus_library() -> None:
+    code = (
+        "import sys; from shoal.base.metrics import Metrics; m = Metrics(); m.counter('a_total', 'A.').inc();"
+        "assert 'prometheus_client' not in sys.modules; m.render(); assert 'prometheus_client' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_exposition_of_a_process_includes_its_memory() -> None:
+    assert b"process_resident_memory_bytes " in exposition()

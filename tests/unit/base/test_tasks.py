@@ -1,0 +1,145 @@
+"""Guarantees of the task helpers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from shoal.base.clock import FakeClock
+from shoal.base.tasks import cancel_all, close_within, run_all, wait_first
+
+
+def test_run_all_names_its_tasks_and_returns_when_all_have_ended(clock: FakeClock) -> None:
+    names: list[str] = []
+
+    async def part(seconds: float) -> None:
+        await clock.sleep(seconds)
+        task = asyncio.current_task()
+        names.append(task.get_name() if task else "")
+
+    async def main() -> None:
+        running = asyncio.create_task(run_all({"watch": part(2), "compact": part(1)}))
+        await clock.advance(1)
+        assert not running.done()
+        await clock.advance(1)
+        await running
+
+    asyncio.run(main())
+    assert names == ["compact", "watch"]
+
+
+def test_one_failure_stops_the_others_and_is_raised_as_itself() -> None:
+    stopped: list[str] = []
+
+    async def endless() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.append("endless")
+
+    async def failing() -> None:
+        raise OSError("disk")
+
+    with pytest.raises(OSError, match="disk"):
+        asyncio.run(run_all({"a": endless(), "b": failing()}))
+    assert stopped == ["endless"]
+
+
+def test_cancelling_run_all_ends_every_part() -> None:
+    ended: list[int] = []
+
+    async def part(n: int) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(n)
+
+    async def main() -> None:
+        task = asyncio.create_task(run_all({"0": part(0), "1": part(1)}))
+        await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert sorted(ended) == [0, 1]
+
+
+def test_wait_first_gives_the_first_result_and_ends_the_rest(clock: FakeClock) -> None:
+    ended: list[str] = []
+
+    async def part(name: str, seconds: float) -> str:
+        try:
+            await clock.sleep(seconds)
+        finally:
+            ended.append(name)
+        return name
+
+    async def main() -> str:
+        waiting = asyncio.create_task(wait_first(part("slow", 9), part("quick", 1)))
+        await clock.advance(1)
+        result = await waiting
+        assert ended == ["quick", "slow"]  # before the loop's own end, which would cancel it too
+        return str(result)
+
+    assert asyncio.run(main()) == "quick"
+
+
+def test_wait_first_raises_what_the_first_raised() -> None:
+    async def failing() -> None:
+        raise OSError("gone")
+
+    with pytest.raises(OSError, match="gone"):
+        asyncio.run(wait_first(failing(), asyncio.sleep(60)))
+
+
+def test_closing_stops_at_the_budget_and_names_who_was_late(clock: FakeClock) -> None:
+    async def closing(seconds: float) -> None:
+        await clock.sleep(seconds)
+
+    async def main() -> list[str]:
+        quick = asyncio.create_task(closing(1), name="quick")
+        slow = asyncio.create_task(closing(60), name="slow")
+        result = asyncio.create_task(close_within(5, quick, slow, clock=clock))
+        await clock.advance(5)
+        assert slow.cancelled()
+        return await result
+
+    assert asyncio.run(main()) == ["slow"]
+    assert clock.pending == 0
+
+
+def test_an_error_while_closing_does_not_keep_the_others_from_closing(clock: FakeClock) -> None:
+    closed: list[str] = []
+
+    async def good() -> None:
+        await asyncio.sleep(0)
+        closed.append("good")
+
+    async def bad() -> None:
+        raise OSError("close")
+
+    with pytest.raises(BaseExceptionGroup) as failures:
+        asyncio.run(close_within(5, bad(), good(), clock=clock))
+    assert closed == ["good"]
+    assert isinstance(failures.value.exceptions[0], OSError)
+
+
+def test_cancel_all_waits_until_the_tasks_have_ended() -> None:
+    ended: list[int] = []
+
+    async def slow_to_stop() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ended.append(1)
+
+    async def main() -> None:
+        task = asyncio.create_task(slow_to_stop())
+        await asyncio.sleep(0)
+        await cancel_all(task)
+        assert ended == [1]
+
+    asyncio.run(main())

@@ -1,0 +1,96 @@
+"""Guarantees of finding and running a command, and of printing results."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from types import ModuleType
+
+import pytest
+import typer
+import yaml
+
+from shoal.cli.apps import new_app
+from shoal.cli.catalog import Command, render_help
+from shoal.cli.dispatch import run
+from shoal.cli.printers import Format, render
+from shoal.errors import ConfigError, NotFound
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+ERRORS = {
+    "config": ConfigError("port is 0: use 1"),
+    "api": NotFound('pods "x" not found'),
+    "interrupt": KeyboardInterrupt(),
+    "exit": typer.Exit(7),
+}
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> tuple[Command, ...]:
+    module = ModuleType("stand_in")
+    made: list[Command] = []
+    for name in ("greet", *ERRORS):
+        app = new_app(name)
+        if name == "greet":
+            app.command()(lambda word="hello": typer.echo(word))
+        else:
+            app.command()(lambda name=name: _raise(ERRORS[name]))
+        setattr(module, name, app)
+        made.append(Command(name=name, summary=f"does {name}", group="All", target=f"stand_in:{name}"))
+    monkeypatch.setitem(sys.modules, "stand_in", module)
+    return tuple(made)
+
+
+def called(commands: tuple[Command, ...], *argv: str) -> tuple[int, str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    return run(argv, commands, version="1.2", out=out, err=err), out.getvalue(), err.getvalue()
+
+
+def test_a_command_gets_its_arguments(commands: tuple[Command, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert called(commands, "greet", "--word", "hi")[0] == 0
+    assert capsys.readouterr().out == "hi\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "message"),
+    [
+        ("config", 2, "error: port is 0: use 1\n"),
+        ("api", 1, 'error: pods "x" not found\n'),
+        ("exit", 7, ""),
+    ],
+)
+def test_errors_become_one_line_and_a_code(commands: tuple[Command, ...], name: str, code: int, message: str) -> None:
+    assert called(commands, name) == (code, "", message)
+
+
+def test_an_interrupt_ends_with_130(commands: tuple[Command, ...]) -> None:
+    assert called(commands, "interrupt")[0] == 130
+
+
+def test_no_command_prints_help_and_counts_as_wrong_use(commands: tuple[Command, ...]) -> None:
+    assert called(commands) == (2, render_help(commands), "")
+    assert called(commands, "-h")[0] == 0
+
+
+def test_an_unknown_command_gets_the_nearest_suggested(commands: tuple[Command, ...]) -> None:
+    assert called(commands, "gret") == (2, "", "error: no command 'gret'; did you mean `shoal greet`?\n")
+    assert "`shoal --help` lists" in called(commands, "zzzzzz")[2]
+
+
+ROWS = [{"name": "a", "ready_pods": 3, "ok": True, "tags": ["x", "y"]}, {"name": "longer", "ready_pods": None}]
+
+
+def test_a_table_is_aligned_and_shows_the_chosen_columns() -> None:
+    assert render(ROWS, ("name", "ready_pods", "ok", "tags")) == (
+        "NAME     READY PODS   OK    TAGS\na        3            yes   x,y\nlonger   -            -     -\n"
+    )
+
+
+def test_json_and_yaml_carry_everything() -> None:
+    assert json.loads(render(ROWS, ("name",), Format.JSON)) == ROWS
+    assert yaml.safe_load(render(ROWS, ("name",), Format.YAML)) == ROWS
