@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 
+from shoal.base.ids import Ids
 from shoal.store.journal import Loaded, LoneWriter, Replica
 from shoal.store.model import Event
 
@@ -12,7 +12,7 @@ from shoal.store.model import Event
 class MemoryJournal(LoneWriter):
     async def open(self, replica: Replica) -> Loaded:
         self._replica = replica
-        return Loaded(entries={}, events=(), floors={}, revision=0, incarnation=uuid.uuid4().hex)
+        return Loaded(entries={}, events=(), floors={}, revision=0, incarnation=Ids().new_uid())
 
     async def _append(self, events: Sequence[Event]) -> None:
         return None

@@ -14,13 +14,13 @@ import fcntl
 import os
 import sqlite3
 import sys
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import orjson
 
+from shoal.base.ids import Ids
 from shoal.errors import ConfigError
 from shoal.store.journal import Loaded, LoneWriter, Replica, deleted_entry
 from shoal.store.model import Attrs, Entry, Event, EventType, Key
@@ -169,7 +169,7 @@ class SqliteJournal(LoneWriter):
         run = self._connection.execute
         meta = dict(run("SELECT name, value FROM meta").fetchall())
         if "incarnation" not in meta:
-            meta = {"format": _FORMAT, "incarnation": uuid.uuid4().hex, "revision": 0}
+            meta = {"format": _FORMAT, "incarnation": Ids().new_uid(), "revision": 0}
             run("INSERT INTO meta SELECT key, value FROM json_each(?)", (orjson.dumps(meta).decode(),))
         elif meta["format"] != _FORMAT:
             raise ConfigError(f"store {self._path} has format {meta['format']}, this version reads {_FORMAT} only")
