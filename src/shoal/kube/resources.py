@@ -281,7 +281,6 @@ def _networking() -> Iterator[Resource]:
         kind="IPAddress",
         namespaced=False,
         short_names=("ip",),
-        blind_update=False,
     )
     yield Resource(
         group="networking.k8s.io",
@@ -298,7 +297,6 @@ def _networking() -> Iterator[Resource]:
         kind="ServiceCIDR",
         namespaced=False,
         status=True,
-        blind_update=False,
         subresources=(_status("ServiceCIDR"),),
     )
 

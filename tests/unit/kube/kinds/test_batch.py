@@ -437,3 +437,7 @@ def test_a_zone_inside_the_schedule_is_kept_where_it_was(kinds: Any) -> None:
         "cannot use both timeZone field and TZ or CRON_TZ in schedule"
     ]
     assert any("use timeZone instead" in text for text in kinds.warnings("CronJob", before))
+
+
+def test_a_field_written_out_as_false_is_no_change(kinds: Any) -> None:
+    assert kinds.update_faults("Job", {"spec.template.spec.hostNetwork": False}) == []

@@ -115,7 +115,7 @@ def run_all(rules: KindRules, obj: dict[str, Any], old: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("key", ROWS, ids=lambda key: f"{key[2]}.{key[1]}.{key[0]}")
 def test_objects_of_the_right_types_never_raise(key: tuple[str, str, str]) -> None:
-    @settings(max_examples=40, deadline=None, database=None)
+    @settings(max_examples=15, deadline=None, database=None)
     @given(st.integers(0, 2**32), st.integers(0, 2**32))
     def check(seed: int, other: int) -> None:
         old = random_object(key, other)
@@ -135,7 +135,7 @@ def test_empty_objects_are_refused_or_accepted_but_never_raise(key: tuple[str, s
 
 @pytest.mark.parametrize("key", ROWS, ids=lambda key: f"{key[2]}.{key[1]}.{key[0]}")
 def test_defaults_of_random_objects_settle_at_once(key: tuple[str, str, str]) -> None:
-    @settings(max_examples=25, deadline=None, database=None)
+    @settings(max_examples=8, deadline=None, database=None)
     @given(st.integers(0, 2**32))
     def check(seed: int) -> None:
         obj = random_object(key, seed)

@@ -1,0 +1,15 @@
+"""Claim templates of StatefulSets: persistent volume claims that do not exist yet."""
+
+from __future__ import annotations
+
+from shoal.kube.kinds.common import child, fill
+from shoal.kube.kinds.core.pod_defaults import default_claim_spec
+from shoal.kube.kinds.rules import Obj
+
+
+def default_claim_template(claim: Obj) -> None:
+    """A template is shown as a whole claim, down to the phase it will start in."""
+    fill(claim, "apiVersion", "v1")
+    fill(claim, "kind", "PersistentVolumeClaim")
+    default_claim_spec(child(claim, "spec"))
+    fill(child(claim, "status"), "phase", "Pending")

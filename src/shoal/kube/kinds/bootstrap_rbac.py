@@ -1,0 +1,369 @@
+"""The roles and bindings a cluster starts with, so that what is written for any cluster finds them here.
+
+A rule is one line, ``verbs groups resources [names]`` with commas inside; ``-`` is the core group, a line that starts
+with ``url`` is about paths. The short words of ``_VERBS`` and ``_LINES`` stand for what nearly every role repeats.
+Every call makes new objects.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shoal.kube.kinds.bootstrap_rbac_controllers import CONTROLLER_ROLES
+from shoal.kube.kinds.rbac import GROUP, aggregated_rules
+from shoal.kube.kinds.rules import Obj
+
+_VERBS: Final = {
+    "read": "get,list,watch",
+    "write": "create,delete,deletecollection,patch,update",
+    "all": "create,delete,deletecollection,get,list,patch,update,watch",
+    "read-update": "get,list,patch,update,watch",
+}
+_LINES: Final = {
+    "events": "create,patch,update -,events.k8s.io events",
+    "token-reviews": "create authentication.k8s.io tokenreviews",
+    "access-reviews": "create authorization.k8s.io subjectaccessreviews",
+}
+_AGGREGATE: Final = "rbac.authorization.k8s.io/aggregate-to-"
+_LEASES: Final = (
+    "create,get,list,update,watch coordination.k8s.io leases",
+    "create,get,list,update,watch coordination.k8s.io leasecandidates",
+)
+_SIGNERS: Final = {
+    "legacy-unknown": "kubernetes.io/legacy-unknown",
+    "kubelet-serving": "kubernetes.io/kubelet-serving",
+    "kube-apiserver-client": "kubernetes.io/kube-apiserver-client",
+    "kube-apiserver-client-kubelet": "kubernetes.io/kube-apiserver-client-kubelet",
+}
+
+_VIEW: Final = (
+    "read - pods,replicationcontrollers,replicationcontrollers/scale,serviceaccounts,services,services/status,"
+    "endpoints,persistentvolumeclaims,persistentvolumeclaims/status,configmaps",
+    "read - limitranges,resourcequotas,bindings,pods/status,resourcequotas/status,namespaces/status,"
+    "replicationcontrollers/status,pods/log",
+    "read - namespaces",
+    "read -,events.k8s.io events",
+    "read discovery.k8s.io endpointslices",
+    "read apps controllerrevisions,statefulsets,statefulsets/status,statefulsets/scale,daemonsets,daemonsets/status,"
+    "deployments,deployments/status,deployments/scale,replicasets,replicasets/status,replicasets/scale",
+    "read autoscaling horizontalpodautoscalers,horizontalpodautoscalers/status",
+    "read batch jobs,cronjobs,cronjobs/status,jobs/status",
+    "read policy poddisruptionbudgets,poddisruptionbudgets/status",
+    "read networking.k8s.io networkpolicies,ingresses,ingresses/status",
+    "read resource.k8s.io resourceclaims,resourceclaims/status,resourceclaimtemplates",
+)
+_EDIT: Final = (
+    "read - pods/attach,pods/proxy,pods/exec,pods/portforward,secrets,services/proxy",
+    "impersonate - serviceaccounts",
+    "write - pods,pods/attach,pods/proxy,pods/exec,pods/portforward",
+    "create - pods/eviction",
+    "write - replicationcontrollers,replicationcontrollers/scale,serviceaccounts,services,services/proxy,"
+    "persistentvolumeclaims,configmaps,secrets",
+    "create - serviceaccounts/token",
+    "write -,events.k8s.io events",
+    "write apps statefulsets,statefulsets/scale,daemonsets,deployments,deployments/scale,deployments/rollback,"
+    "replicasets,replicasets/scale",
+    "write autoscaling horizontalpodautoscalers",
+    "write batch jobs,cronjobs",
+    "write policy poddisruptionbudgets",
+    "write networking.k8s.io networkpolicies,ingresses",
+    "all coordination.k8s.io leases",
+    "write resource.k8s.io resourceclaims,resourceclaimtemplates",
+)
+_NODE: Final = (
+    "token-reviews",
+    "create authorization.k8s.io subjectaccessreviews,localsubjectaccessreviews",
+    "read - services",
+    "create,get,list,watch - nodes",
+    "update,patch - nodes/status",
+    "update,patch - nodes",
+    "events",
+    "read - pods",
+    "create,delete - pods",
+    "update,patch - pods/status",
+    "create - pods/eviction",
+    "read - secrets,configmaps",
+    "get - persistentvolumeclaims,persistentvolumes",
+    "get - endpoints",
+    "create,get,list,watch certificates.k8s.io certificatesigningrequests",
+    "get,create,update,patch,delete coordination.k8s.io leases",
+    "get storage.k8s.io volumeattachments",
+    "create - serviceaccounts/token",
+    "get,update,patch - persistentvolumeclaims/status",
+    "read storage.k8s.io csidrivers",
+    "get,create,update,patch,delete storage.k8s.io csinodes",
+    "read node.k8s.io runtimeclasses",
+    "get resource.k8s.io resourceclaims",
+    "deletecollection resource.k8s.io resourceslices",
+    "get - serviceaccounts",
+)
+_SCHEDULER: Final = (
+    "events",
+    "create coordination.k8s.io leases",
+    "get,update,list,watch coordination.k8s.io leases kube-scheduler",
+    "all coordination.k8s.io leasecandidates",
+    "read - nodes",
+    "get,list,watch,delete - pods",
+    "create - pods/binding,bindings",
+    "patch,update - pods/status",
+    "read - services,replicationcontrollers",
+    "read apps,extensions replicasets",
+    "read apps statefulsets",
+    "read policy poddisruptionbudgets",
+    "read - persistentvolumeclaims,persistentvolumes",
+    "token-reviews",
+    "access-reviews",
+    "read storage.k8s.io csinodes",
+    "read storage.k8s.io volumeattachments",
+    "read - namespaces",
+    "read storage.k8s.io csidrivers",
+    "read storage.k8s.io csistoragecapacities",
+    "read resource.k8s.io deviceclasses",
+    "read-update resource.k8s.io resourceclaims",
+    "read-update resource.k8s.io resourceclaims/status",
+    "update - pods/finalizers",
+    "read resource.k8s.io resourceslices",
+    "create,delete resource.k8s.io resourceclaims",
+)
+_CONTROLLER_MANAGER: Final = (
+    "events",
+    "create coordination.k8s.io leases",
+    "get,update coordination.k8s.io leases kube-controller-manager",
+    "create - secrets,serviceaccounts",
+    "delete - secrets",
+    "get - namespaces,secrets,serviceaccounts,configmaps",
+    "update - secrets,serviceaccounts",
+    "token-reviews",
+    "access-reviews",
+    "list,watch * *",
+    "create - serviceaccounts/token",
+)
+
+_ROLES: Final[dict[str, tuple[str, ...]]] = {
+    "cluster-admin": ("* * *", "url * *"),
+    "system:discovery": (
+        "url get /livez,/readyz,/healthz,/version,/version/,/openapi,/openapi/*,/api,/api/*,/apis,/apis/*",
+    ),
+    "system:monitoring": (
+        "url get /metrics,/metrics/slis,/livez,/readyz,/healthz,/livez/*,/readyz/*,/healthz/*",
+        "get - nodes/metrics",
+    ),
+    "system:basic-user": (
+        "create authorization.k8s.io selfsubjectaccessreviews,selfsubjectrulesreviews",
+        "create authentication.k8s.io selfsubjectreviews",
+    ),
+    "system:public-info-viewer": ("url get /livez,/readyz,/healthz,/version,/version/",),
+    "system:aggregate-to-admin": (
+        "create authorization.k8s.io localsubjectaccessreviews",
+        "all rbac.authorization.k8s.io roles,rolebindings",
+    ),
+    "system:aggregate-to-edit": _EDIT,
+    "system:aggregate-to-view": _VIEW,
+    "system:node": _NODE,
+    "system:node-problem-detector": ("get - nodes", "patch - nodes/status", "events"),
+    "system:node-bootstrapper": ("create,get,list,watch certificates.k8s.io certificatesigningrequests",),
+    "system:node-proxier": (
+        "list,watch - services,endpoints",
+        "read - nodes",
+        "events",
+        "list,watch networking.k8s.io servicecidrs",
+        "list,watch discovery.k8s.io endpointslices",
+    ),
+    "system:auth-delegator": ("token-reviews", "access-reviews"),
+    "system:heapster": ("read - events,pods,nodes,namespaces", "read extensions deployments"),
+    "system:kube-aggregator": ("read - services,endpoints",),
+    "system:kube-controller-manager": _CONTROLLER_MANAGER,
+    "system:kube-dns": ("list,watch - endpoints,services",),
+    "system:kube-scheduler": _SCHEDULER,
+    "system:kubelet-api-admin": (
+        "read - nodes",
+        "proxy - nodes",
+        "* - nodes/proxy,nodes/metrics,nodes/stats,nodes/log",
+        "* - nodes/pods,nodes/healthz,nodes/configz",
+    ),
+    "system:persistent-volume-provisioner": (
+        "get,list,watch,create,delete - persistentvolumes",
+        "get,list,watch,update - persistentvolumeclaims",
+        "read storage.k8s.io storageclasses",
+        "watch - events",
+        "events",
+    ),
+    "system:service-account-issuer-discovery": (
+        "url get /.well-known/openid-configuration,/.well-known/openid-configuration/,/openid/v1/jwks,/openid/v1/jwks/",
+    ),
+    "system:volume-scheduler": (
+        "read-update - persistentvolumes",
+        "read storage.k8s.io storageclasses",
+        "read-update - persistentvolumeclaims",
+    ),
+    **{
+        f"system:certificates.k8s.io:certificatesigningrequests:{name}": (
+            f"create certificates.k8s.io certificatesigningrequests/{name}",
+        )
+        for name in ("nodeclient", "selfnodeclient")
+    },
+    **{
+        f"system:certificates.k8s.io:{name}-approver": (f"approve certificates.k8s.io signers {signer}",)
+        for name, signer in _SIGNERS.items()
+    },
+}
+# What aggregates to what: a role's own selector, and the label by which a larger role finds it.
+_AGGREGATED: Final = {"admin": "", "edit": "admin", "view": "edit"}
+_LABELLED: Final = {f"system:aggregate-to-{name}": name for name in _AGGREGATED}
+
+_CLUSTER_BINDINGS: Final = {
+    "cluster-admin": "Group system:masters",
+    "system:basic-user": "Group system:authenticated",
+    "system:discovery": "Group system:authenticated",
+    "system:kube-controller-manager": "User system:kube-controller-manager",
+    "system:kube-dns": "ServiceAccount kube-dns",
+    "system:kube-scheduler": "User system:kube-scheduler",
+    "system:monitoring": "Group system:monitoring",
+    "system:node": "",  # nodes are let in by name, not by group
+    "system:node-proxier": "User system:kube-proxy",
+    "system:public-info-viewer": "Group system:authenticated,Group system:unauthenticated",
+    "system:service-account-issuer-discovery": "Group system:serviceaccounts",
+    "system:volume-scheduler": "User system:kube-scheduler",
+}
+_NAMESPACED_ROLES: Final[dict[tuple[str, str], tuple[str, ...]]] = {
+    ("kube-system", "extension-apiserver-authentication-reader"): (
+        "read - configmaps extension-apiserver-authentication",
+    ),
+    ("kube-system", "system:controller:bootstrap-signer"): ("read - secrets",),
+    ("kube-system", "system:controller:cloud-provider"): ("create,get,list,watch - configmaps",),
+    ("kube-system", "system:controller:token-cleaner"): ("get,list,watch,delete - secrets", "events"),
+    ("kube-system", "system::leader-locking-kube-controller-manager"): _LEASES,
+    ("kube-system", "system::leader-locking-kube-scheduler"): _LEASES,
+    ("kube-public", "system:controller:bootstrap-signer"): (
+        "read - configmaps",
+        "update - configmaps cluster-info",
+        "events",
+    ),
+}
+# namespace, name, role, subjects
+_NAMESPACED_BINDINGS: Final = (
+    (
+        "kube-system",
+        "system::extension-apiserver-authentication-reader",
+        "extension-apiserver-authentication-reader",
+        "User system:kube-controller-manager,User system:kube-scheduler",
+    ),
+    (
+        "kube-system",
+        "system::leader-locking-kube-controller-manager",
+        "system::leader-locking-kube-controller-manager",
+        "User system:kube-controller-manager,ServiceAccount kube-controller-manager,"
+        "ServiceAccount leader-election-controller",
+    ),
+    (
+        "kube-system",
+        "system::leader-locking-kube-scheduler",
+        "system::leader-locking-kube-scheduler",
+        "User system:kube-scheduler,ServiceAccount kube-scheduler",
+    ),
+    *(
+        (namespace, f"system:controller:{name}", f"system:controller:{name}", f"ServiceAccount {name}")
+        for namespace, name in (
+            ("kube-system", "bootstrap-signer"),
+            ("kube-system", "cloud-provider"),
+            ("kube-system", "token-cleaner"),
+            ("kube-public", "bootstrap-signer"),
+        )
+    ),
+)
+
+
+def _words(text: str) -> list[str]:
+    return sorted("" if word == "-" else word for word in text.split(","))
+
+
+def _rule(line: str) -> Obj:
+    verbs, *rest = _LINES.get(line, line).split(" ")
+    if verbs == "url":
+        return {"verbs": _words(rest[0]), "nonResourceURLs": _words(rest[1])}
+    rule = {
+        "verbs": _words(_VERBS.get(verbs, verbs)),
+        "apiGroups": _words(rest[0]),
+        "resources": _words(rest[1]),
+    }
+    if len(rest) > 2:
+        rule["resourceNames"] = _words(rest[2])
+    return rule
+
+
+def _object(kind: str, name: str, namespace: str = "", labels: dict[str, str] | None = None) -> Obj:
+    metadata: Obj = {
+        "name": name,
+        "labels": {"kubernetes.io/bootstrapping": "rbac-defaults", **(labels or {})},
+        "annotations": {"rbac.authorization.kubernetes.io/autoupdate": "true"},
+    }
+    if namespace:
+        metadata["namespace"] = namespace
+    return {"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": metadata}
+
+
+def _binding(kind: str, name: str, role_kind: str, role: str, subjects: str, namespace: str = "") -> Obj:
+    made = _object(kind, name, namespace)
+    made["roleRef"] = {"apiGroup": GROUP, "kind": role_kind, "name": role}
+    listed = [_subject(text) for text in subjects.split(",") if text]
+    if listed:
+        made["subjects"] = listed
+    return made
+
+
+def _subject(text: str) -> Obj:
+    kind, name = text.split(" ")
+    if kind == "ServiceAccount":
+        return {"kind": kind, "name": name, "namespace": "kube-system"}
+    return {"apiGroup": GROUP, "kind": kind, "name": name}
+
+
+def _role(kind: str, name: str, lines: tuple[str, ...], namespace: str = "") -> Obj:
+    target = _LABELLED.get(name)
+    made = _object(kind, name, namespace, {_AGGREGATE + target: "true"} if target else None)
+    made["rules"] = [_rule(line) for line in lines]
+    return made
+
+
+def _aggregated(name: str, larger: str) -> Obj:
+    made = _object("ClusterRole", name, labels={_AGGREGATE + larger: "true"} if larger else None)
+    made["aggregationRule"] = {"clusterRoleSelectors": [{"matchLabels": {_AGGREGATE + name: "true"}}]}
+    return made
+
+
+def cluster_roles() -> list[Obj]:
+    """Every default ClusterRole; those that aggregate come with their rules already gathered."""
+    roles = [_role("ClusterRole", name, lines) for name, lines in _ROLES.items()]
+    roles += [_role("ClusterRole", f"system:controller:{n}", lines) for n, lines in CONTROLLER_ROLES.items()]
+    for name in ("view", "edit", "admin"):  # each gathers the one before it
+        made = _aggregated(name, _AGGREGATED[name])
+        made["rules"] = [dict(rule) for rule in aggregated_rules(made, roles)]
+        roles.append(made)
+    return roles
+
+
+def cluster_role_bindings() -> list[Obj]:
+    bindings = [
+        _binding("ClusterRoleBinding", name, "ClusterRole", name, subjects)
+        for name, subjects in _CLUSTER_BINDINGS.items()
+    ]
+    for controller in CONTROLLER_ROLES:
+        name = f"system:controller:{controller}"
+        bindings.append(_binding("ClusterRoleBinding", name, "ClusterRole", name, f"ServiceAccount {controller}"))
+    return bindings
+
+
+def roles() -> list[Obj]:
+    return [_role("Role", name, lines, namespace) for (namespace, name), lines in _NAMESPACED_ROLES.items()]
+
+
+def role_bindings() -> list[Obj]:
+    return [
+        _binding("RoleBinding", name, "Role", role, subjects, namespace)
+        for namespace, name, role, subjects in _NAMESPACED_BINDINGS
+    ]
+
+
+def bootstrap_objects() -> list[Obj]:
+    """All of them, roles before the bindings that name them."""
+    return [*cluster_roles(), *roles(), *cluster_role_bindings(), *role_bindings()]

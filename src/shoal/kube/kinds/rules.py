@@ -1,0 +1,58 @@
+"""What one kind adds to the generic verbs: defaults, what a writer may not touch, and what is valid.
+
+The order of a write is always: prune and canonicalise (schema) → ``default`` → ``prepare_*`` → ``validate_*``.
+Every function takes the decoded object and may change it in place only where its name says so. ``old`` is never
+changed. Objects have ``metadata`` as a dict, and ``spec``/``status`` only where present.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from shoal.errors import FieldError
+
+Obj = dict[str, Any]
+
+
+def _nothing(obj: Obj) -> None:
+    """No defaults, nothing to prepare."""
+
+
+def _nothing_on_update(new: Obj, old: Obj) -> None:
+    """Nothing to carry over."""
+
+
+def _valid(obj: Obj) -> list[FieldError]:
+    return []
+
+
+def _valid_update(new: Obj, old: Obj) -> list[FieldError]:
+    return []
+
+
+def _no_warnings(obj: Obj) -> list[str]:
+    return []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindRules:
+    """The rules of one kind in one version; what is left out is the generic behaviour (metadata is validated, status
+    dropped on create and kept on update, generation counted, by the server and not here)."""
+
+    default: Callable[[Obj], None] = _nothing  # fill in absent fields, in place
+    prepare_create: Callable[[Obj], None] = _nothing  # wipe what clients may not set, derive fields, in place
+    prepare_update: Callable[[Obj, Obj], None] = _nothing_on_update  # (new, old): carry over what is kept, in place
+    prepare_status: Callable[[Obj, Obj], None] = _nothing_on_update  # (new, old) on /status; spec is already old's
+    validate_create: Callable[[Obj], list[FieldError]] = _valid
+    validate_update: Callable[[Obj, Obj], list[FieldError]] = _valid_update  # (new, old)
+    validate_status: Callable[[Obj, Obj], list[FieldError]] = _valid_update  # (new, old) on /status
+    name_errors: Callable[[str], list[str]] | None = None  # syntax of metadata.name; None: DNS-1123 subdomain
+    warnings: Callable[[Obj], list[str]] = _no_warnings  # texts for Warning headers
+    selectable: dict[str, Callable[[Obj], str]] = field(default_factory=dict)  # field selectors beyond metadata.*
+    indexed_fields: tuple[str, ...] = ()  # selectable ones worth an index (spec.nodeName)
+    subresource_validation: dict[str, Callable[[Obj, Obj], list[FieldError]]] = field(default_factory=dict)
+
+
+GENERIC = KindRules()
