@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shoal.base.clock import Clock, RealClock
+from shoal.client import Client, Scope, builtin, load
+from shoal.client.http import HttpTransport
+from shoal.client.transport import Transport
 from shoal.store import Attrs, Key, LogStore, Put, open_store
+from shoal.testing.servers import ServerProcess, local_server, server_process
 
 HEAD = b'{"metadata":{"resourceVersion":"'
 
@@ -77,3 +83,68 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> StoreBackend:
 def durable(request: pytest.FixtureRequest, tmp_path: Path) -> StoreBackend:
     """Every kind of store that keeps its data in a file."""
     return _store_backend(request.param, tmp_path)
+
+
+@dataclass(frozen=True)
+class Api:
+    """A server to talk to, and a namespace of the test's own in it."""
+
+    transport: Transport
+    clock: Clock
+    namespace: str
+
+    def client(self, transport: Transport | None = None, **options: Any) -> Client:
+        return Client(transport or self.transport, clock=self.clock, field_manager="contract", **options)
+
+
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class ApiBackend:
+    """How a test reaches an API server: in process, or over TLS at the process that the session shares."""
+
+    name: str
+    process: ServerProcess | None
+
+    def run(self, test: Callable[[Api], Awaitable[None]], *, clock: Clock | None = None) -> None:
+        """Run ``test`` with a server. ``clock`` is the client's; the server has the real one."""
+
+        async def main() -> None:
+            own = clock or RealClock()
+            if self.process is None:
+                async with local_server() as server:
+                    await self._with_namespace(test, server.transport, own)
+            else:
+                transport = HttpTransport(load(self.process.kubeconfig), clock=RealClock(), user_agent="contract/1")
+                try:
+                    await self._with_namespace(test, transport, own)
+                finally:
+                    await transport.close()
+
+        asyncio.run(asyncio.wait_for(main(), 60))
+
+    @staticmethod
+    async def _with_namespace(test: Callable[[Api], Awaitable[None]], transport: Transport, clock: Clock) -> None:
+        namespace = f"test-{next(_numbers)}"
+        client = Client(transport, clock=RealClock())
+        await client.of(builtin("namespaces")).create({"metadata": {"name": namespace}})
+        # the server fills a new namespace by itself: wait for it, so that no test sees that happen
+        async with await client.of(builtin("configmaps")).watch(Scope(namespace=namespace)) as watch:
+            async for event in watch:
+                if event.object["metadata"].get("name") == "kube-root-ca.crt":
+                    break
+        await test(Api(transport, clock, namespace))
+
+
+@pytest.fixture(scope="session")
+def api_process() -> Iterator[ServerProcess]:
+    with server_process() as process:
+        yield process
+
+
+@pytest.fixture(params=["in process", "tls"])
+def api(request: pytest.FixtureRequest) -> ApiBackend:
+    """Every way in which clients reach a server."""
+    process = request.getfixturevalue("api_process") if request.param == "tls" else None
+    return ApiBackend(request.param, process)

@@ -42,6 +42,7 @@ class Resource:
     subresources: tuple[Subresource, ...] = ()
     generation: bool = False  # metadata.generation counts changes of the spec
     status: bool = False  # has a status subresource: the main path ignores status, /status ignores the rest
+    status_on_create: bool = False  # a create may carry status (nodes register with theirs)
     blind_update: bool = True  # a PUT without resourceVersion is allowed
     create_on_update: bool = False  # a PUT of an absent object creates it
     returns_deleted: bool = False  # DELETE answers with the object instead of a Status
@@ -129,6 +130,7 @@ def _core() -> Iterator[Resource]:
         short_names=("no",),
         subresources=(Subresource("proxy", "NodeProxyOptions", proxy), _status("Node")),
         status=True,
+        status_on_create=True,
     )
     yield core(
         "persistentvolumeclaims",

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from shoal.store.journal import Journal, Result, Transaction
 from shoal.store.model import (
     Attrs,
+    Compacted,
     Entry,
     Event,
     FutureRevision,
@@ -151,6 +152,8 @@ class LogStore:
         if revision:
             if revision > now:
                 raise FutureRevision(revision, now)
+            if revision < self._rings.aged:
+                raise Compacted(revision, self._rings.aged)
             undo = self._rings.ring(resource).undo(revision)
         entries, remaining = self._view.page(resource, namespace, after, limit, where, index, undo)
         return Page(entries, revision or now, remaining > 0, remaining)
@@ -179,6 +182,9 @@ class LogStore:
             raise FutureRevision(revision, self._revision)
         self._forget(self._rings.drop_through(revision))
         await self._journal.settle()
+
+    def forget_old(self) -> None:
+        self._forget(self._rings.trim((), self._revision))
 
     def publish(self, events: Sequence[Event]) -> None:
         """For the journal: these are durable, show them."""

@@ -218,5 +218,9 @@ class Store(Protocol):
         """Call ``on_events`` on the loop, in order, once per commit batch that touched ``resource``; returns the
         unsubscribe function. Must not raise and must not block: this is the fan-out path."""
 
+    def forget_old(self) -> None:
+        """Let go of history past its age. Writes do it by themselves; call it now and then where nothing is written,
+        so that page tokens end with time and not with the next write."""
+
     async def compact(self, revision: int) -> None:
         """Forget history up to and including ``revision`` (never current objects)."""

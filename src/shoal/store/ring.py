@@ -30,7 +30,7 @@ class RingLimits:
 
     max_bytes: int = 64 << 20
     max_events: int = 50_000  # of one resource
-    max_age_s: float = 900.0
+    max_age_s: float = 300.0  # also how long a page token is good
     short: frozenset[str] = frozenset({"leases.coordination.k8s.io"})
     short_events: int = 1000
 
@@ -104,6 +104,7 @@ class Rings:
         self._rings: dict[str, Ring] = {}
         self._bytes = 0
         self._marks: deque[tuple[float, int]] = deque()  # (seen at, revision then), a few dozen per max_age_s
+        self.aged = 0  # snapshots at revisions below this one are not given out any more, whatever the rings still hold
 
     @property
     def held_bytes(self) -> int:
@@ -147,6 +148,7 @@ class Rings:
         return dropped
 
     def drop_through(self, revision: int) -> Sequence[Event]:
+        self.aged = max(self.aged, revision)
         dropped: list[Event] = []
         for ring in self._rings.values():
             if ring.events and ring.events[0].entry.revision <= revision:

@@ -52,6 +52,7 @@ class KindRules:
     warnings: Callable[[Obj], list[str]] = _no_warnings  # texts for Warning headers
     selectable: dict[str, Callable[[Obj], str]] = field(default_factory=dict)  # field selectors beyond metadata.*
     indexed_fields: tuple[str, ...] = ()  # selectable ones worth an index (spec.nodeName)
+    subresource_prepare: dict[str, Callable[[Obj, Obj], None]] = field(default_factory=dict)  # (new, old), in place
     subresource_validation: dict[str, Callable[[Obj, Obj], list[FieldError]]] = field(default_factory=dict)
 
 

@@ -295,5 +295,6 @@ RULES: Final = KindRules(
     validate_status=_validate_status,
     name_errors=path_segment_name,
     selectable={"spec.signerName": _signer},
+    subresource_prepare={"approval": prepare_approval},
     subresource_validation={"approval": _validate_approval},
 )

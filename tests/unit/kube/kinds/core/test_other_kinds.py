@@ -305,3 +305,112 @@ def test_a_controller_takes_selector_and_labels_from_its_template() -> None:
     assert [str(e) for e in REPLICATION_CONTROLLER.validate_status(status, made)] == [
         "status.readyReplicas: Invalid value: 2: cannot be greater than status.replicas"
     ]
+
+
+# --- what is rare
+
+
+@pytest.mark.parametrize(
+    ("kind", "obj", "expected"),
+    [
+        ("Node", {"status": {"declaredFeatures": ["B", "A", "A", "bad"]}}, ["status.declaredFeatures[1]", "status.declaredFeatures[2]", "status.declaredFeatures[3]"]),
+        ("Node", {"status": {"declaredFeatures": ["A" * 254]}}, ["status.declaredFeatures[0]"]),
+        ("Node", {"status": {"nodeInfo": {"swap": {"capacity": 0}}, "allocatable": {"cpu": "-1"}}}, ["metadata.nodeSwapStatus.capacity", "status.allocatable.cpu"]),
+        ("Node", {"spec": {"podCIDRs": ["x"], "taints": [{"key": "", "value": "a b", "effect": "Odd"}]}}, ["metadata.taints[0].key"] * 2 + ["metadata.taints[0].value", "metadata.taints[0].effect", "spec.podCIDRs[0]"]),
+        ("ResourceQuota", {"spec": {"scopes": ["Odd"]}}, ["spec.scopes"]),
+        ("ResourceQuota", {"spec": {"hard": {"cpu": "1"}, "scopeSelector": {"matchExpressions": [
+            {"scopeName": "BestEffort", "operator": "In", "values": ["a"]}, {"scopeName": "NotBestEffort", "operator": "Exists", "values": ["a"]},
+            {"scopeName": "Odd", "operator": "Odd"}]}}}, [
+            "spec.scopeSelector.matchExpressions", "spec.scopeSelector.matchExpressions.operator", "spec.scopeSelector.matchExpressions.values",
+            "spec.scopeSelector.matchExpressions.scopeName", "spec.scopeSelector.matchExpressions.operator", "spec.scopeSelector.matchExpressions"]),
+        ("LimitRange", {"spec": {"limits": [{"type": "Container", "min": {"cpu": "2"}, "defaultRequest": {"cpu": "1"}, "max": {"cpu": "3"}, "default": {"cpu": "4"}}]}}, ["spec.limits[0].defaultRequest[cpu]", "spec.limits[0].default[cpu]"]),
+        ("LimitRange", {"spec": {"limits": [{"type": "Container", "default": {"x.io/a": "2"}, "defaultRequest": {"x.io/a": "1"}}]}}, ["spec.limits[0].defaultRequest[x.io/a]"]),
+        ("LimitRange", {"spec": {"limits": [{"type": "Odd"}, {"type": "a b"}, {"type": "Pod", "maxLimitRequestRatio": {"cpu": "500m", "odd": "1"}}]}}, ["spec.limits[0].type", "spec.limits[1].type", "spec.limits[2].maxLimitRequestRatio[odd]", "spec.limits[2].maxLimitRequestRatio[odd]", "spec.limits[2].maxLimitRequestRatio[cpu]"]),
+        ("PersistentVolume", {"spec": {"capacity": {"storage": "0", "cpu": "1"}, "accessModes": ["Odd"], "persistentVolumeReclaimPolicy": "Odd",
+            "volumeMode": "Odd", "storageClassName": "A", "volumeAttributesClassName": "", "nodeAffinity": {}, "csi": {"controllerExpandSecretRef": {}}}}, [
+            "spec.accessModes", "spec.capacity", "spec.capacity[storage]", "spec.persistentVolumeReclaimPolicy", "spec.nodeAffinity.required",
+            "spec.csi.driver", "spec.csi.volumeHandle", "spec.csi.controllerExpandSecretRef.name", "spec.csi.controllerExpandSecretRef.namespace",
+            "spec.storageClassName", "spec.volumeMode", "spec.volumeAttributesClassName"]),
+        ("PersistentVolume", {"spec": {**VOLUME["spec"], "volumeAttributesClassName": "a"}}, ["spec.csi"]),
+        ("PersistentVolume", {"spec": {"capacity": {"storage": "1"}, "accessModes": ["ReadWriteOnce"], "local": {"path": "/../a"}, "nodeAffinity": {"required": {}}}}, ["spec.nodeAffinity.required.nodeSelectorTerms", "spec.local.path"]),
+        ("PersistentVolume", {"spec": {"capacity": {"storage": "1"}, "accessModes": ["ReadWriteOnce"], "cinder": {"volumeID": "v", "secretRef": {"name": "a"}}}}, ["spec.cinder.secretRef.namespace"]),
+        ("PersistentVolume", {"spec": {"capacity": {"storage": "1"}, "accessModes": ["ReadWriteOnce"], "azureFile": {"secretName": "a", "shareName": "b", "secretNamespace": ""}}}, ["spec.azureFile.secretNamespace"]),
+        ("PersistentVolumeClaim", {"spec": {**CLAIM["spec"], "volumeMode": "Odd", "storageClassName": "A", "selector": {"matchLabels": {"a b": "c"}}}}, ["spec.selector.matchLabels", "spec.storageClassName", "spec.volumeMode"]),
+        ("PersistentVolumeClaim", {"spec": {**CLAIM["spec"], "dataSource": {"kind": "PersistentVolumeClaim", "name": "a"}, "dataSourceRef": {"kind": "PersistentVolumeClaim", "name": "b"}}}, ["spec"]),
+        ("PersistentVolumeClaim", {"spec": {**CLAIM["spec"], "dataSourceRef": {"kind": "Odd", "apiGroup": "A"}}}, ["spec.dataSource.name", "spec.dataSource.apiGroup", "spec.dataSourceRef.name", "spec.dataSourceRef.apiGroup"]),
+        ("Event", {"metadata": {"namespace": "a"}, "eventTime": "2024-01-01T00:00:00.000000Z", "message": "x" * 1025}, ["involvedObject.namespace", "reportingComponent", "reportingComponent", "reportingComponent", "reportingInstance", "action", "reason", "message"]),
+        ("Endpoints", {"subsets": [{"notReadyAddresses": [{"ip": "x", "hostname": "A", "nodeName": "B"}], "ports": [{"name": "A", "protocol": "Odd", "appProtocol": "a b"}]}]}, ["subsets[0].notReadyAddresses[0].ip", "subsets[0].notReadyAddresses[0].hostname", "subsets[0].notReadyAddresses[0].nodeName", "subsets[0].notReadyAddresses[0].ip", "subsets[0].ports[0].name", "subsets[0].ports[0].port", "subsets[0].ports[0].protocol", "subsets[0].ports[0].appProtocol"]),
+        ("Endpoints", {"subsets": [{"addresses": [{"ip": ip} for ip in ("0.0.0.0", "127.0.0.1", "224.0.0.1", "ff02::1")]}]}, [f"subsets[0].addresses[{n}].ip" for n in range(4)]),
+        ("ReplicationController", {"spec": {"minReadySeconds": -1, "template": {**TEMPLATE, "spec": {**TEMPLATE["spec"], "activeDeadlineSeconds": 1}}}}, ["spec.minReadySeconds", "spec.template.spec.activeDeadlineSeconds"]),
+        ("Binding", {"target": {"name": "A"}}, ["target.name"]),
+    ],
+)  # fmt: skip
+def test_rare_fields(kind: str, obj: Obj, expected: list[str]) -> None:
+    assert [text.partition(": ")[0] for text in faults(kind, obj)] == expected
+
+
+def test_volume_affinity_may_move_to_final_label_names_only() -> None:
+    def affinity(key: str) -> Obj:
+        term = {"matchExpressions": [{"key": key, "operator": "In", "values": ["z"]}]}
+        return {"nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}}
+
+    old = create(PERSISTENT_VOLUME, {"spec": {**VOLUME["spec"], **affinity("failure-domain.beta.kubernetes.io/zone")}})
+    assert update(PERSISTENT_VOLUME, old, {"spec": {**old["spec"], **affinity("topology.kubernetes.io/zone")}}) == []
+    found = update(PERSISTENT_VOLUME, old, {"spec": {**old["spec"], **affinity("other")}})
+    assert [text.partition(": ")[0] for text in found] == ["nodeAffinity"]
+    plain = create(PERSISTENT_VOLUME, VOLUME)
+    assert update(PERSISTENT_VOLUME, plain, {"spec": {**plain["spec"], **affinity("other")}}) == []
+
+
+def test_volumes_take_an_expand_secret_later_and_keep_their_attributes_class() -> None:
+    csi: Obj = {"driver": "d.io", "volumeHandle": "h"}
+    spec: Obj = {
+        "capacity": {"storage": "1"},
+        "accessModes": ["ReadWriteOnce"],
+        "csi": csi,
+        "volumeAttributesClassName": "a",
+    }
+    old = create(PERSISTENT_VOLUME, {"spec": spec})
+    secret = {"controllerExpandSecretRef": {"name": "s", "namespace": "n"}}
+    assert update(PERSISTENT_VOLUME, old, {"spec": {**old["spec"], "csi": {**csi, **secret}}}) == []
+    dropped = {field: value for field, value in old["spec"].items() if field != "volumeAttributesClassName"}
+    assert update(PERSISTENT_VOLUME, old, {"spec": dropped}) == [
+        "spec.volumeAttributesClassName: Forbidden: update from non-nil value to nil is forbidden"
+    ]
+
+
+def test_the_attributes_class_of_a_claim_is_not_taken_away() -> None:
+    old = create(PERSISTENT_VOLUME_CLAIM, {"spec": {**CLAIM["spec"], "volumeAttributesClassName": "a"}})
+    bound: Obj = {**old, "status": {"phase": "Bound", "currentVolumeAttributesClassName": "a"}}
+    assert update(PERSISTENT_VOLUME_CLAIM, bound, {"spec": {**old["spec"], "volumeAttributesClassName": "b"}}) == []
+    assert update(PERSISTENT_VOLUME_CLAIM, bound, {"spec": {**old["spec"], "volumeAttributesClassName": ""}}) == [
+        "spec.volumeAttributesClassName: Forbidden: update to empty string is forbidden when "
+        "status.currentVolumeAttributesClassName is not nil"
+    ]
+
+
+def test_the_old_annotation_of_a_storage_class_may_become_the_field() -> None:
+    key = "volume.beta.kubernetes.io/storage-class"
+    old = create(PERSISTENT_VOLUME_CLAIM, {"metadata": {"annotations": {key: "a"}}, **CLAIM})
+    moved: Obj = {"metadata": {}, "spec": {**old["spec"], "storageClassName": "a"}}
+    assert update(PERSISTENT_VOLUME_CLAIM, old, moved) == []
+    other: Obj = {"metadata": {"annotations": {key: "b"}}, "spec": old["spec"]}
+    assert update(PERSISTENT_VOLUME_CLAIM, old, other) == [
+        f'metadata.annotations.{key}: Invalid value: "b": field is immutable'
+    ]
+
+
+def test_the_status_of_a_claim() -> None:
+    old = create(PERSISTENT_VOLUME_CLAIM, CLAIM)
+    good: Obj = {**old, "status": {"capacity": {"storage": "1"}, "allocatedResources": {"storage": "1"},
+        "allocatedResourceStatuses": {"storage": "NodeResizePending"}}}  # fmt: skip
+    assert PERSISTENT_VOLUME_CLAIM.validate_status(good, old) == []
+    bad: Obj = {"status": {"capacity": {"storage": "-1"}, "allocatedResources": {"cpu": "1"},
+        "allocatedResourceStatuses": {"a b": "Odd"}}}  # fmt: skip
+    assert [error.field for error in PERSISTENT_VOLUME_CLAIM.validate_status(bad, old)] == [
+        "Spec.accessModes",
+        "status.capacity[storage]",
+        "status.allocatedResources",
+        "status.allocatedResourceStatuses",
+        "status.allocatedResourceStatuses",
+    ]

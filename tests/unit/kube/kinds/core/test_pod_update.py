@@ -231,3 +231,150 @@ def test_selectable_fields(edited: Edited) -> None:
     assert found["spec.hostNetwork"] == "false"
     assert found["status.nominatedNodeName"] == ""
     assert {field: read({}) for field, read in POD.selectable.items()}["spec.nodeName"] == ""
+
+
+def test_static_pods_and_windows_pods_have_no_such_subresources(edited: Edited) -> None:
+    static = edited(OLD, {"metadata/annotations": {"kubernetes.io/config.mirror": "x"}})
+    assert ephemeral(static, edited(static, {})) == ["[]: Forbidden: static pods do not support ephemeral containers"]
+    assert resize(static, edited(static, {})) == ["[]: Forbidden: static pods cannot be resized"]
+    windows = edited(OLD, {"spec/os": {"name": "windows"}})
+    assert resize(windows, edited(windows, {})) == ["[]: Forbidden: windows pods cannot be resized"]
+    assert update(static, edited(static, {"metadata/annotations": {}})) == [
+        "metadata.annotations[kubernetes.io/config.mirror]: Forbidden: may not remove or update mirror pod annotation"
+    ]
+
+
+def test_app_armor_annotations_are_set_once(edited: Edited) -> None:
+    key = "container.apparmor.security.beta.kubernetes.io/c"
+    with_profile = edited(OLD, {"metadata/annotations": {key: "unconfined"}})
+    assert update(OLD, edited(with_profile, {})) == [
+        f"metadata.annotations[{key}]: Forbidden: may not add AppArmor annotations"
+    ]
+    assert update(with_profile, edited(OLD, {})) == [
+        f"metadata.annotations[{key}]: Forbidden: may not remove or update AppArmor annotations"
+    ]
+    assert update(with_profile, edited(with_profile, {"metadata/labels": {"x": "y"}})) == []
+
+
+def test_a_negative_grace_may_become_one_second(edited: Edited) -> None:
+    old = edited(OLD, {"spec/terminationGracePeriodSeconds": -1})
+    assert update(old, edited(old, {})) == []
+    assert update(OLD, edited(OLD, {"spec/terminationGracePeriodSeconds": 1}))[0].startswith("spec: Forbidden: ")
+
+
+def test_images_of_init_containers_change_too(edited: Edited) -> None:
+    old = edited(OLD, {"spec/initContainers": [{"name": "i", "image": "x:1"}]})
+    POD.default(old)
+    assert update(old, edited(old, {"spec/initContainers/0/image": "x:2"})) == []
+    assert update(old, edited(old, {"spec/initContainers/0/image": ""})) == [
+        "spec.initContainers[0].image: Required value",
+        "spec.initContainers[0].image: Required value",
+    ]
+    assert update(old, edited(old, {"spec/initContainers/0/args": ["a"]}))[0].startswith("spec: Forbidden: ")
+    assert resize(old, edited(old, {"spec/initContainers/0/resources": {"requests": {"x": "1"}}}))[-1] == (
+        "spec.initContainers[0]: Forbidden: only cpu and memory resources for init or sidecar containers are mutable"
+    )
+
+
+def test_resources_of_the_whole_pod_are_kept_and_never_removed(edited: Edited) -> None:
+    old = edited(OLD, {"spec/resources": {"limits": {"cpu": "4"}, "requests": {"cpu": "2"}}})
+    forgetful = edited(old, {"spec/resources": ...})
+    assert update(old, forgetful) == []
+    assert forgetful["spec"]["resources"] == old["spec"]["resources"]
+    assert resize(old, edited(old, {"spec/resources/limits/cpu": "3"})) == []
+    assert resize(old, edited(old, {"spec/resources": {"requests": {"cpu": "2"}}})) == [
+        "spec.resources.limits: Forbidden: pod-level resource limits cannot be removed"
+    ]
+
+
+def test_nodes_that_cannot_resize_are_told_by_what_they_report(edited: Edited) -> None:
+    running = {"name": "c", "state": {"running": {}}}
+    new = {f"{C0}/resources/requests/cpu": "1500m"}
+    unable = edited(OLD, {"status/containerStatuses": [running]})
+    assert resize(unable, edited(unable, new)) == ["spec: Forbidden: Pod running on node without support for resize"]
+    able = edited(OLD, {"status/containerStatuses": [{**running, "resources": {}}]})
+    assert resize(able, edited(able, new)) == []
+
+
+def test_addresses_and_claims_in_the_status(edited: Edited) -> None:
+    both = edited(OLD, {"status/podIP": "1.2.3.4", "status/podIPs": [{"ip": "1.2.3.4"}, {"ip": "::1"}]})
+    assert status_update(OLD, both) == []
+    hosts = edited(OLD, {"status/hostIP": "1.1.1.1", "status/hostIPs": [{"ip": "1.1.1.1"}, {"ip": "x"}]})
+    assert [text.partition(":")[0] for text in status_update(OLD, hosts)] == ["status.hostIPs[1]", "status.hostIPs"]
+    old = edited(OLD, {"status/hostIP": "x", "status/hostIPs": [{"ip": "x"}]})
+    assert status_update(old, edited(old, {})) == []
+    claims = [{"name": "a", "resourceClaimName": "R"}, {"name": "a"}]
+    assert [
+        text.partition(":")[0] for text in status_update(OLD, edited(OLD, {"status/resourceClaimStatuses": claims}))
+    ] == [
+        "status.resourceClaimStatuses[0].name",
+        "status.resourceClaimStatuses[0].resourceClaimName",
+        "status.resourceClaimStatuses[1].name",
+        "status.resourceClaimStatuses[1].name",
+    ]
+
+
+def test_restart_rules_decide_before_policies(edited: Edited) -> None:
+    rule = {"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}
+    spec = {f"{C0}/restartPolicy": "Never", f"{C0}/restartPolicyRules": [rule]}
+    for code, allowed in ((42, True), (1, False)):
+        ended = [{"name": "c", "state": {"terminated": {"exitCode": code}}}]
+        old = edited(OLD, {**spec, "status/containerStatuses": ended})
+        new = edited(old, {"status/containerStatuses": [{"name": "c", "state": {"waiting": {}}}]})
+        assert (status_update(old, new) == []) is allowed
+        assert status_update(old, edited(old, {})) == []
+    everything = edited(
+        OLD, {f"{C0}/restartPolicyRules": [{"action": "RestartAllContainers"}], "spec/restartPolicy": "Never"}
+    )
+    ended_old = edited(
+        everything, {"status/containerStatuses": [{"name": "c", "state": {"terminated": {"exitCode": 1}}}]}
+    )
+    assert (
+        status_update(ended_old, edited(everything, {"status/containerStatuses": [{"name": "c", "state": {}}]})) == []
+    )
+    debug = [{"name": "d", "state": {"terminated": {"exitCode": 0}}}]
+    with_debug = edited(OLD, {"status/ephemeralContainerStatuses": debug})
+    assert (
+        len(status_update(with_debug, edited(OLD, {"status/ephemeralContainerStatuses": [{"name": "d", "state": {}}]})))
+        == 1
+    )
+
+
+def test_generations_seen_by_conditions_are_kept(edited: Edited) -> None:
+    old = edited(OLD, {"status/conditions": [{"type": "Ready", "status": "True", "observedGeneration": 4}]})
+    new = edited(OLD, {"status/conditions": [{"type": "Ready", "status": "False"}, {"type": "Initialized"}]})
+    assert status_update(old, new) == []
+    assert new["status"]["conditions"] == [
+        {"type": "Ready", "status": "False", "observedGeneration": 4},
+        {"type": "Initialized"},
+    ]
+
+
+def test_warnings_name_what_is_odd_but_valid(edited: Edited) -> None:
+    assert POD.warnings(OLD) == []
+    odd = edited(OLD, {
+        "metadata/name": "a.b",
+        f"{C0}/env": [{"name": "A", "value": "1"}, {"name": "A", "value": "$(A)2"}, {"name": "A", "value": "3"}],
+        f"{C0}/ports": [{"containerPort": 1, "name": "p"}, {"containerPort": 1, "name": "p"}],
+        f"{C0}/resources": {"limits": {"memory": "100m"}},
+        "spec/nodeSelector": {"beta.kubernetes.io/os": "linux"},
+        "spec/volumes": [{"name": "g", "gitRepo": {}}],
+        "spec/hostAliases": [{"ip": "1.1.1.1"}, {"ip": "1.1.1.1"}],
+        "spec/imagePullSecrets": [{"name": ""}],
+        "spec/topologySpreadConstraints": [{"topologyKey": "z"}],
+        "metadata/annotations": {"scheduler.alpha.kubernetes.io/critical-pod": ""},
+    })  # fmt: skip
+    starts = [text.partition(": ")[0] for text in POD.warnings(odd)]
+    assert starts == [
+        "metadata.name",
+        "spec.nodeSelector[beta.kubernetes.io/os]",
+        "spec.topologySpreadConstraints[0].labelSelector",
+        "metadata.annotations[scheduler.alpha.kubernetes.io/critical-pod]",
+        "spec.volumes[0].gitRepo",
+        "spec.hostAliases[1].ip",
+        "spec.imagePullSecrets[0].name",
+        "spec.containers[0].resources.limits[memory]",
+        "spec.containers[0].env[2]",
+        "spec.containers[0].ports[1]",
+        "spec.containers[0].ports[1]",
+    ]

@@ -265,7 +265,7 @@ SPEC: list[tuple[str, Obj, list[str]]] = [
         "spec.HostIPC: Forbidden: when `hostUsers` is false"]),
     ("toleration without key", {"spec/tolerations": [{"operator": "Equal"}]}, [
         'spec.tolerations[0].operator: Invalid value: "Equal": operator must be Exists when `key` is empty, which means '
-        '"match all values and all keys"\']),
+        '"match all values and all keys"']),
     ("toleration seconds", {"spec/tolerations": [{"key": "a", "operator": "Exists", "tolerationSeconds": 1}]}, [
         "spec.tolerations[0].effect: Invalid value: \"\": effect must be 'NoExecute' when `tolerationSeconds` is set"]),
     ("toleration value", {"spec/tolerations": [{"key": "a", "operator": "Exists", "value": "x"}]}, [
@@ -395,7 +395,9 @@ def test_invalid_pods_are_refused(changes: Obj, expected: list[str], edited: Cal
 @pytest.mark.parametrize(
     ("volumes", "expected"), [(volumes, expected) for _, volumes, expected in VOLUMES], ids=[n for n, *_ in VOLUMES]
 )
-def test_invalid_volumes_are_refused(volumes: list[Obj], expected: list[str], edited: Callable[[Obj, Obj], Obj]) -> None:
+def test_invalid_volumes_are_refused(
+    volumes: list[Obj], expected: list[str], edited: Callable[[Obj, Obj], Obj]
+) -> None:
     assert faults(edited(PODS, {"spec/volumes": volumes})) == expected
 
 

@@ -228,3 +228,76 @@ def test_names_may_start_with_a_digit_but_have_no_dots() -> None:
     assert SERVICE.name_errors is not None
     assert SERVICE.name_errors("1a") == []
     assert SERVICE.name_errors("a.b") == ["must not contain dots"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"spec/clusterIP": "None", "spec/clusterIPs": ["None", "10.0.0.1"], "spec/selector": {"a": "b"}}, ["spec.clusterIPs"]),
+        ({"spec/clusterIP": "10.0.0.1", "spec/clusterIPs": ["10.0.0.1", "10.0.0.2", "10.0.0.3"]}, ["spec.clusterIPs"] * 2),
+        ({"spec/clusterIPs": ["10.0.0.1"]}, ["spec.clusterIPs"]),
+        ({"spec/ipFamilies": ["IPv4", "IPv4"]}, ["spec.ipFamilies[1]", "spec.ipFamilyPolicy"]),
+        ({"spec/ipFamilies": ["IPv6"], "spec/clusterIP": "10.0.0.1"}, ["spec.clusterIPs[0]", "spec.ipFamilies[0]"]),
+        ({"spec/ipFamilyPolicy": "Odd"}, ["spec.ipFamilyPolicy"]),
+        ({"spec/type": "LoadBalancer", "spec/externalTrafficPolicy": "Local"}, ["spec.healthCheckNodePort"]),
+        ({"spec/type": "LoadBalancer", "spec/externalTrafficPolicy": "Local", "spec/healthCheckNodePort": 70000}, ["spec.healthCheckNodePort"]),
+        ({"spec/type": "LoadBalancer", "spec/loadBalancerClass": "a b"}, ["spec.loadBalancerClass"]),
+        ({"spec/allocateLoadBalancerNodePorts": True}, ["spec.allocateLoadBalancerNodePorts"]),
+        ({"spec/type": "NodePort", "spec/externalTrafficPolicy": "Odd"}, ["spec.externalTrafficPolicy"]),
+        ({"spec/externalIPs": ["x"]}, ["spec.externalIPs[0]"]),
+        ({"spec": {"type": "ExternalName", "externalName": "A", "clusterIPs": ["10.0.0.1"]}}, ["spec.clusterIPs", "spec.externalName"]),
+        ({"spec/ports/0/appProtocol": "a b"}, ["spec.ports[0].appProtocol"]),
+        ({"metadata/annotations": {"service.kubernetes.io/topology-aware-hints": "a", "service.kubernetes.io/topology-mode": "b"}}, ["metadata.annotations[service.kubernetes.io/topology-mode]"]),
+        ({"metadata/annotations": {"service.beta.kubernetes.io/load-balancer-source-ranges": "x"}}, ["metadata.annotations[service.beta.kubernetes.io/load-balancer-source-ranges]"] * 2),
+    ],
+)  # fmt: skip
+def test_rare_fields_of_services(changes: Obj, expected: list[str], edited: Edited) -> None:
+    assert [text.partition(": ")[0] for text in faults(edited(BASE, changes))] == expected
+
+
+def test_secondary_addresses_go_only_with_the_policy(edited: Edited) -> None:
+    dual = created(edited(BASE, {}))
+    dual["spec"].update(
+        clusterIPs=["10.0.0.7", "fd00::7"], ipFamilies=["IPv4", "IPv6"], ipFamilyPolicy="PreferDualStack"
+    )
+    single = edited(dual, {"spec/ipFamilyPolicy": "SingleStack"})
+    assert update(dual, single) == []
+    assert single["spec"]["clusterIPs"] == ["10.0.0.7"]
+    assert single["spec"]["ipFamilies"] == ["IPv4"]
+    fewer = edited(dual, {"spec/clusterIPs": ["10.0.0.7"], "spec/ipFamilies": ["IPv4"]})
+    assert [text.partition(": ")[0] for text in update(dual, fewer)] == ["spec.ipFamilyPolicy", "spec.ipFamilyPolicy"]
+    other = edited(
+        dual, {"spec/clusterIP": "10.0.0.9", "spec/clusterIPs": ["10.0.0.9"], "spec/ipFamilyPolicy": "SingleStack"}
+    )
+    assert "spec.clusterIPs[0]" in [text.partition(": ")[0] for text in update(dual, other)]
+
+
+def test_health_check_ports_are_kept_and_for_life(edited: Edited) -> None:
+    local = {"spec/type": "LoadBalancer", "spec/externalTrafficPolicy": "Local"}
+    old = created(edited(BASE, {**local, "spec/healthCheckNodePort": 30100}))
+    silent = edited(BASE, local)
+    assert update(old, silent) == []
+    assert silent["spec"]["healthCheckNodePort"] == 30100
+    assert update(old, edited(old, {"spec/healthCheckNodePort": 30101})) == [
+        "spec.healthCheckNodePort: Forbidden: field is immutable"
+    ]
+    cluster = edited(old, {"spec/externalTrafficPolicy": "Cluster"})
+    assert update(old, cluster) == []
+    assert "healthCheckNodePort" not in cluster["spec"]
+
+
+def test_warnings_of_services(edited: Edited) -> None:
+    assert SERVICE.warnings(created(edited(BASE, {}))) == []
+    headless = {"spec/clusterIP": "None", "spec/sessionAffinity": "ClientIP", "spec/externalIPs": ["1.2.3.4"]}
+    assert SERVICE.warnings(created(edited(BASE, headless))) == [
+        "spec.externalIPs is ignored for headless services",
+        "spec.SessionAffinity is ignored for headless services",
+    ]
+    assert (
+        len(
+            SERVICE.warnings(
+                created(edited(BASE, {"spec/externalName": "a", "spec/trafficDistribution": "PreferClose"}))
+            )
+        )
+        == 2
+    )

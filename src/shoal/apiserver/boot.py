@@ -1,0 +1,102 @@
+"""The objects that must exist before the first client comes: namespaces, the kubernetes Service, default policy."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import Iterable
+
+from shoal.apiserver.body import WriteOptions
+from shoal.apiserver.context import Core
+from shoal.apiserver.objects import Obj
+from shoal.apiserver.write import Author, Writer
+from shoal.errors import AlreadyExists
+from shoal.kube.decode import normalize
+
+NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+_AUTHOR = Author("shoal-apiserver")
+_OPTIONS = WriteOptions(False, "", "Ignore")
+
+
+async def create_boot_objects(core: Core, writer: Writer) -> None:
+    """Create what is missing. What users changed or added meanwhile stays as it is."""
+    await _create_all(core, writer, (_object("v1", "Namespace", name) for name in NAMESPACES))
+    await _create_all(core, writer, (*_network(core), *_priorities(), *_policies()))
+
+
+async def _create_all(core: Core, writer: Writer, wanted: Iterable[Obj]) -> None:
+    """All at once, so that they share few commits."""
+    await asyncio.gather(*(_create(core, writer, obj) for obj in wanted))
+
+
+async def _create(core: Core, writer: Writer, obj: Obj) -> None:
+    group, _, version = obj["apiVersion"].rpartition("/")
+    served = core.registry.by_kind(group, version, obj["kind"])
+    assert served is not None, obj["kind"]
+    metadata = obj["metadata"]
+    if core.store.get(served.key_of(metadata.get("namespace"), metadata["name"])) is not None:
+        return
+    normalize(obj, served.type)
+    try:
+        await writer.create_object(served, obj, None, _OPTIONS, _AUTHOR, trusted=True)
+    except AlreadyExists:
+        return
+
+
+def _object(api_version: str, kind: str, name: str, namespace: str = "", **content: object) -> Obj:
+    metadata: Obj = {"name": name}
+    if namespace:
+        metadata["namespace"] = namespace
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **content}
+
+
+def _network(core: Core) -> list[Obj]:
+    config = core.config
+    network = ipaddress.ip_network(config.service_cidr)
+    labels = {"component": "apiserver", "provider": "kubernetes"}
+    service = _object(
+        "v1", "Service", "kubernetes", "default",
+        spec={
+            "clusterIP": str(network.network_address + 1),
+            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": config.advertise_port}],
+        },
+    )  # fmt: skip
+    service["metadata"]["labels"] = labels
+    endpoints = _object(
+        "v1", "Endpoints", "kubernetes", "default",
+        subsets=[
+            {
+                "addresses": [{"ip": config.advertise_address}],
+                "ports": [{"name": "https", "port": config.advertise_port, "protocol": "TCP"}],
+            }
+        ],
+    )  # fmt: skip
+    endpoints["metadata"]["labels"] = {"endpointslice.kubernetes.io/skip-mirror": "true"}
+    piece = _object(
+        "discovery.k8s.io/v1", "EndpointSlice", "kubernetes", "default",
+        addressType="IPv4",
+        endpoints=[{"addresses": [config.advertise_address], "conditions": {"ready": True}}],
+        ports=[{"name": "https", "port": config.advertise_port, "protocol": "TCP"}],
+    )  # fmt: skip
+    piece["metadata"]["labels"] = {"kubernetes.io/service-name": "kubernetes"}
+    cidr = _object("networking.k8s.io/v1", "ServiceCIDR", "kubernetes", spec={"cidrs": [config.service_cidr]})
+    return [cidr, service, endpoints, piece]
+
+
+def _priorities() -> list[Obj]:
+    return [
+        _object(
+            "scheduling.k8s.io/v1", "PriorityClass", name, value=value,
+            description=f"Used for system critical pods that must {text}.",
+        )
+        for name, value, text in (
+            ("system-cluster-critical", 2_000_000_000, "run in the cluster, but can move to another node if necessary"),
+            ("system-node-critical", 2_000_001_000, "not be moved from their current node"),
+        )
+    ]  # fmt: skip
+
+
+def _policies() -> list[Obj]:
+    from shoal.kube.kinds import bootstrap_flowcontrol, bootstrap_rbac
+
+    return [*bootstrap_rbac.bootstrap_objects(), *bootstrap_flowcontrol.bootstrap_objects()]

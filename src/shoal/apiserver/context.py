@@ -1,0 +1,86 @@
+"""What every verb needs: the store, the registry, the clock, ids; and the request as the verbs see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from shoal.apiserver.http import Request
+from shoal.apiserver.negotiate import Query
+from shoal.apiserver.paths import Target
+from shoal.apiserver.registry import Registry, Served
+from shoal.base.clock import Clock
+from shoal.base.ids import Ids
+from shoal.store import Store
+
+if TYPE_CHECKING:
+    from shoal.apiserver.watch import WatchHub
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who asks."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """Settings of the API server."""
+
+    service_cidr: str = "10.96.0.0/16"
+    node_ports: tuple[int, int] = (30000, 32767)
+    advertise_address: str = "127.0.0.1"
+    advertise_port: int = 6443
+    ca_certificate: str = ""  # PEM, published as kube-root-ca.crt
+    issuer: str = "https://kubernetes.default.svc.cluster.local"
+    watch_timeout_s: tuple[float, float] = (1800.0, 3600.0)
+    bookmark_every_s: float = 60.0
+    event_ttl_s: float = 3600.0
+
+
+class Core:
+    """Shared by all handlers of one server."""
+
+    __slots__ = ("_now_second", "_now_text", "clock", "config", "hub", "ids", "registry", "store")
+
+    def __init__(self, store: Store, registry: Registry, clock: Clock, ids: Ids, config: ServerConfig) -> None:
+        self.store = store
+        self.registry = registry
+        self.clock = clock
+        self.ids = ids
+        self.config = config
+        self.hub: WatchHub
+        self._now_second = -1
+        self._now_text = ""
+
+    def now(self) -> str:
+        """Wall time as Kubernetes writes it, whole seconds; formatted once per second."""
+        second = int(self.clock.wall_s())
+        if second != self._now_second:
+            self._now_second = second
+            self._now_text = self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        return self._now_text
+
+
+@dataclass(slots=True)
+class Call:
+    """One resource request on its way through the verbs."""
+
+    request: Request
+    target: Target
+    served: Served
+    query: Query
+    user: User
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def namespace(self) -> str | None:
+        return self.target.namespace
+
+    @property
+    def name(self) -> str:
+        return self.target.name

@@ -1,0 +1,60 @@
+"""What the write of one object brings along in the same transaction: allocated addresses, termination marks.
+
+An effect may change the object (fill in a cluster IP) and adds operations and requirements. If one of its
+requirements fails, another server or an earlier write took what it wanted: the write is tried again from the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from shoal.apiserver.objects import Obj
+from shoal.store import Key, Op, Put, Require
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    ops: Sequence[Op] = ()
+    requires: Sequence[Require] = ()
+
+
+NOTHING = Extra()
+
+
+class Effects(Protocol):
+    """Hooks of one resource. They leave nothing behind but what they return, so that a dry run can call them too."""
+
+    before_validation: bool  # on_create fills in fields that validation wants to see
+
+    def on_create(self, obj: Obj) -> Extra: ...
+
+    def on_update(self, new: Obj, old: Obj) -> Extra: ...
+
+    def on_delete(self, old: Obj) -> Extra: ...
+
+
+class NoEffects:
+    before_validation = False
+
+    def on_create(self, obj: Obj) -> Extra:
+        return NOTHING
+
+    def on_update(self, new: Obj, old: Obj) -> Extra:
+        return NOTHING
+
+    def on_delete(self, old: Obj) -> Extra:
+        return NOTHING
+
+
+TERMINATING = "namespaces.terminating"  # a key per namespace that is being deleted: nothing may be created there
+
+
+def terminating_mark(namespace: str) -> Key:
+    return Key(TERMINATING, "", namespace)
+
+
+def mark(key: Key) -> Put:
+    """A value for keys that only need to exist."""
+    return Put(key, b'{"metadata":{"resourceVersion":""}}', 32)

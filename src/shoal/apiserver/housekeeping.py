@@ -1,0 +1,287 @@
+"""What the API server does by itself while no controller does it: default objects of a namespace, emptying namespaces
+and definitions that are being deleted, forgetting old events.
+
+One task works through a queue of small jobs that the store's streams fill; every job reads what is there and makes one
+step, so it can be repeated, interrupted and run on several servers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from shoal.apiserver import objects
+from shoal.apiserver.body import DeleteOptions, WriteOptions
+from shoal.apiserver.context import Call, Core, User
+from shoal.apiserver.custom import CLEANUP, CRDS
+from shoal.apiserver.delete import Deleter
+from shoal.apiserver.effects import NOTHING, Extra, mark, terminating_mark
+from shoal.apiserver.http import Request
+from shoal.apiserver.negotiate import NO_QUERY
+from shoal.apiserver.objects import Obj
+from shoal.apiserver.paths import Target
+from shoal.apiserver.registry import Served
+from shoal.apiserver.write import Author, Retry, Writer
+from shoal.base.logs import get_logger
+from shoal.errors import AlreadyExists, ApiError, NotFound
+from shoal.store import Delete, Event, EventType, Key
+
+ROOT_CA = "kube-root-ca.crt"
+_ROOT_CA_NOTE = {"kubernetes.io/description": "The certificate authority that signs the API server's certificate."}
+_OPTIONS = WriteOptions(False, "", "Ignore")
+_AUTHOR = Author("shoal-apiserver")
+_RETRY_S = 0.5
+_SELF = User("system:apiserver", ("system:masters",))
+
+Job = tuple[str, str]  # (kind of job, name)
+
+
+class NamespaceEffects:
+    """A mark keeps new objects out of a namespace from the moment its deletion is stored until it is gone."""
+
+    before_validation = False
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+
+    def on_create(self, obj: Obj) -> Extra:
+        return NOTHING
+
+    def on_update(self, new: Obj, old: Obj) -> Extra:
+        begins = new["metadata"].get("deletionTimestamp") and not old["metadata"].get("deletionTimestamp")
+        return Extra([mark(terminating_mark(new["metadata"]["name"]))]) if begins else NOTHING
+
+    def on_delete(self, old: Obj) -> Extra:
+        key = terminating_mark(old["metadata"]["name"])
+        return Extra([Delete(key)]) if self.core.store.get(key) is not None else NOTHING
+
+
+class Housekeeping:
+    """Runs as one task beside the server."""
+
+    def __init__(self, core: Core, writer: Writer, deleter: Deleter) -> None:
+        self.core, self.writer, self.deleter = core, writer, deleter
+        self._jobs: dict[Job, None] = {}  # ordered set: a job is queued once however often it is asked for
+        self._wake = asyncio.Event()
+        self.idle = asyncio.Event()  # set while nothing is left to do
+        self._events_seen: dict[Key, tuple[int, float]] = {}
+        self._log = get_logger("housekeeping")
+        self._do: dict[str, Callable[[str], Awaitable[None]]] = {
+            "namespace": self._namespace,
+            "definition": self._definition,
+        }
+
+    def start(self) -> None:
+        """Follow the store; what is already there is looked at once."""
+        store = self.core.store
+        store.subscribe("namespaces", self._on_namespaces)
+        store.subscribe("serviceaccounts", self._on_default_objects)
+        store.subscribe("configmaps", self._on_default_objects)
+        store.subscribe(CRDS, self._on_definitions)
+        store.subscribe("events", self._on_kube_events)
+        for entry in store.range("namespaces").entries:
+            self._add("namespace", entry.key.name)
+        for entry in store.range(CRDS).entries:
+            self._add("definition", entry.key.name)
+        now = self.core.clock.monotonic()
+        for entry in store.range("events").entries:
+            self._events_seen[entry.key] = (entry.revision, now)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._work(), name="housekeeping/jobs")
+            group.create_task(self._forget_events(), name="housekeeping/events")
+            group.create_task(self._forget_history(), name="housekeeping/history")
+
+    def _add(self, kind: str, name: str) -> None:
+        self._jobs[kind, name] = None
+        self.idle.clear()
+        self._wake.set()
+
+    async def _work(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            failed: list[Job] = []
+            while self._jobs:
+                job = next(iter(self._jobs))
+                del self._jobs[job]
+                try:
+                    await self._do[job[0]](job[1])
+                except (ApiError, Retry) as error:
+                    self._log.info("housekeeping will try again", job=job[0], name=job[1], error=str(error))
+                    failed.append(job)
+            if failed:
+                await self.core.clock.sleep(_RETRY_S)
+                for job in failed:
+                    self._add(*job)
+            elif not self._jobs:
+                self.idle.set()
+
+    # -- what happened ---------------------------------------------------------------------------------------------
+
+    def _on_namespaces(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if event.type is not EventType.DELETED:
+                self._add("namespace", event.entry.key.name)
+
+    def _on_default_objects(self, events: Sequence[Event]) -> None:
+        for event in events:
+            key = event.entry.key
+            if key.name == ROOT_CA or (key.name == "default" and key.resource == "serviceaccounts"):
+                self._add("namespace", key.namespace)
+
+    def _on_definitions(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if event.type is not EventType.DELETED:
+                self._add("definition", event.entry.key.name)
+
+    def _on_kube_events(self, events: Sequence[Event]) -> None:
+        now = self.core.clock.monotonic()
+        for event in events:
+            if event.type is EventType.DELETED:
+                self._events_seen.pop(event.entry.key, None)
+            else:
+                self._events_seen[event.entry.key] = (event.entry.revision, now)
+
+    # -- namespaces ------------------------------------------------------------------------------------------------
+
+    async def _namespace(self, name: str) -> None:
+        entry = self.core.store.get(Key("namespaces", "", name))
+        if entry is None:
+            return
+        namespace = objects.decode(entry)
+        if namespace["metadata"].get("deletionTimestamp"):
+            await self._empty_namespace(name)
+            return
+        await self._ensure("serviceaccounts", name, {"metadata": {"name": "default", "namespace": name}})
+        await self._ensure(
+            "configmaps",
+            name,
+            {
+                "metadata": {"name": ROOT_CA, "namespace": name, "annotations": dict(_ROOT_CA_NOTE)},
+                "data": {"ca.crt": self.core.config.ca_certificate},
+            },
+        )
+
+    async def _ensure(self, resource: str, namespace: str, wanted: Obj) -> None:
+        """Create an object that must exist, or put its data right."""
+        served = self.core.registry.stored(resource)
+        assert served is not None
+        name = wanted["metadata"]["name"]
+        entry = self.core.store.get(served.key_of(namespace, name))
+        if entry is None:
+            try:
+                await self.writer.create_object(served, wanted, None, _OPTIONS, _AUTHOR)
+            except (AlreadyExists, NotFound):
+                return
+            return
+        stored = objects.decode(entry)
+        if "data" in wanted and stored.get("data") != wanted["data"]:
+            stored["data"] = wanted["data"]
+            await self.writer.replace_object(served, stored, entry, None, _OPTIONS, _AUTHOR)
+
+    async def _empty_namespace(self, name: str) -> None:
+        """Delete what is in the namespace, pods first; when nothing is left, drop its finalizer."""
+        left = 0
+        for served in sorted(self.core.registry.storages(), key=lambda s: s.key != "pods"):
+            if not served.resource.namespaced or not served.resource.stored:
+                continue
+            left += await self._delete_all(served, name)
+            if left and served.key == "pods":
+                break  # other things may be needed by pods that are still ending
+        if left:
+            await self._report_content(name, left)
+            await self.core.clock.sleep(_RETRY_S)
+            self._add("namespace", name)
+            return
+        entry = self.core.store.get(Key("namespaces", "", name))
+        served_namespace = self.core.registry.stored("namespaces")
+        if entry is None or served_namespace is None:
+            return
+        namespace = objects.decode(entry)
+        finalizers = [f for f in (namespace.get("spec") or {}).get("finalizers") or () if f != "kubernetes"]
+        namespace["spec"] = {**(namespace.get("spec") or {}), "finalizers": finalizers}
+        await self.writer.replace_object(
+            served_namespace, namespace, entry, None, _OPTIONS, Author("shoal-apiserver", "finalize")
+        )
+
+    async def _delete_all(self, served: Served, namespace: str | None) -> int:
+        """Ask for the deletion of every object in scope; how many are still there afterwards."""
+        for entry in self.core.store.range(served.key, namespace).entries:
+            call = _own_call(served, entry.key)
+            try:
+                await self.deleter.delete_object(call, entry.key.name, DeleteOptions(propagation="Background"))
+            except NotFound:
+                continue
+        return self.core.store.count(served.key, namespace)
+
+    async def _report_content(self, name: str, left: int) -> None:
+        entry = self.core.store.get(Key("namespaces", "", name))
+        served = self.core.registry.stored("namespaces")
+        if entry is None or served is None:
+            return
+        namespace = objects.decode(entry)
+        message = f"Some resources are remaining: {left} object(s) wait for their finalizers or grace period"
+        condition = {
+            "type": "NamespaceContentRemaining",
+            "status": "True",
+            "reason": "SomeResourcesRemain",
+            "message": message,
+            "lastTransitionTime": self.core.now(),
+        }
+        status = namespace.setdefault("status", {})
+        known = status.get("conditions") or []
+        if any(c.get("type") == condition["type"] and c.get("message") == message for c in known):
+            return
+        status["conditions"] = [c for c in known if c.get("type") != condition["type"]] + [condition]
+        await self.writer.replace_object(served, namespace, entry, None, _OPTIONS, Author("shoal-apiserver", "status"))
+
+    # -- definitions -----------------------------------------------------------------------------------------------
+
+    async def _definition(self, name: str) -> None:
+        """Remove the objects of a definition that is being deleted, then let it go."""
+        served = self.core.registry.stored(CRDS)
+        entry = self.core.store.get(Key(CRDS, "", name))
+        if entry is None or served is None:
+            return
+        definition = objects.decode(entry)
+        metadata = definition["metadata"]
+        if not metadata.get("deletionTimestamp") or CLEANUP not in (metadata.get("finalizers") or ()):
+            return
+        resource = self.core.registry.stored(name)
+        left = await self._delete_all(resource, None) if resource is not None else 0
+        if left:
+            await self.core.clock.sleep(_RETRY_S)
+            self._add("definition", name)
+            return
+        entry = self.core.store.get(Key(CRDS, "", name))
+        if entry is None:
+            return
+        definition = objects.decode(entry)
+        definition["metadata"]["finalizers"] = [f for f in definition["metadata"]["finalizers"] if f != CLEANUP]
+        await self.writer.replace_object(served, definition, entry, None, _OPTIONS, _AUTHOR)
+
+    # -- events ----------------------------------------------------------------------------------------------------
+
+    async def _forget_events(self) -> None:
+        """Events live for an hour after they were last written."""
+        while True:
+            await self.core.clock.sleep(60.0)
+            oldest = self.core.clock.monotonic() - self.core.config.event_ttl_s
+            due = [key for key, (_, seen) in self._events_seen.items() if seen < oldest]
+            for start in range(0, len(due), 100):
+                ops = [Delete(key) for key in due[start : start + 100] if self.core.store.get(key) is not None]
+                if ops:
+                    await self.core.store.commit(ops)
+
+    async def _forget_history(self) -> None:
+        while True:
+            await self.core.clock.sleep(20.0)
+            self.core.store.forget_old()
+
+
+def _own_call(served: Served, key: Key) -> Call:
+    resource = served.resource
+    target = Target(resource.group, resource.version, resource.plural, key.namespace or None, key.name)
+    return Call(Request("DELETE", b"/", {}), target, served, NO_QUERY, _SELF)

@@ -1,0 +1,138 @@
+"""Requests that never leave the process: the client's transport seam, served by a ``Handler`` directly.
+
+The same handler, the same bytes, no sockets and no TLS: what tests and components in the server's own process use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+
+from shoal.apiserver.handler import Handler
+from shoal.apiserver.http import Answer, Request, Response, Stream
+
+_PENDING_BYTES = 1024 * 1024  # as much as a connection would buffer before the server holds back
+
+
+@dataclass(frozen=True, slots=True)
+class InProcessReply:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class InProcessStream:
+    """Both ends of a stream: the ``Sink`` the server writes to and the reply the client reads from."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.status = stream.status
+        self.headers = _headers(stream)
+        self._stream = stream
+        self._pending: deque[bytes] = deque()
+        self._size = 0
+        self._ended = False
+        self._wake = asyncio.Event()
+
+    @property
+    def writable(self) -> bool:
+        return self._size < _PENDING_BYTES
+
+    def write(self, data: bytes) -> None:
+        # the server frames chunks for HTTP/1.1: take the frame off again
+        payload = data[data.index(b"\r\n") + 2 : -2]
+        self._pending.append(payload)
+        self._size += len(payload)
+        self._wake.set()
+
+    def end(self) -> None:
+        self._ended = True
+        self._wake.set()
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        while True:
+            while self._pending:
+                data = self._pending.popleft()
+                was_full = not self.writable
+                self._size -= len(data)
+                yield data
+                if was_full and self.writable and not self._ended:
+                    self._stream.on_writable()
+            if self._ended:
+                return
+            self._wake.clear()
+            await self._wake.wait()
+
+    async def close(self) -> None:
+        if not self._ended:
+            self._ended = True
+            self._wake.set()
+            self._stream.on_closed()
+
+
+class _Error:
+    """A stream that was refused: its body is the Status."""
+
+    def __init__(self, answer: Response) -> None:
+        self.status = answer.status
+        self.headers = _headers(answer)
+        self._body = _body(answer)
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        yield self._body
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+class InProcessTransport:
+    """Calls a handler as the holder of ``token``."""
+
+    def __init__(self, handler: Handler, token: str, *, user_agent: str = "shoal") -> None:
+        self._handler = handler
+        self._headers = {b"authorization": f"Bearer {token}".encode(), b"user-agent": user_agent.encode()}
+
+    async def request(
+        self, method: str, target: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> InProcessReply:
+        answer = await self._answer(method, target, headers, body)
+        if not isinstance(answer, Response):
+            answer.on_closed()
+            raise TypeError("this request is answered by a stream: use stream()")
+        return InProcessReply(answer.status, _headers(answer), _body(answer))
+
+    async def stream(
+        self, method: str, target: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> InProcessStream | _Error:
+        answer = await self._answer(method, target, headers, body)
+        if isinstance(answer, Response):
+            return _Error(answer)
+        reply = InProcessStream(answer)
+        answer.attach(reply)
+        return reply
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+    async def _answer(self, method: str, target: str, headers: Mapping[str, str] | None, body: bytes) -> Answer:
+        sent = dict(self._headers)
+        for name, value in (headers or {}).items():
+            sent[name.lower().encode()] = value.encode()
+        request = Request(method, target.encode(), sent, body)
+        try:
+            return await self._handler.handle(request)
+        except Exception as error:
+            return self._handler.on_error(request, error)
+
+
+def _headers(answer: Answer) -> dict[str, str]:
+    found = {"content-type": answer.content_type.decode("latin-1")}
+    for name, value in answer.headers:
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        found[key] = f"{found[key]}, {text}" if key in found else text
+    return found
+
+
+def _body(answer: Response) -> bytes:
+    return answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)

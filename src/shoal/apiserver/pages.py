@@ -1,0 +1,146 @@
+"""Everything that is not a resource: discovery, OpenAPI, version, health, metrics. Built on first use and kept."""
+
+from __future__ import annotations
+
+import platform
+
+import orjson
+
+from shoal.apiserver.context import Core
+from shoal.apiserver.http import Request, Response
+from shoal.apiserver.negotiate import query
+from shoal.errors import NotFound
+from shoal.kube.discovery import Discovery, wants_aggregated
+from shoal.kube.schema import kubernetes_version
+
+_TEXT = b"text/plain; charset=utf-8"
+_CHECKS = ("ping", "store", "watch-hub")
+
+
+class Pages:
+    """Answers the paths that name no resource."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        address = f"{core.config.advertise_address}:{core.config.advertise_port}"
+        self._discovery = Discovery((served.resource for served in core.registry), server_address=address)
+        self._registry_version = core.registry.version
+        self._openapi: object | None = None
+        self._version = _version_body()
+        self.ready = False
+
+    def handle(self, request: Request) -> Response:
+        path = request.path.rstrip("/") or "/"
+        if path in ("/healthz", "/livez", "/readyz") or path.startswith(("/livez/", "/readyz/", "/healthz/")):
+            return self._health(path, request)
+        if path == "/version":
+            return Response(200, self._version)
+        if path == "/api" or path == "/apis" or path.startswith(("/api/", "/apis/")):
+            return self._discover(path, request)
+        if path.startswith("/openapi/"):
+            return self._open_api(path, request)
+        if path == "/metrics":
+            return self._metrics()
+        if path == "/":
+            return Response(200, orjson.dumps({"paths": self._paths()}))
+        raise NotFound("the server could not find the requested resource")
+
+    # -- discovery -------------------------------------------------------------------------------------------------
+
+    def _discover(self, path: str, request: Request) -> Response:
+        self._refresh()
+        aggregated = wants_aggregated(request.headers.get(b"accept", b"").decode("latin-1"))
+        document = self._discovery.get(path, aggregated=aggregated)
+        if document is None:
+            raise NotFound("the server could not find the requested resource")
+        headers: list[tuple[bytes, bytes]] = [(b"Vary", b"Accept")]
+        if document.etag:
+            etag = document.etag.encode()
+            headers += [(b"ETag", etag)]
+            if request.headers.get(b"if-none-match") == etag:
+                return Response(304, b"", b"", headers)
+        return Response(200, document.body, document.content_type.encode(), headers)
+
+    def _refresh(self) -> None:
+        """Definitions came or went since the documents were made."""
+        if self._registry_version != self.core.registry.version:
+            self._registry_version = self.core.registry.version
+            self._discovery.set_resources(served.resource for served in self.core.registry)
+
+    def _paths(self) -> list[str]:
+        self._refresh()
+        groups = [f"/apis/{g}/{v}" if g else f"/api/{v}" for g, v in self._discovery.group_versions()]
+        return [
+            "/api",
+            "/apis",
+            *groups,
+            "/healthz",
+            "/livez",
+            "/metrics",
+            "/openapi/v2",
+            "/openapi/v3",
+            "/readyz",
+            "/version",
+        ]
+
+    # -- OpenAPI ---------------------------------------------------------------------------------------------------
+
+    def _open_api(self, path: str, request: Request) -> Response:
+        from shoal.kube.openapi import OpenApi
+
+        if self._openapi is None:
+            self._openapi = OpenApi()
+            self._openapi_version = -1
+        documents: OpenApi = self._openapi  # type: ignore[assignment]
+        if self._openapi_version != self.core.registry.version:
+            self._openapi_version = self.core.registry.version
+            documents.set_custom([(s.resource, s.crd.openapi) for s in self.core.registry if s.crd is not None])
+        accept = request.headers.get(b"accept", b"").decode("latin-1")
+        found = documents.resolve(path, query(request.query).get("hash", ""), accept)
+        if found is None:
+            raise NotFound("the server could not find the requested resource")
+        headers = [(name.encode(), value.encode()) for name, value in found.headers.items()]
+        etag = next((value for name, value in headers if name.lower() == b"etag"), None)
+        if etag is not None and request.headers.get(b"if-none-match") == etag:
+            return Response(304, b"", b"", headers)
+        return Response(found.status, found.body, found.content_type.encode(), headers)
+
+    # -- health ----------------------------------------------------------------------------------------------------
+
+    def _health(self, path: str, request: Request) -> Response:
+        if path.startswith("/readyz") and not self.ready:
+            return Response(500, b"[-]boot failed: not ready yet\n", _TEXT)
+        name = path.partition("/")[2].partition("/")[2]
+        if name and name not in _CHECKS:
+            raise NotFound(f"there is no health check named {name}")
+        if "verbose" in query(request.query):
+            listed = "".join(f"[+]{check} ok\n" for check in _CHECKS)
+            return Response(200, f"{listed}{path.strip('/')} check passed\n".encode(), _TEXT)
+        return Response(200, b"ok", _TEXT)
+
+    def _metrics(self) -> Response:
+        from shoal.base import metrics
+
+        return Response(200, metrics.exposition(), b"text/plain; version=0.0.4; charset=utf-8")
+
+
+def _version_body() -> bytes:
+    version = kubernetes_version()
+    major, minor, _ = version.split(".", 2)
+    return orjson.dumps(
+        {
+            "major": major,
+            "minor": minor,
+            "gitVersion": f"v{version}+shoal",
+            "gitCommit": "",
+            "gitTreeState": "clean",
+            "buildDate": "1970-01-01T00:00:00Z",
+            "goVersion": "",
+            "compiler": "cpython",
+            "platform": f"{platform.system().lower()}/{_machine()}",
+        }
+    )
+
+
+def _machine() -> str:
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())

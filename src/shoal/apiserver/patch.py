@@ -1,0 +1,160 @@
+"""PATCH: JSON, merge and strategic patches, and server-side apply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from shoal.apiserver.body import (
+    WriteOptions,
+    check_place,
+    check_type,
+    is_object,
+    manager_of,
+    report_faults,
+    require_manager,
+    tidy,
+    write_options,
+)
+from shoal.apiserver.context import Call
+from shoal.apiserver.http import Response
+from shoal.apiserver.negotiate import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, flag, patch_type
+from shoal.apiserver.objects import Obj, meta
+from shoal.apiserver.write import ATTEMPTS, Author, Retry, Writer
+from shoal.errors import BadRequest, Invalid, forbidden
+from shoal.kube import jsonutil
+from shoal.kube.ownership import apply as ownership
+from shoal.kube.patch import json_patch, merge_patch, strategic
+from shoal.store import Entry
+
+Change = Callable[[Obj], Obj]
+
+
+class Patcher:
+    """Applies patches to stored objects through the writer."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+        self.core = writer.core
+
+    async def patch(self, call: Call) -> Response:
+        media = patch_type(call.request.headers.get(b"content-type"), strategic=not call.served.resource.custom)
+        options = write_options(call, "PatchOptions")
+        if media == APPLY_PATCH:
+            return await self._apply(call, options)
+        if "force" in call.query:
+            errors = [forbidden("force", "may not be specified for non-apply patch")]
+            raise Invalid.of("PatchOptions", "meta.k8s.io", "", errors)
+        result = await self.change(call, self._change(call, media, options), options)
+        return self.writer.answer(call, result, 200)
+
+    async def change(self, call: Call, change: Change, options: WriteOptions) -> Entry | Obj:
+        """Read, change, replace; again after a race, unless the change itself names a revision."""
+        author = Author(manager_of(call, options), call.target.subresource)
+        served = call.served
+        for _ in range(ATTEMPTS):
+            entry = self.core.store.get(served.key_of(call.namespace, call.name))
+            if entry is None:
+                raise self.writer.missing(call)
+            warnings = len(call.warnings)
+            new = change(served.decode(entry))
+            check_type(new, served)
+            metadata = check_place(new, call)
+            given = metadata.get("resourceVersion") or ""
+            report_faults(call, options, tidy(new, served))
+            pinned = given if given != str(entry.revision) else ""
+            try:
+                return await self.writer.replace_object(
+                    served, new, entry, call, options, author, given_revision=pinned
+                )
+            except Retry:
+                del call.warnings[warnings:]
+        raise self.writer.conflict(call)
+
+    def _change(self, call: Call, media: str, options: WriteOptions) -> Change:
+        body = call.request.body
+        patch: Any = jsonutil.loads(body)
+        if media != JSON_PATCH and options.validation != "Ignore":
+            found = jsonutil.find_duplicate_fields(body, patch)
+            report_faults(call, options, [f'duplicate field "{path}"' for path in found])
+        if media == JSON_PATCH:
+            return lambda doc: is_object(json_patch.apply(doc, patch), "the patched object")
+        is_object(patch, "the patch")
+        if media == MERGE_PATCH:
+            return lambda doc: merge_patch.apply(doc, patch)
+        type_ = call.served.type
+        return lambda doc: strategic.apply(doc, orjson.loads(body), type_)
+
+    # -- server-side apply -----------------------------------------------------------------------------------------
+
+    async def _apply(self, call: Call, options: WriteOptions) -> Response:
+        manager = require_manager(options)
+        force = flag(call.query, "force")
+        applied = self._applied(call, options)
+        text = orjson.dumps(applied)
+        author = Author(manager, call.target.subresource)
+        served, core = call.served, self.core
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                applied = orjson.loads(text)
+            entry = core.store.get(served.key_of(call.namespace, call.name))
+            live = served.decode(entry) if entry is not None else None
+            if live is None and call.target.subresource:
+                raise self.writer.missing(call)
+            given = meta(applied).pop("resourceVersion", None) or ""
+            if live is None and given:
+                raise self.writer.conflict(call, "the object does not exist")
+            uid = meta(applied).get("uid")
+            if live is None and uid:
+                raise self.writer.conflict(
+                    call,
+                    f"uid mismatch: the provided object specified uid {uid}, and no existing object was found",
+                )
+            merged = ownership.apply(
+                live, applied, served.type, manager=manager, force=force, now=core.now(),
+                api_version=served.resource.api_version, subresource=call.target.subresource,
+            )  # fmt: skip
+            if entry is None:
+                try:
+                    made = await self.writer.create_object(served, merged, call, options, author, managed_already=True)
+                except Exception as error:
+                    if _lost_race(error):
+                        continue
+                    raise
+                return self.writer.answer(call, made, 201)
+            try:
+                result = await self.writer.replace_object(
+                    served, merged, entry, call, options, author, given_revision=given, managed_already=True
+                )
+            except Retry:
+                continue
+            return self.writer.answer(call, result, 200)
+        raise self.writer.conflict(call)
+
+    def _applied(self, call: Call, options: WriteOptions) -> Obj:
+        """The applied configuration from the body (YAML, of which JSON is a part)."""
+        body, faults = call.request.body, list[str]()
+        if body[:1] == b"{":
+            obj = jsonutil.loads_object(body)
+            if options.validation != "Ignore":
+                faults = [f'duplicate field "{path}"' for path in jsonutil.find_duplicate_fields(body, obj)]
+        else:
+            from shoal.kube import yamlcodec
+
+            obj = yamlcodec.loads_object(body, faults)
+        for name in ("apiVersion", "kind"):
+            if not obj.get(name):
+                raise BadRequest(f"an applied configuration must name its {name}")
+        check_type(obj, call.served)
+        report_faults(call, options, faults)
+        ownership.prepare(obj, call.served.type)
+        check_place(obj, call)
+        return obj
+
+
+def _lost_race(error: Exception) -> bool:
+    from shoal.errors import AlreadyExists
+
+    return isinstance(error, AlreadyExists)

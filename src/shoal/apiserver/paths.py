@@ -1,0 +1,48 @@
+"""What a URL path names: a resource, an object, a subresource. Pure; the registry says which of them exist."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A parsed resource path. ``name`` empty: the collection. ``deprecated_watch``: /api/v1/watch/..."""
+
+    group: str
+    version: str
+    plural: str
+    namespace: str | None = None
+    name: str = ""
+    subresource: str = ""
+    tail: str = ""  # what follows a proxy subresource
+    deprecated_watch: bool = False
+
+
+def parse(path: str) -> Target | None:
+    """The target of a resource path, or None when the path is not one (discovery, health, anything else)."""
+    parts = path.split("/")
+    if len(parts) < 4:
+        return None
+    if parts[1] == "api":
+        group, version, rest = "", parts[2], parts[3:]
+    elif parts[1] == "apis" and len(parts) >= 5:
+        group, version, rest = parts[2], parts[3], parts[4:]
+    else:
+        return None
+    if rest[-1] == "" and len(rest) > 1 and "proxy" not in rest:
+        rest.pop()  # a trailing slash names the same thing
+    watch = rest[0] == "watch" and len(rest) > 1
+    if watch:
+        rest = rest[1:]
+    namespace: str | None = None
+    if rest[0] == "namespaces" and len(rest) >= 3 and not (len(rest) == 3 and rest[2] in ("finalize", "status")):
+        namespace, rest = rest[1], rest[2:]
+    plural = rest[0]
+    if not plural:
+        return None
+    name = rest[1] if len(rest) > 1 else ""
+    subresource = rest[2] if len(rest) > 2 else ""
+    if len(rest) > 3 and subresource != "proxy":
+        return None
+    return Target(group, version, plural, namespace, name, subresource, "/".join(rest[3:]), watch)

@@ -1,0 +1,303 @@
+"""Get and list: answered from memory, as bytes that were encoded when the object was written."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import TYPE_CHECKING, Any, cast
+
+import orjson
+
+from shoal.apiserver.context import Call, Core
+from shoal.apiserver.http import Response
+from shoal.apiserver.negotiate import PLAIN, YAML, Representation, integer, representation
+from shoal.apiserver.objects import Obj
+from shoal.apiserver.selection import Selection, select
+from shoal.errors import BadRequest, Cause, Expired, FieldError, Invalid, NotFound, Timeout, forbidden, invalid
+from shoal.store import Compacted, Entry, FutureRevision, Page
+
+if TYPE_CHECKING:
+    from shoal.kube.tables import Include
+
+FUTURE_WAIT_S = 3.0
+
+
+async def get(core: Core, call: Call) -> Response:
+    entry = await _read(core, call)
+    choice = representation(call.request.headers.get(b"accept"), collection=False)
+    if choice is PLAIN or choice == PLAIN:
+        return Response(200, call.served.render(entry))
+    return represent(core, call, entry, choice)
+
+
+async def _read(core: Core, call: Call) -> Entry:
+    store = core.store
+    version = call.query.get("resourceVersion", "")
+    if version and version != "0":
+        await reach(core, parse_revision(version))
+    elif not version:
+        await store.fresh()
+    entry = store.get(call.served.key_of(call.namespace, call.name))
+    if entry is None:
+        resource = call.served.resource
+        raise NotFound.of(resource.plural, resource.group, call.name)
+    return entry
+
+
+def represent(core: Core, call: Call, entry: Entry, choice: Representation, status: int = 200) -> Response:
+    """One object in another form than its JSON bytes."""
+    return represent_object(core, call, call.served.decode(entry), choice, status)
+
+
+def represent_object(core: Core, call: Call, obj: Obj, choice: Representation, status: int = 200) -> Response:
+    from shoal.kube import tables
+
+    if choice.as_kind == "Table":
+        obj = tables.list_table(
+            call.served.resource,
+            [obj],
+            {"resourceVersion": obj["metadata"].get("resourceVersion", "")},
+            include_object(call),
+            core.clock.wall_s(),
+            use=printer_of(call),
+        )
+    elif choice.as_kind == "PartialObjectMetadata":
+        obj = tables.partial_object(obj)
+    return document(obj, choice, status)
+
+
+def document(obj: Obj, choice: Representation = PLAIN, status: int = 200) -> Response:
+    if choice.media == YAML:
+        from shoal.kube import yamlcodec
+
+        return Response(status, yamlcodec.dumps(obj), b"application/yaml")
+    return Response(status, orjson.dumps(obj))
+
+
+def include_object(call: Call) -> Include:
+    include = call.query.get("includeObject", "Metadata")
+    if include not in ("None", "Metadata", "Object"):
+        raise BadRequest(f'unrecognized includeObject value: "{include}"; use None, Metadata or Object')
+    return cast("Include", include)
+
+
+def printer_of(call: Call) -> Any:
+    """The printer of a custom resource; None for built-ins, which bring their own."""
+    return None if call.served.crd is None else call.served.crd.printer
+
+
+# -- list ----------------------------------------------------------------------------------------------------------
+
+
+async def list_(core: Core, call: Call) -> Response:
+    check_list_options(call)
+    choice = representation(call.request.headers.get(b"accept"), collection=True)
+    selection = select(call)
+    page, start = await _page(core, call, selection)
+    token = ""
+    if page.more:
+        last = page.entries[-1].key
+        token = _token(page.revision if start != -1 else -1, last.namespace, last.name)
+    remaining = page.remaining if page.more and selection.where is None else None
+    if choice.as_kind or choice.media == YAML:
+        return _list_as(core, call, page, token, remaining, choice)
+    return Response(200, list_body(call, page, token, remaining))
+
+
+def list_body(call: Call, page: Page, token: str, remaining: int | None) -> bytes:
+    """The list as JSON: stored bytes with commas between them."""
+    served = call.served
+    meta = b'%d"' % page.revision
+    if token:
+        meta += b',"continue":"%b"' % token.encode()
+    if remaining is not None:
+        meta += b',"remainingItemCount":%d' % remaining
+    cut, prefix, since = served.item_prefix, served.prefix, served.since
+    if served.from_storage is None and served.crd is None:
+        # every entry of a built-in kind is in the storage version: cut without looking
+        items = [entry.value[cut:] for entry in page.entries]
+    else:
+        items = [
+            entry.value[cut:]
+            if entry.revision >= since and entry.value.startswith(prefix) and served.from_storage is None
+            else served.render(entry)[cut:]
+            for entry in page.entries
+        ]
+    joined = b",{".join(items) if cut else b",".join(items)
+    opening = b'},"items":[{' if cut and items else b'},"items":['
+    return b"".join((served.list_head, meta, opening, joined, b"]}\n"))
+
+
+def _list_as(core: Core, call: Call, page: Page, token: str, remaining: int | None, choice: Representation) -> Response:
+    from shoal.kube import tables
+
+    meta: Obj = {"resourceVersion": str(page.revision)}
+    if token:
+        meta["continue"] = token
+    if remaining is not None:
+        meta["remainingItemCount"] = remaining
+    objs = [call.served.decode(entry) for entry in page.entries]
+    resource = call.served.resource
+    if choice.as_kind == "Table":
+        now = core.clock.wall_s()
+        body = tables.list_table(resource, objs, meta, include_object(call), now, use=printer_of(call))
+    elif choice.as_kind == "PartialObjectMetadataList":
+        body = {
+            "kind": "PartialObjectMetadataList",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": meta,
+            "items": [tables.partial_object(obj) for obj in objs],
+        }
+    else:
+        body = {"kind": resource.list_kind, "apiVersion": resource.api_version, "metadata": meta, "items": objs}
+    return document(body, choice)
+
+
+async def _page(core: Core, call: Call, selection: Selection) -> tuple[Page, int]:
+    """The page asked for, and the revision its token started from (0: this is the first page; -1: inconsistent)."""
+    store, query, key = core.store, call.query, call.served.key
+    limit = integer(query, "limit") or 0
+    if limit < 0:
+        limit = 0
+    token = query.get("continue", "")
+    after: tuple[str, str] | None = None
+    revision = start = 0
+    if token:
+        start, namespace, name = _parse_token(token)
+        after, revision = (namespace, name), max(start, 0)
+        if start > 0:
+            await reach(core, start)
+    else:
+        version, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
+        wanted = parse_revision(version) if version else 0
+        if not version:
+            await store.fresh()
+        elif wanted:
+            await reach(core, wanted)
+            if match == "Exact" or (not match and limit):
+                revision = wanted
+    named = selection.entries(store, call.served) if not token and not revision else None
+    if named is not None:
+        return Page(named, store.revision, False, 0), 0
+    try:
+        page = store.range(
+            key, selection.namespace, after=after, limit=limit, revision=revision,
+            where=selection.where, index=selection.index,
+        )  # fmt: skip
+    except Compacted as compacted:
+        raise _expired(compacted, after) from None
+    return page, start
+
+
+def _expired(compacted: Compacted, after: tuple[str, str] | None) -> Expired:
+    if after is None:
+        return Expired(f"The resourceVersion for the provided list is too old: {compacted.revision}")
+    return Expired(
+        "The provided continue parameter is too old to display a consistent list result. You can start a new list "
+        "without the continue parameter, or use the continue token in this response to retrieve the remainder of the "
+        "results. Continuing with the provided token results in an inconsistent list - objects that were created, "
+        "modified, or deleted between the time the first chunk was returned and now may show up in the list.",
+        continue_token=_token(-1, *after),
+    )
+
+
+def _token(revision: int, namespace: str, name: str) -> str:
+    start = f"{namespace}/{name}\x00"
+    raw = orjson.dumps({"v": "meta.k8s.io/v1", "rv": revision, "start": start})
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def _parse_token(token: str) -> tuple[int, str, str]:
+    try:
+        raw = orjson.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        namespace, _, name = raw["start"].rstrip("\x00").partition("/")
+        revision = raw["rv"]
+        if raw["v"] != "meta.k8s.io/v1" or not isinstance(revision, int) or revision < -1 or revision == 0:
+            raise ValueError(token)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise BadRequest("continue key is not valid: it was not made by this server") from None
+    return revision, namespace, name
+
+
+def parse_revision(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        errors = [invalid("resourceVersion", text, "must be a decimal number as the server gave it")]
+        raise Invalid.of("ListOptions", "meta.k8s.io", "", errors)
+    return int(text)
+
+
+async def reach(core: Core, revision: int) -> None:
+    """Return when the store has come to ``revision``; refuse what it does not reach in time."""
+    if core.store.revision >= revision:
+        return
+    waiting = asyncio.get_running_loop().create_task(core.store.reached(revision, FUTURE_WAIT_S), name="read/reach")
+    try:
+        await waiting
+    except FutureRevision as future:
+        raise too_large(future) from None
+    finally:
+        waiting.cancel()  # the client may have gone away meanwhile
+
+
+def too_large(future: FutureRevision) -> Timeout:
+    return Timeout(
+        f"Timeout: Too large resource version: {future.revision}, current: {future.current}",
+        causes=[{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+        retry_after_s=1,
+    )
+
+
+def check_list_options(call: Call, *, watch: bool = False) -> None:
+    """The combinations of resourceVersion options that Kubernetes refuses."""
+    query = call.query
+    match, version = query.get("resourceVersionMatch", ""), query.get("resourceVersion", "")
+    initial = query.get("sendInitialEvents")
+    errors: list[FieldError] = []
+    if watch:
+        if initial is not None and not match:
+            errors.append(
+                forbidden(
+                    "resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+                )
+            )
+        elif match and initial is None:
+            errors.append(
+                forbidden(
+                    "resourceVersionMatch",
+                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+                )
+            )
+        elif match and match != "NotOlderThan":
+            errors.append(
+                FieldError(Cause.NOT_SUPPORTED, "resourceVersionMatch", 'supported values: "NotOlderThan"', match)
+            )
+    else:
+        if initial is not None:
+            errors.append(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
+        if match:
+            if not version:
+                errors.append(
+                    forbidden(
+                        "resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided"
+                    )
+                )
+            if query.get("continue"):
+                errors.append(
+                    forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided")
+                )
+            if match not in ("Exact", "NotOlderThan"):
+                errors.append(
+                    FieldError(
+                        Cause.NOT_SUPPORTED, "resourceVersionMatch", 'supported values: "Exact", "NotOlderThan"', match
+                    )
+                )
+            elif match == "Exact" and version == "0":
+                errors.append(
+                    forbidden(
+                        "resourceVersionMatch", 'resourceVersionMatch "Exact" is forbidden for resourceVersion "0"'
+                    )
+                )
+        if query.get("continue") and version and version != "0":
+            raise BadRequest("specifying resource version is not allowed when using continue")
+    if errors:
+        raise Invalid.of("ListOptions", "meta.k8s.io", "", errors)

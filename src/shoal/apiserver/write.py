@@ -1,0 +1,470 @@
+"""Create and replace: the one path on which every write of an object goes to the store.
+
+    body → prune, canonicalise → defaults → who owns which field → what the kind prepares → valid? → commit
+
+``create_object`` and ``replace_object`` take decoded objects, so that patches, apply, subresources and the server's
+own housekeeping use the same path as a client's POST and PUT.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import orjson
+
+from shoal.apiserver import objects
+from shoal.apiserver.body import WriteOptions, check_place, manager_of, read_object, write_options
+from shoal.apiserver.context import Call, Core
+from shoal.apiserver.effects import NOTHING, Effects, Extra, NoEffects, terminating_mark
+from shoal.apiserver.fencing import deposed, fences
+from shoal.apiserver.http import Response
+from shoal.apiserver.negotiate import PLAIN, representation
+from shoal.apiserver.objects import Obj, meta
+from shoal.apiserver.read import represent, represent_object
+from shoal.apiserver.registry import Served
+from shoal.errors import (
+    AlreadyExists,
+    ApiError,
+    BadRequest,
+    Conflict,
+    FieldError,
+    Forbidden,
+    Invalid,
+    NotFound,
+    invalid,
+)
+from shoal.kube.kinds.access import signing
+from shoal.kube.kinds.checks import validate_metadata, validate_metadata_update
+from shoal.kube.ownership import managed
+from shoal.kube.resources import Resource
+from shoal.store import Absent, At, Delete, Entry, Exists, Key, Op, Put, Require, RequirementFailed
+
+ATTEMPTS = 5  # how often a write without a resourceVersion is tried again after a race
+NAME_ATTEMPTS = 8
+MAX_NAME_PREFIX = 58
+_IDENTITY = frozenset({"kind", "apiVersion", "metadata"})
+_NO_EFFECTS = NoEffects()
+_SIGNING = "certificatesigningrequests.certificates.k8s.io"
+_API_GROUPS = frozenset({"apiextensions.k8s.io", "apiregistration.k8s.io"})
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """Under whose name fields are recorded, and where the write came in."""
+
+    manager: str
+    subresource: str = ""
+
+
+class Retry(Exception):
+    """Something this write relied on changed under it; start again from what is stored now."""
+
+
+class Writer:
+    """Creates, replaces and removes objects of every kind."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self.effects: dict[str, Effects] = {}  # by store key
+
+    # -- verbs -----------------------------------------------------------------------------------------------------
+
+    async def create(self, call: Call) -> Response:
+        """POST to a collection."""
+        options = write_options(call)
+        obj = read_object(call, options)
+        check_place(obj, call)
+        entry_or_obj = await self.create_object(call.served, obj, call, options, Author(manager_of(call, options)))
+        return self.answer(call, entry_or_obj, 201)
+
+    async def update(self, call: Call) -> Response:
+        """PUT of an object."""
+        options = write_options(call, "UpdateOptions")
+        body = read_object(call, options)
+        metadata = check_place(body, call)
+        given = _given_revision(metadata, call.served)
+        text = orjson.dumps(body)
+        author = Author(manager_of(call, options), call.target.subresource)
+        for _ in range(ATTEMPTS):
+            entry = self.core.store.get(call.served.key_of(call.namespace, call.name))
+            if entry is None:
+                if call.served.resource.create_on_update and not call.target.subresource:
+                    return await self._create_by_update(call, body, options, author)
+                raise self.missing(call)
+            try:
+                result = await self.replace_object(
+                    call.served, body, entry, call, options, author, given_revision=given
+                )
+            except Retry:
+                if given:
+                    raise self.conflict(call) from None
+                body = orjson.loads(text)  # the attempt has filled fields in: start from what the client sent
+                continue
+            return self.answer(call, result, 200)
+        raise self.conflict(call)
+
+    async def _create_by_update(self, call: Call, body: Obj, options: WriteOptions, author: Author) -> Response:
+        metadata = meta(body)
+        if metadata.get("uid"):
+            raise self.conflict(call, f"StorageError: invalid object, the UID {metadata['uid']} does not exist")
+        metadata.pop("resourceVersion", None)
+        result = await self.create_object(call.served, body, call, options, author)
+        return self.answer(call, result, 201)
+
+    # -- create ----------------------------------------------------------------------------------------------------
+
+    async def create_object(
+        self, served: Served, obj: Obj, call: Call | None, options: WriteOptions, author: Author,
+        *, managed_already: bool = False, trusted: bool = False,
+    ) -> Entry | Obj:  # fmt: skip
+        """Store a new object; the entry, or on a dry run the object as it would be. ``trusted`` objects are the
+        server's own: they may say what clients may not (an endpoint on the loopback address)."""
+        resource = served.resource
+        if meta(obj).get("resourceVersion") not in (None, "", "0"):
+            raise BadRequest("resourceVersion should not be set on objects to be created")
+        served.rules.default(obj)
+        storage = served
+        if served.to_storage is not None:
+            obj, storage = served.to_storage(obj), served.storage
+        generate = self._give_identity(storage, obj)
+        drop_duplicate_owners(obj["metadata"], call)
+        if not managed_already:
+            obj["metadata"].pop("managedFields", None)
+            managed.update_managers(
+                None, obj, storage.type, manager=author.manager, api_version=resource.api_version,
+                subresource=author.subresource, now=self.core.now(),
+            )  # fmt: skip
+        storage.rules.prepare_create(obj)
+        if storage.key == _SIGNING and call is not None:
+            user = call.user
+            signing.stamp_requester(obj, username=user.name, uid=user.uid, groups=user.groups, extra=dict(user.extra))
+        effects = self.effects.get(storage.key, _NO_EFFECTS)
+        untouched = b"" if effects is _NO_EFFECTS else orjson.dumps(obj)
+        extra = effects.on_create(obj) if effects.before_validation else NOTHING
+        if not trusted:
+            self._validate_create(storage, obj)
+        self._add_warnings(storage, obj, call)
+        fenced = () if call is None else fences(call.request)
+        for attempt in range(NAME_ATTEMPTS):
+            if attempt and untouched:
+                obj = orjson.loads(untouched) | {"metadata": obj["metadata"]}
+            if attempt or not effects.before_validation:
+                extra = effects.on_create(obj)
+            if options.dry_run:
+                self._check_dry_run(storage, obj)
+                return obj if served.from_storage is None else served.from_storage(obj)
+            try:
+                return await self._commit_new(storage, obj, extra, fenced)
+            except RequirementFailed as failed:
+                self._explain(failed, storage, obj, generate)
+            if generate:
+                obj["metadata"]["name"] = _generated(generate, self.core)
+        raise self._not_generated(served, generate or obj["metadata"]["name"])
+
+    def _give_identity(self, storage: Served, obj: Obj) -> str:
+        """Fill in what only the server may say of a new object; the prefix its name was made from, if it was."""
+        core, resource, metadata = self.core, storage.resource, meta(obj)
+        generate: str = metadata.get("generateName") or "" if not metadata.get("name") else ""
+        for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation", "resourceVersion"):
+            metadata.pop(name, None)
+        if generate:
+            metadata["name"] = _generated(generate, core)
+            storage.rules.default(obj)  # some defaults are made from the name
+        metadata["uid"] = core.ids.new_uid()
+        metadata["creationTimestamp"] = core.now()
+        if resource.status and not resource.status_on_create:
+            obj.pop("status", None)
+        if resource.generation:
+            metadata["generation"] = 1
+        drop_empty(metadata)
+        return generate
+
+    async def _commit_new(self, storage: Served, obj: Obj, extra: Extra, fenced: tuple[Require, ...]) -> Entry:
+        metadata = obj["metadata"]
+        key = storage.key_of(metadata.get("namespace"), metadata["name"])
+        requires = [*self._create_requires(key), *extra.requires, *fenced]
+        return (await self.core.store.commit([self.put(storage, obj, key), *extra.ops], requires))[0]
+
+    def _explain(self, failed: RequirementFailed, storage: Served, obj: Obj, generate: str) -> None:
+        """Raise what the client is told of a create that was not committed; return when it may be tried again."""
+        resource, metadata, key = storage.resource, obj["metadata"], failed.require.key
+        error = deposed(failed) or self._namespace_error(failed, storage, metadata["name"])
+        if error is not None:
+            raise error from None
+        if key == storage.key_of(metadata.get("namespace"), metadata["name"]) and not generate:
+            raise AlreadyExists.of(resource.plural, resource.group, metadata["name"]) from None
+
+    def _create_requires(self, key: Key) -> list[Require]:
+        if not key.namespace:
+            return [Absent(key)]
+        return [Absent(key), Exists(Key("namespaces", "", key.namespace)), Absent(terminating_mark(key.namespace))]
+
+    def _check_dry_run(self, storage: Served, obj: Obj) -> None:
+        """What the commit of a create would refuse."""
+        resource, metadata = storage.resource, obj["metadata"]
+        metadata.pop("resourceVersion", None)
+        key = storage.key_of(metadata.get("namespace"), metadata["name"])
+        for require in self._create_requires(key):
+            found = self.core.store.get(require.key)
+            if isinstance(require, Absent) == (found is not None):
+                if require.key == key:
+                    raise AlreadyExists.of(resource.plural, resource.group, metadata["name"])
+                error = self._namespace_error(RequirementFailed(require, found), storage, metadata["name"])
+                if error is not None:
+                    raise error
+
+    def _namespace_error(self, failed: RequirementFailed, served: Served, name: str) -> ApiError | None:
+        key, resource = failed.require.key, served.resource
+        if key.resource == "namespaces":
+            return NotFound.of("namespaces", "", key.name)
+        if key == terminating_mark(key.name):
+            message = f'{resource.qualified} "{name}" is forbidden: unable to create new content in namespace '
+            return Forbidden(
+                f"{message}{key.name} because it is being terminated",
+                details={"name": name, "group": resource.group, "kind": resource.plural},
+                causes=[
+                    {
+                        "reason": "NamespaceTerminating",
+                        "message": f"namespace {key.name} is being terminated",
+                        "field": "metadata.namespace",
+                    }
+                ],
+            )
+        return None
+
+    def _not_generated(self, served: Served, name: str) -> AlreadyExists:
+        error = AlreadyExists.of(served.resource.plural, served.resource.group, name)
+        return AlreadyExists(
+            f"{error.message}, the server was not able to generate a unique name for the object",
+            details=error.details,
+            retry_after_s=1,
+        )
+
+    def _validate_create(self, storage: Served, obj: Obj) -> None:
+        resource, rules = storage.resource, storage.rules
+        errors = validate_metadata(
+            obj, namespaced=resource.namespaced, name_errors=rules.name_errors,
+            qualified_finalizers=_qualified_finalizers(resource),
+        )  # fmt: skip
+        errors = errors + rules.validate_create(obj)
+        if errors:
+            raise_invalid(storage, obj, errors)
+
+    # -- replace ---------------------------------------------------------------------------------------------------
+
+    async def replace_object(
+        self, served: Served, new: Obj, entry: Entry, call: Call | None, options: WriteOptions, author: Author,
+        *, given_revision: str = "", managed_already: bool = False,
+    ) -> Entry | Obj:  # fmt: skip
+        """Store ``new`` in place of ``entry``. Nothing is written when nothing changes; the object is removed when
+        this was the last thing its deletion waited for. Raises Retry when ``entry`` is no longer current."""
+        core, resource = self.core, served.resource
+        old = objects.decode(entry)
+        storage = served
+        served.rules.default(new)
+        if served.to_storage is not None:
+            new, storage = served.to_storage(new), served.storage
+        elif served.crd is not None:
+            storage = self.core.registry.stored(served.key) or served
+            old = served.present(old, entry)
+        self._check_preconditions(served, new, old, given_revision, entry)
+        self._carry_over(storage, new, old, author.subresource)
+        metadata = new["metadata"]
+        if not managed_already:
+            managed.update_managers(
+                old, new, storage.type, manager=author.manager, api_version=resource.api_version,
+                subresource=author.subresource, now=core.now(),
+            )  # fmt: skip
+        self._prepare_update(storage, new, old, author.subresource)
+        if resource.generation and not author.subresource == "status":
+            _count_generation(new, old, resource.status)
+        self._validate_update(storage, new, old, author.subresource)
+        self._add_warnings(storage, new, call)
+        metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
+        if new == old:
+            return entry
+        managed.keep_times_of_no_change(old, new)
+        if new == old:
+            return entry
+        effects = self.effects.get(storage.key, _NO_EFFECTS)
+        gone = finished_deletion(new)
+        extra = effects.on_delete(old) if gone else effects.on_update(new, old)
+        if options.dry_run:
+            return new if served.from_storage is None else served.from_storage(new)
+        fenced = () if call is None else fences(call.request)
+        op: Op = Delete(entry.key) if gone else self.put(storage, new, entry.key)
+        try:
+            requires = [At(entry.key, entry.revision), *extra.requires, *fenced]
+            entries = await core.store.commit([op, *extra.ops], requires)
+        except RequirementFailed as failed:
+            raise deposed(failed) or Retry from None
+        if gone:
+            new["metadata"]["resourceVersion"] = str(entries[0].revision)
+            return new if served.from_storage is None else served.from_storage(new)
+        return entries[0]
+
+    def _check_preconditions(self, served: Served, new: Obj, old: Obj, given: str, entry: Entry) -> None:
+        metadata, resource = meta(new), served.resource
+        uid = metadata.get("uid")
+        if uid and uid != old["metadata"]["uid"]:
+            raise Conflict.of(
+                resource.plural, resource.group, entry.key.name,
+                f"Precondition failed: UID in precondition: {uid}, UID in object meta: {old['metadata']['uid']}",
+            )  # fmt: skip
+        if given and given != str(entry.revision):
+            raise Conflict.of(resource.plural, resource.group, entry.key.name)
+
+    def _carry_over(self, storage: Served, new: Obj, old: Obj, subresource: str) -> None:
+        """What a writer of this path may not change comes from the stored object."""
+        resource = storage.resource
+        metadata, before = meta(new), old["metadata"]
+        if subresource == "status" and resource.custom:
+            metadata = new["metadata"] = {**before, "managedFields": metadata.get("managedFields") or []}
+        for name in (
+            "name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds",
+            "generation", "generateName", "selfLink",
+        ):  # fmt: skip
+            if name in before:
+                metadata[name] = before[name]
+            else:
+                metadata.pop(name, None)
+        metadata["resourceVersion"] = before["resourceVersion"]
+        if subresource == "status":
+            for name in ("ownerReferences", "finalizers"):
+                _keep(metadata, before, name)
+            for name in [n for n in new if n not in _IDENTITY and n != "status"]:
+                if name not in old:
+                    del new[name]
+            for name in old:
+                if name not in _IDENTITY and name != "status":
+                    new[name] = old[name]
+        elif resource.status and subresource in ("", "scale", "ephemeralcontainers", "resize", "finalize"):
+            _keep(new, old, "status")
+        drop_empty(metadata)
+
+    def _prepare_update(self, storage: Served, new: Obj, old: Obj, subresource: str) -> None:
+        prepare = storage.rules.subresource_prepare.get(subresource)
+        if prepare is not None:
+            prepare(new, old)
+        elif subresource == "status":
+            storage.rules.prepare_status(new, old)
+        elif not subresource or subresource == "scale":
+            storage.rules.prepare_update(new, old)
+        if storage.key == _SIGNING and subresource:
+            signing.stamp_conditions(new, old, self.core.now())
+
+    def _validate_update(self, storage: Served, new: Obj, old: Obj, subresource: str) -> None:
+        rules = storage.rules
+        errors = validate_metadata_update(new, old, qualified_finalizers=_qualified_finalizers(storage.resource))
+        if subresource == "status":
+            errors = errors + rules.validate_status(new, old)
+        elif subresource == "binding":
+            pass  # sets what nobody else may; the node's name was checked when the binding was read
+        elif subresource in rules.subresource_validation:
+            errors = errors + rules.subresource_validation[subresource](new, old)
+        else:
+            errors = errors + rules.validate_update(new, old)
+        if errors:
+            raise_invalid(storage, new, errors)
+
+    # -- shared ----------------------------------------------------------------------------------------------------
+
+    def put(self, storage: Served, obj: Obj, key: Key) -> Put:
+        value, hole = objects.encode(obj, storage.resource.kind, storage.resource.api_version)
+        return Put(key, value, hole, storage.attrs(obj, key))
+
+    def _add_warnings(self, storage: Served, obj: Obj, call: Call | None) -> None:
+        if call is not None:
+            texts = storage.rules.warnings(obj)
+            if texts:
+                call.warnings.extend(texts)
+
+    def answer(self, call: Call, result: Entry | Obj, status: int) -> Response:
+        choice = representation(call.request.headers.get(b"accept"), collection=False)
+        if isinstance(result, Entry):
+            if choice is PLAIN or choice == PLAIN:
+                return Response(status, call.served.render(result))
+            return represent(self.core, call, result, choice, status)
+        result = {"kind": call.served.resource.kind, "apiVersion": call.served.resource.api_version, **result}
+        return represent_object(self.core, call, result, choice, status)
+
+    def missing(self, call: Call) -> NotFound:
+        return NotFound.of(call.served.resource.plural, call.served.resource.group, call.name)
+
+    def conflict(self, call: Call, why: str = "") -> Conflict:
+        return Conflict.of(call.served.resource.plural, call.served.resource.group, call.name, why)
+
+
+def _qualified_finalizers(resource: Resource) -> bool:
+    """Whether finalizers must have a domain: not those of custom objects, nor of the kinds that define APIs."""
+    return not resource.custom and resource.group not in _API_GROUPS
+
+
+def raise_invalid(storage: Served, obj: Obj, errors: list[FieldError]) -> None:
+    name = obj["metadata"].get("name") or obj["metadata"].get("generateName") or ""
+    raise Invalid.of(storage.resource.kind, storage.resource.group, name, errors)
+
+
+def finished_deletion(obj: Obj) -> bool:
+    """Whether an object that is being deleted has nothing left to wait for."""
+    metadata = obj["metadata"]
+    if not metadata.get("deletionTimestamp") or metadata.get("finalizers"):
+        return False
+    if metadata.get("deletionGracePeriodSeconds"):
+        return False
+    return not (obj.get("kind") == "Namespace" and (obj.get("spec") or {}).get("finalizers"))
+
+
+def drop_duplicate_owners(metadata: Obj, call: Call | None) -> None:
+    owners = metadata.get("ownerReferences")
+    if not owners or len(owners) < 2:
+        return
+    unique = {owner.get("uid"): owner for owner in reversed(owners)}
+    if len(unique) != len(owners):
+        metadata["ownerReferences"] = list(reversed(unique.values()))
+        if call is not None:
+            call.warnings.append(
+                ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, "
+                "and may reject such requests as early as 1.24; please fix your requests"
+            )
+
+
+def drop_empty(metadata: Obj) -> None:
+    for name in ("labels", "annotations", "ownerReferences", "finalizers"):
+        if name in metadata and not metadata[name]:
+            del metadata[name]
+
+
+def _keep(new: Obj, old: Obj, name: str) -> None:
+    if name in old:
+        new[name] = old[name]
+    else:
+        new.pop(name, None)
+
+
+def _count_generation(new: Obj, old: Obj, has_status: bool) -> None:
+    ignored = _IDENTITY | {"status"} if has_status else _IDENTITY
+    for name in new.keys() | old.keys():
+        if name not in ignored and new.get(name) != old.get(name):
+            new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+            return
+
+
+def _generated(prefix: str, core: Core) -> str:
+    return prefix[:MAX_NAME_PREFIX] + core.ids.new_suffix()
+
+
+def _given_revision(metadata: Obj, served: Served) -> str:
+    given: str = metadata.get("resourceVersion") or ""
+    if given == "0":
+        given = ""
+    if not given and not served.resource.blind_update:
+        errors = [invalid("metadata.resourceVersion", 0, "must be specified for an update")]
+        raise Invalid.of(served.resource.kind, served.resource.group, metadata.get("name", ""), errors)
+    if given and not given.isdigit():
+        errors = [invalid("metadata.resourceVersion", given, "must be a number as the server gave it")]
+        raise Invalid.of(served.resource.kind, served.resource.group, metadata.get("name", ""), errors)
+    return given
+
+
+__all__ = ["ATTEMPTS", "Author", "Retry", "Writer", "finished_deletion", "raise_invalid"]

@@ -1,0 +1,152 @@
+"""A version's schema as OpenAPI publishes it, in version 3 and in the poorer version 2."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from shoal.kube.crd.definition import names_of, schema_of, spec_of, version_of
+from shoal.kube.schema.builtin import described_definitions
+
+Schema = Mapping[str, Any]
+Made = dict[str, Any]
+
+_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1."
+_JUNCTORS: Final = ("allOf", "anyOf", "oneOf", "not")
+
+
+class _Texts(NamedTuple):
+    """How built-in kinds describe what all kinds have; custom ones say the same."""
+
+    api_version: Made
+    kind: Made
+    metadata: str
+    list_metadata: str
+
+
+@lru_cache(maxsize=1)
+def _texts() -> _Texts:
+    described = described_definitions()
+    one = described["io.k8s.api.core.v1.ConfigMap"]["properties"]
+    many = described["io.k8s.api.core.v1.ConfigMapList"]["properties"]
+    return _Texts(
+        {"description": one["apiVersion"]["description"], "type": "string"},
+        {"description": one["kind"]["description"], "type": "string"},
+        one["metadata"].get("description") or "",
+        many["metadata"].get("description") or "",
+    )
+
+
+def _reference(name: str, v2: bool) -> str:
+    return f"#/definitions/{name}" if v2 else f"#/components/schemas/{name}"
+
+
+def definition_name(group: str, version: str, kind: str) -> str:
+    """``com.example.v1.Widget`` for a Widget of example.com/v1."""
+    return f"{'.'.join(reversed(group.split('.')))}.{version}.{kind}"
+
+
+def openapi_schema(crd: Mapping[str, Any], version: str, *, v2: bool = False) -> Made:
+    """The definition of the kind, with apiVersion, kind and metadata as every kind has them."""
+    spec, names = spec_of(crd), names_of(crd)
+    found = version_of(crd, version)
+    schema = schema_of(found)
+    if schema is None or (v2 and schema.get("x-kubernetes-preserve-unknown-fields")):
+        made: Made = {"type": "object"}
+    else:
+        made = _converted(schema, v2)
+        properties = made.setdefault("properties", {})
+        properties["metadata"] = _metadata("ObjectMeta", _texts().metadata, v2)
+        properties["apiVersion"] = dict(_texts().api_version)
+        properties["kind"] = dict(_texts().kind)
+    made["x-kubernetes-group-version-kind"] = [{"group": spec["group"], "version": version, "kind": names["kind"]}]
+    return _with_selectable(made, found, v2)
+
+
+def openapi_list_schema(crd: Mapping[str, Any], version: str, *, v2: bool = False) -> Made:
+    """The definition of the kind's list."""
+    spec, names = spec_of(crd), names_of(crd)
+    kind = names["kind"]
+    list_kind = names.get("listKind") or f"{kind}List"
+    item = definition_name(spec["group"], version, kind)
+    made: Made = {
+        "description": f"{list_kind} is a list of {kind}",
+        "type": "object",
+        "required": ["items"],
+        "properties": {
+            "apiVersion": dict(_texts().api_version),
+            "items": {
+                "description": f"List of {names['plural']}",
+                "type": "array",
+                "items": {"$ref": _reference(item, v2)},
+            },
+            "kind": dict(_texts().kind),
+            "metadata": _metadata("ListMeta", _texts().list_metadata, v2),
+        },
+        "x-kubernetes-group-version-kind": [{"group": spec["group"], "version": version, "kind": list_kind}],
+    }
+    return _with_selectable(made, version_of(crd, version), v2)
+
+
+def _metadata(kind: str, text: str, v2: bool) -> Made:
+    reference = {"$ref": _reference(_META + kind, v2)}
+    return {"description": text, **reference} if v2 else {"description": text, "allOf": [reference], "default": {}}
+
+
+def _with_selectable(made: Made, version: Schema, v2: bool) -> Made:
+    fields = [each["jsonPath"].removeprefix(".") for each in version.get("selectableFields") or ()]
+    if fields and not v2:
+        made["x-kubernetes-selectable-fields"] = [{"fieldPath": path} for path in fields]
+    return made
+
+
+def _converted(schema: Schema, v2: bool) -> Made:
+    made: Made = {}
+    for key, value in schema.items():
+        if key == "properties":
+            made[key] = {name: _converted(each, v2) for name, each in value.items()}
+        elif key in ("items", "additionalProperties", "not") and isinstance(value, Mapping):
+            made[key] = _converted(value, v2)
+        elif key in ("allOf", "anyOf", "oneOf"):
+            made[key] = [_converted(each, v2) for each in value]
+        else:
+            made[key] = value
+    if schema.get("x-kubernetes-int-or-string") and not v2 and not _says_int_or_string(schema):
+        made["anyOf"] = [{"type": "integer"}, {"type": "string"}]
+    if v2:
+        _simplify(made, schema)
+    if schema.get("x-kubernetes-embedded-resource") and not (v2 and schema.get("x-kubernetes-preserve-unknown-fields")):
+        _embed(made, v2)
+    return made
+
+
+def _says_int_or_string(schema: Schema) -> bool:
+    return bool(schema.get("anyOf")) or bool(schema.get("allOf"))
+
+
+def _simplify(made: Made, schema: Schema) -> None:
+    """Take out what version 2 does not have and what kubectl cannot read."""
+    for key in (*_JUNCTORS, "required"):
+        made.pop(key, None)
+    fields = schema.get("properties") or {}
+    needed = [name for name in schema.get("required") or () if not (fields.get(name) or {}).get("nullable")]
+    if needed:
+        made["required"] = needed
+    free = made.get("x-kubernetes-preserve-unknown-fields")
+    if made.get("nullable") or free:
+        made.pop("items", None)
+        made.pop("properties", None)
+    if made.pop("nullable", None) or (free and made.get("type") == "object"):
+        made.pop("type", None)
+    if made.get("type") == "array" and "items" not in made:
+        del made["type"]
+
+
+def _embed(made: Made, v2: bool) -> None:
+    properties = made.setdefault("properties", {})
+    properties["apiVersion"] = dict(_texts().api_version)
+    properties["kind"] = dict(_texts().kind)
+    properties["metadata"] = _metadata("ObjectMeta", _texts().metadata, v2)
+    needed = list(made.get("required") or ())
+    made["required"] = needed + [name for name in ("kind", "apiVersion") if name not in needed]

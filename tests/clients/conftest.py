@@ -1,0 +1,189 @@
+"""One real server process for all client tests of a worker, and a namespace of its own for each test."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import shutil
+import ssl
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from shoal.testing.servers import ServerProcess, server_process
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[ServerProcess]:
+    with server_process() as started:
+        yield started
+
+
+@pytest.fixture
+def namespace(cluster: ServerProcess, request: pytest.FixtureRequest) -> str:
+    """A namespace of the test's own; it goes when the server does."""
+    slug = re.sub("[^a-z0-9]+", "-", request.node.name.lower().removeprefix("test_"))[:40].strip("-")
+    name = f"{slug}-{next(_numbers)}"
+    context = ssl.create_default_context(cafile=cluster.ca_file)
+    body = json.dumps({"metadata": {"name": name}}).encode()
+    headers = {"authorization": f"Bearer {cluster.token}", "content-type": "application/json"}
+    create = urllib.request.Request(f"{cluster.url}/api/v1/namespaces", body, headers, method="POST")
+    with urllib.request.urlopen(create, context=context, timeout=10) as answer:
+        assert answer.status == 201
+    return name
+
+
+@pytest.fixture
+def group(namespace: str) -> str:
+    """An API group of the test's own."""
+    return f"{namespace}.example.com"
+
+
+def find_kubectl() -> str:
+    """The kubectl that `make setup` found or installed; its absence is a failure, not a skip."""
+    beside = Path(sys.executable).parent / "kubectl"
+    found = str(beside) if beside.exists() else shutil.which("kubectl")
+    assert found, "kubectl is missing: run `make setup`"
+    return found
+
+
+@dataclass(frozen=True)
+class Kubectl:
+    """Runs kubectl and returns what it printed."""
+
+    path: str
+    kubeconfig: str
+    namespace: str
+    home: Path
+
+    def run(self, *args: str, stdin: str = "", env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        command = [self.path, "--kubeconfig", self.kubeconfig, "-n", self.namespace, *args]
+        full = {**os.environ, "HOME": str(self.home), **(env or {})}
+        return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, env=full)
+
+    def __call__(self, *args: str, stdin: str = "", env: dict[str, str] | None = None) -> str:
+        done = self.run(*args, stdin=stdin, env=env)
+        assert done.returncode == 0, f"kubectl {' '.join(args)}: {done.stderr}"
+        return done.stdout
+
+    def fails(self, *args: str, stdin: str = "") -> str:
+        done = self.run(*args, stdin=stdin)
+        assert done.returncode != 0, f"kubectl {' '.join(args)} should have failed: {done.stdout}"
+        return done.stderr
+
+    @contextmanager
+    def started(self, *args: str) -> Iterator[subprocess.Popen[str]]:
+        """kubectl at work in the background, ended with the block at the latest."""
+        command = [self.path, "--kubeconfig", self.kubeconfig, "-n", self.namespace, *args]
+        env = {**os.environ, "HOME": str(self.home)}
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+
+def finished(process: subprocess.Popen[str]) -> str:
+    """What a process printed that must end well."""
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    return out
+
+
+@pytest.fixture
+def kubectl(cluster: ServerProcess, namespace: str, tmp_path: Path) -> Kubectl:
+    return Kubectl(find_kubectl(), cluster.kubeconfig, namespace, tmp_path)
+
+
+T = TypeVar("T")
+
+
+def eventually(read: Callable[[], T], ready: Callable[[T], object], timeout_s: float = 15.0) -> T:
+    """Read until what was read is as wanted, and return it; what was read last is in the failure."""
+    deadline = time.monotonic() + timeout_s
+    while not ready(found := read()):
+        assert time.monotonic() < deadline, f"still {found!r} after {timeout_s} s"
+        time.sleep(0.05)
+    return found
+
+
+def a_deployment(name: str) -> dict[str, Any]:
+    labels = {"app": name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}},
+        },
+    }
+
+
+def a_widget(group: str, name: str, **spec: Any) -> dict[str, Any]:
+    """An object of the kind that ``a_definition`` defines."""
+    return {"apiVersion": f"{group}/v1", "kind": "Widget", "metadata": {"name": name}, "spec": spec}
+
+
+def a_definition(group: str, *, open_status: bool = False) -> dict[str, Any]:
+    """A small custom resource definition in a group of the test's own.
+
+    ``open_status`` keeps status fields that the schema does not name, which operators rely on.
+    """
+    status: dict[str, Any] = {
+        "type": "object",
+        "properties": {"replicas": {"type": "integer"}, "phase": {"type": "string"}},
+    }
+    if open_status:
+        status["x-kubernetes-preserve-unknown-fields"] = True
+    schema = {
+        "type": "object",
+        "properties": {
+            "spec": {
+                "type": "object",
+                "required": ["size"],
+                "properties": {
+                    "size": {"type": "integer", "minimum": 1},
+                    "color": {"type": "string", "default": "red"},
+                    "replicas": {"type": "integer"},
+                },
+                "x-kubernetes-validations": [{"rule": "self.size < 100", "message": "size must stay under 100"}],
+            },
+            "status": status,
+        },
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"widgets.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+            "versions": [
+                {
+                    "name": "v1",
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": schema},
+                    "subresources": {
+                        "status": {},
+                        "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"},
+                    },
+                    "additionalPrinterColumns": [{"name": "Size", "type": "integer", "jsonPath": ".spec.size"}],
+                }
+            ],
+        },
+    }

@@ -1,0 +1,35 @@
+"""What a path names."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal.apiserver.paths import Target, parse
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/api/v1/pods", Target("", "v1", "pods")),
+        ("/api/v1/namespaces", Target("", "v1", "namespaces")),
+        ("/api/v1/namespaces/a", Target("", "v1", "namespaces", None, "a")),
+        ("/api/v1/namespaces/a/status", Target("", "v1", "namespaces", None, "a", "status")),
+        ("/api/v1/namespaces/a/finalize", Target("", "v1", "namespaces", None, "a", "finalize")),
+        ("/api/v1/namespaces/a/pods", Target("", "v1", "pods", "a")),
+        ("/api/v1/namespaces/a/pods/", Target("", "v1", "pods", "a")),
+        ("/api/v1/namespaces/a/pods/p/status", Target("", "v1", "pods", "a", "p", "status")),
+        ("/apis/apps/v1/namespaces/a/deployments/d", Target("apps", "v1", "deployments", "a", "d")),
+        ("/apis/x.io/v1/things/t", Target("x.io", "v1", "things", None, "t")),
+        ("/api/v1/watch/pods", Target("", "v1", "pods", deprecated_watch=True)),
+        ("/api/v1/watch/namespaces/a/pods/p", Target("", "v1", "pods", "a", "p", deprecated_watch=True)),
+        ("/api/v1/nodes/n/proxy/a/b/", Target("", "v1", "nodes", None, "n", "proxy", "a/b/")),
+    ],
+)
+def test_resource_paths(path: str, expected: Target) -> None:
+    assert parse(path) == expected
+
+
+@pytest.mark.parametrize("path", ["/", "/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/healthz", "/a/b/c/d",
+    "/api/v1/", "/api/v1/namespaces/a/pods/p/status/more", "/openapi/v3/api/v1"])  # fmt: skip
+def test_other_paths_are_not_resources(path: str) -> None:
+    assert parse(path) is None

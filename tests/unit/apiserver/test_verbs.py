@@ -1,0 +1,342 @@
+"""The verbs on objects, in process: what is stored, what is refused, and that refusals change nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from shoal.testing.servers import LocalServer, local_server, take
+
+CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
+PODS = "/api/v1/namespaces/default/pods"
+SERVICES = "/api/v1/namespaces/default/services"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+
+
+def serve(test: Callable[[LocalServer], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with local_server() as server:
+            await test(server)
+
+    asyncio.run(main())
+
+
+def a_configmap(name: str = "a", **data: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+
+
+def a_pod(name: str = "p", **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}], **spec}}
+
+
+def a_deployment(name: str = "web", replicas: int = 1) -> dict[str, Any]:
+    labels = {"app": name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}},
+        },
+    }
+
+
+def test_a_created_object_has_identity_and_can_be_read_back() -> None:
+    async def check(server: LocalServer) -> None:
+        made = await server.post(CONFIGMAPS, a_configmap(k="v"))
+        meta = made["metadata"]
+        assert meta["uid"] and meta["resourceVersion"] and meta["creationTimestamp"].endswith("Z")
+        assert meta["managedFields"][0]["manager"] == "test"
+        assert await server.get(f"{CONFIGMAPS}/a") == made
+
+    serve(check)
+
+
+def test_a_second_create_of_a_name_is_refused_and_changes_nothing() -> None:
+    async def check(server: LocalServer) -> None:
+        made = await server.post(CONFIGMAPS, a_configmap(k="v"))
+        again = await server.call("POST", CONFIGMAPS, a_configmap(k="other"))
+        assert (again.status, again.json["reason"]) == (409, "AlreadyExists")
+        assert again.json["message"] == 'configmaps "a" already exists'
+        assert await server.get(f"{CONFIGMAPS}/a") == made
+
+    serve(check)
+
+
+def test_generated_names_start_with_their_prefix_and_differ() -> None:
+    async def check(server: LocalServer) -> None:
+        body = {"metadata": {"generateName": "x-"}}
+        names = {(await server.post(CONFIGMAPS, body))["metadata"]["name"] for _ in range(20)}
+        assert len(names) == 20 and all(name.startswith("x-") and len(name) == 7 for name in names)
+
+    serve(check)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "reason", "text"),
+    [
+        ("/api/v1/namespaces/nowhere/configmaps", a_configmap(), 404, "NotFound", 'namespaces "nowhere" not found'),
+        (CONFIGMAPS, {"metadata": {}}, 422, "Invalid", "name or generateName is required"),
+        (CONFIGMAPS, {"metadata": {"name": "A_b"}}, 422, "Invalid", "metadata.name"),
+        (CONFIGMAPS, {"apiVersion": "v2"}, 400, "BadRequest", "does not match the expected API version"),
+        (CONFIGMAPS, {"kind": "Pod"}, 400, "BadRequest", "does not match the expected kind"),
+        (CONFIGMAPS, {"metadata": {"name": "a", "namespace": "b"}}, 400, "BadRequest", "does not match the namespace"),
+        (CONFIGMAPS, b"{", 400, "BadRequest", ""),
+        (CONFIGMAPS, b"[]", 400, "BadRequest", ""),
+        (CONFIGMAPS, b"", 400, "BadRequest", "no body"),
+        (CONFIGMAPS, {"metadata": {"name": "a"}, "data": {"k": 1}}, 400, "BadRequest", "data"),
+        (PODS, {"metadata": {"name": "p"}, "spec": {"containers": []}}, 422, "Invalid", "spec.containers"),
+        (CONFIGMAPS, {"metadata": {"name": "a", "resourceVersion": "3"}}, 400, "BadRequest", "resourceVersion"),
+    ],
+)
+def test_bad_objects_get_a_status_that_names_the_fault(
+    path: str, body: Any, status: int, reason: str, text: str
+) -> None:
+    async def check(server: LocalServer) -> None:
+        before = server.store.revision
+        answer = await server.call("POST", path, body)
+        assert (answer.status, answer.json["reason"]) == (status, reason)
+        assert text in answer.json["message"]
+        assert answer.json["kind"] == "Status" and answer.headers["content-type"] == "application/json"
+        assert server.store.revision == before
+
+    serve(check)
+
+
+def test_an_update_with_an_old_revision_is_a_conflict() -> None:
+    async def check(server: LocalServer) -> None:
+        first = await server.post(CONFIGMAPS, a_configmap(k="1"))
+        second = await server.put(f"{CONFIGMAPS}/a", {**first, "data": {"k": "2"}})
+        assert int(second["metadata"]["resourceVersion"]) > int(first["metadata"]["resourceVersion"])
+        answer = await server.call("PUT", f"{CONFIGMAPS}/a", {**first, "data": {"k": "3"}})
+        assert (answer.status, answer.json["reason"]) == (409, "Conflict")
+        assert (await server.get(f"{CONFIGMAPS}/a"))["data"] == {"k": "2"}
+
+    serve(check)
+
+
+def test_a_write_that_changes_nothing_keeps_the_revision_and_is_not_seen_by_watchers() -> None:
+    async def check(server: LocalServer) -> None:
+        made = await server.post(CONFIGMAPS, a_configmap(k="1"))
+        version = made["metadata"]["resourceVersion"]
+        async with server.watch(f"{CONFIGMAPS}?watch=1&resourceVersion={version}") as events:
+            assert await server.put(f"{CONFIGMAPS}/a", made) == made
+            assert await server.patch(f"{CONFIGMAPS}/a", {"data": {"k": "1"}}) == made
+            await server.patch(f"{CONFIGMAPS}/a", {"data": {"k": "2"}})
+            seen = await take(events, 1)
+        assert [e["object"]["data"] for e in seen] == [{"k": "2"}]
+
+    serve(check)
+
+
+def test_status_and_spec_are_written_through_their_own_paths_only() -> None:
+    async def check(server: LocalServer) -> None:
+        made = await server.post(DEPLOYMENTS, a_deployment())
+        assert made["metadata"]["generation"] == 1
+        path = f"{DEPLOYMENTS}/web"
+        status = await server.patch(f"{path}/status", {"spec": {"replicas": 9}, "status": {"replicas": 4}})
+        assert status["spec"]["replicas"] == 1 and status["status"]["replicas"] == 4
+        assert status["metadata"]["generation"] == 1
+        spec = await server.patch(path, {"spec": {"replicas": 2}, "status": {"replicas": 7}})
+        assert spec["spec"]["replicas"] == 2 and spec["status"]["replicas"] == 4
+        assert spec["metadata"]["generation"] == 2
+
+    serve(check)
+
+
+def test_scale_reads_and_writes_the_replicas() -> None:
+    async def check(server: LocalServer) -> None:
+        await server.post(DEPLOYMENTS, a_deployment(replicas=2))
+        path = f"{DEPLOYMENTS}/web/scale"
+        scale = await server.get(path)
+        assert scale["kind"] == "Scale" and scale["spec"]["replicas"] == 2
+        assert scale["status"]["selector"] == "app=web"
+        await server.patch(path, {"spec": {"replicas": 5}})
+        assert (await server.get(f"{DEPLOYMENTS}/web"))["spec"]["replicas"] == 5
+        refused = await server.call("PUT", path, {**scale, "spec": {"replicas": -1}})
+        assert refused.status in (409, 422)
+
+    serve(check)
+
+
+def test_pages_of_a_list_are_one_snapshot() -> None:
+    async def check(server: LocalServer) -> None:
+        for index in range(7):
+            await server.post(CONFIGMAPS, a_configmap(f"m{index}"))
+        before = await server.get(CONFIGMAPS)
+        page = await server.get(f"{CONFIGMAPS}?limit=3")
+        assert page["metadata"]["remainingItemCount"] == len(before["items"]) - 3
+        await server.delete(f"{CONFIGMAPS}/m6")
+        items, version = list(page["items"]), page["metadata"]["resourceVersion"]
+        while token := page["metadata"].get("continue"):
+            page = await server.get(f"{CONFIGMAPS}?limit=3&continue={token}")
+            assert page["metadata"]["resourceVersion"] == version
+            items += page["items"]
+        assert items == before["items"]
+
+    serve(check)
+
+
+def test_a_watch_follows_objects_in_and_out_of_its_selector() -> None:
+    async def check(server: LocalServer) -> None:
+        start = (await server.get(CONFIGMAPS))["metadata"]["resourceVersion"]
+        async with server.watch(f"{CONFIGMAPS}?watch=1&resourceVersion={start}&labelSelector=in%3Dyes") as events:
+            await server.post(CONFIGMAPS, {"metadata": {"name": "a", "labels": {"in": "no"}}})
+            await server.patch(f"{CONFIGMAPS}/a", {"metadata": {"labels": {"in": "yes"}}})
+            await server.patch(f"{CONFIGMAPS}/a", {"data": {"k": "v"}})
+            left = await server.patch(f"{CONFIGMAPS}/a", {"metadata": {"labels": {"in": "no"}}})
+            seen = await take(events, 3)
+        assert [e["type"] for e in seen] == ["ADDED", "MODIFIED", "DELETED"]
+        gone = seen[-1]["object"]
+        assert gone["metadata"]["labels"] == {"in": "yes"}
+        assert gone["metadata"]["resourceVersion"] == left["metadata"]["resourceVersion"]
+
+    serve(check)
+
+
+def test_a_watch_list_ends_its_initial_objects_with_a_marked_bookmark() -> None:
+    async def check(server: LocalServer) -> None:
+        await server.post(CONFIGMAPS, a_configmap())
+        query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+        async with server.watch(f"{CONFIGMAPS}?{query}") as events:
+            seen = await take(events, 3)
+        assert [e["type"] for e in seen] == ["ADDED", "ADDED", "BOOKMARK"]
+        assert seen[-1]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+
+    serve(check)
+
+
+def test_a_pod_on_a_node_is_deleted_gracefully_and_others_at_once() -> None:
+    async def check(server: LocalServer) -> None:
+        await server.post(PODS, a_pod("waiting"))
+        await server.delete(f"{PODS}/waiting")
+        assert (await server.call("GET", f"{PODS}/waiting")).status == 404
+        await server.post(PODS, a_pod("bound"))
+        await server.post(f"{PODS}/bound/binding", {"target": {"kind": "Node", "name": "n1"}})
+        dying = await server.delete(f"{PODS}/bound")
+        assert dying["metadata"]["deletionGracePeriodSeconds"] == 30
+        await server.delete(f"{PODS}/bound", {"gracePeriodSeconds": 0})
+        assert (await server.call("GET", f"{PODS}/bound")).status == 404
+
+    serve(check)
+
+
+def test_an_object_with_finalizers_goes_when_the_last_one_does() -> None:
+    async def check(server: LocalServer) -> None:
+        body = {"metadata": {"name": "a", "finalizers": ["example.com/hold"]}}
+        await server.post(CONFIGMAPS, body)
+        marked = await server.delete(f"{CONFIGMAPS}/a")
+        assert marked["metadata"]["deletionTimestamp"]
+        added = await server.call(
+            "PATCH", f"{CONFIGMAPS}/a", {"metadata": {"finalizers": ["example.com/hold", "example.com/more"]}},
+            {"content-type": "application/merge-patch+json"},
+        )  # fmt: skip
+        assert added.status == 422
+        await server.patch(f"{CONFIGMAPS}/a", {"metadata": {"finalizers": None}})
+        assert (await server.call("GET", f"{CONFIGMAPS}/a")).status == 404
+
+    serve(check)
+
+
+def test_services_get_addresses_of_their_own_and_give_them_back() -> None:
+    async def check(server: LocalServer) -> None:
+        port = {"ports": [{"port": 80}]}
+        made = [await server.post(SERVICES, {"metadata": {"name": f"s{i}"}, "spec": port}) for i in range(30)]
+        addresses = {service["spec"]["clusterIP"] for service in made}
+        assert len(addresses) == 30
+        taken = made[0]["spec"]["clusterIP"]
+        body = {"metadata": {"name": "again"}, "spec": {**port, "clusterIP": taken}}
+        refused = await server.call("POST", SERVICES, body)
+        assert refused.status == 422 and "already allocated" in refused.json["message"]
+        await server.delete(f"{SERVICES}/s0")
+        assert (await server.post(SERVICES, body))["spec"]["clusterIP"] == taken
+        node_port = await server.post(SERVICES, {"metadata": {"name": "np"}, "spec": {**port, "type": "NodePort"}})
+        assert 30000 <= node_port["spec"]["ports"][0]["nodePort"] <= 32767
+
+    serve(check)
+
+
+def test_a_dry_run_answers_as_the_write_would_and_writes_nothing() -> None:
+    async def check(server: LocalServer) -> None:
+        before = server.store.revision
+        made = await server.post(
+            f"{SERVICES}?dryRun=All", {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 1}]}}
+        )
+        assert made["spec"]["clusterIP"] and "resourceVersion" not in made["metadata"]
+        assert server.store.revision == before
+        refused = await server.call("POST", f"{CONFIGMAPS}?dryRun=Some", a_configmap())
+        assert refused.status == 422
+
+    serve(check)
+
+
+def test_a_deleted_namespace_takes_its_objects_along() -> None:
+    async def check(server: LocalServer) -> None:
+        await server.post("/api/v1/namespaces", {"metadata": {"name": "n"}})
+        await server.post("/api/v1/namespaces/n/configmaps", a_configmap())
+        async with server.watch("/api/v1/namespaces?watch=1&fieldSelector=metadata.name%3Dn") as events:
+            gone = await server.delete("/api/v1/namespaces/n")
+            assert gone["status"]["phase"] == "Terminating"
+            refused = await server.call("POST", "/api/v1/namespaces/n/configmaps", a_configmap("b"))
+            assert refused.status in (403, 404)
+            kinds = [e["type"] async for e in _until_deleted(events)]
+        assert kinds[-1] == "DELETED"
+        assert (await server.get("/api/v1/configmaps?fieldSelector=metadata.namespace%3Dn"))["items"] == []
+
+    serve(check)
+
+
+async def _until_deleted(events: Any) -> Any:
+    async with asyncio.timeout(5):
+        async for event in events:
+            yield event
+            if event["type"] == "DELETED":
+                return
+
+
+def test_server_side_apply_tracks_owners_and_reports_conflicts() -> None:
+    async def check(server: LocalServer) -> None:
+        path = f"{CONFIGMAPS}/a"
+        await server.patch(f"{path}?fieldManager=one", a_configmap(x="1", y="1"), "apply")
+        headers = {"content-type": "application/apply-patch+yaml"}
+        conflict = await server.call("PATCH", f"{path}?fieldManager=two", a_configmap(x="2"), headers)
+        assert conflict.status == 409
+        assert conflict.json["details"]["causes"][0] == {
+            "reason": "FieldManagerConflict",
+            "message": 'conflict with "one"',
+            "field": ".data.x",
+        }
+        forced = await server.patch(f"{path}?fieldManager=two&force=true", a_configmap(x="2"), "apply")
+        assert forced["data"] == {"x": "2", "y": "1"}
+        removed = await server.patch(f"{path}?fieldManager=one", a_configmap(), "apply")
+        assert removed["data"] == {"x": "2"}
+
+    serve(check)
+
+
+def test_a_fenced_write_is_good_only_while_its_leader_leads() -> None:
+    leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+
+    async def check(server: LocalServer) -> None:
+        spec = {"holderIdentity": "one", "leaseTransitions": 1, "leaseDurationSeconds": 15}
+        lease = await server.post(leases, {"metadata": {"name": "lead"}, "spec": spec})
+        fence = {"shoal-fence": "default/lead;one;1"}
+        assert (await server.call("POST", CONFIGMAPS, a_configmap(k="1"), fence)).status == 201
+        await server.put(f"{leases}/lead", {**lease, "spec": {**spec, "holderIdentity": "two", "leaseTransitions": 2}})
+        before = server.store.revision
+        for method, path, body in (
+            ("POST", CONFIGMAPS, a_configmap("b")),
+            ("PUT", f"{CONFIGMAPS}/a", a_configmap(k="2")),
+            ("DELETE", f"{CONFIGMAPS}/a", None),
+        ):
+            late = await server.call(method, path, body, fence)
+            assert (late.status, late.json["reason"]) == (409, "Conflict")
+            assert "fenced off" in late.json["message"]
+        assert server.store.revision == before
+
+    serve(check)
