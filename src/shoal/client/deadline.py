@@ -1,0 +1,42 @@
+"""Time limits that follow the injected clock, so that a test decides when they run out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from shoal.base.clock import Clock
+
+
+class Limit:
+    """A running time limit."""
+
+    __slots__ = ("_clock", "_scope", "_timer")
+
+    def __init__(self, clock: Clock, scope: asyncio.Timeout, seconds: float) -> None:
+        self._clock = clock
+        self._scope = scope
+        self._timer = clock.call_later(seconds, self._expire)
+
+    def _expire(self) -> None:
+        self._scope.reschedule(asyncio.get_running_loop().time())
+
+    def restart(self, seconds: float) -> None:
+        """Count ``seconds`` from now instead."""
+        self._timer.cancel()
+        self._timer = self._clock.call_later(seconds, self._expire)
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+
+@asynccontextmanager
+async def within(clock: Clock, seconds: float) -> AsyncIterator[Limit]:
+    """Cancel the body after ``seconds`` of the clock's time and raise ``TimeoutError``."""
+    async with asyncio.timeout(None) as scope:
+        limit = Limit(clock, scope, seconds)
+        try:
+            yield limit
+        finally:
+            limit.stop()

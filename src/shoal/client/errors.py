@@ -1,0 +1,29 @@
+"""What can go wrong between a client and a server, beside the answers of the server itself (``shoal.errors``).
+
+ShoalError
+├── TransportError            no answer came
+│   ├── Unreachable           nothing was sent: trying again is safe
+│   └── Disconnected          the request may have been carried out
+└── LostLease                 a write was dropped here because the lease it needs is not held any more
+"""
+
+from __future__ import annotations
+
+from shoal.errors import ShoalError
+
+
+class TransportError(ShoalError):
+    """No answer came from the server."""
+
+
+class Unreachable(TransportError):
+    """There is no connection to the server; nothing was sent."""
+
+
+class Disconnected(TransportError):
+    """The connection broke, or time ran out, before the answer was complete; the request may have been carried out."""
+
+
+class LostLease(ShoalError):
+    """The lease that fences this client's writes is not held, or may not be by now; the write was not sent or its
+    outcome is not known."""

@@ -1,0 +1,213 @@
+"""The network transport: HTTP/1.1 over TLS with a pool of kept connections, for any Kubernetes API server.
+
+Requests share a bounded pool; each stream has a connection of its own, so that a hundred watches hold up no request.
+A kept connection may have been closed by the server just when we use it: a request that can be repeated is then sent
+once more on a new one. Nothing else is retried here; what to do about an answer is the client's business. A request
+that is cancelled takes its connection with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from shoal.base.clock import Clock
+from shoal.client.config import AccessConfig
+from shoal.client.connection import Connection, ConnectionStream
+from shoal.client.credentials import Credentials, Identity, credentials_of, tls_context
+from shoal.client.deadline import within
+from shoal.client.errors import Disconnected, Unreachable
+from shoal.client.transport import Reply
+from shoal.errors import ConfigError
+
+# What may be sent twice: reading, and writes that say what they replace or remove.
+_REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpLimits:
+    """Bounds of a transport."""
+
+    connections: int = 64  # for requests; streams come on top
+    connect_s: float = 10.0
+    request_s: float = 60.0  # from sending to the last byte; for streams to the headers
+    idle_s: float = 50.0  # a kept connection older than this is not trusted
+
+    def __post_init__(self) -> None:
+        if self.connections < 1:
+            raise ConfigError(f"http.connections is {self.connections}: use 1 or more")
+        if min(self.connect_s, self.request_s) <= 0:
+            raise ConfigError("http.connect_s and http.request_s must be more than 0")
+
+
+class HttpTransport:
+    """Implements the ``Transport`` seam. Make it and use it in one event loop; ``close`` it in the end."""
+
+    def __init__(
+        self,
+        config: AccessConfig,
+        *,
+        clock: Clock,
+        limits: HttpLimits | None = None,
+        user_agent: str = "shoal",
+        credentials: Credentials | None = None,
+    ) -> None:
+        parts = urlsplit(config.url)
+        self._config = config
+        self._clock = clock
+        self._limits = limits or HttpLimits()
+        self._credentials = credentials or credentials_of(config, clock=clock)
+        self._secure = parts.scheme == "https"
+        self._host = parts.hostname or ""
+        self._port = parts.port or (443 if self._secure else 80)
+        self._prefix = parts.path.rstrip("/")  # some servers are mounted below a path
+        fixed = [("host", parts.netloc.rpartition("@")[2]), ("user-agent", user_agent), *config.headers]
+        self._fixed = "".join(f"{_checked(name)}: {_checked(value)}\r\n" for name, value in fixed)
+        self._places = asyncio.Semaphore(self._limits.connections)
+        self._idle: list[Connection] = []  # the one used last comes last
+        self._open: set[Connection] = set()  # every connection that was not closed
+        self._tls: ssl.SSLContext | None = None
+        self._tls_identity = Identity()  # what the context and the kept connections were made with
+        self._closed = False
+
+    async def request(
+        self, method: str, target: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> Reply:
+        reply = await self._request(method, target, headers, body)
+        if reply.status == 401 and self._credentials.renew():
+            reply = await self._request(method, target, headers, body)
+        return reply
+
+    async def stream(
+        self, method: str, target: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> ConnectionStream:
+        reply = await self._stream(method, target, headers, body)
+        if reply.status == 401 and self._credentials.renew():
+            await reply.close()
+            reply = await self._stream(method, target, headers, body)
+        return reply
+
+    async def close(self) -> None:
+        """Drop every connection; requests under way fail."""
+        self._closed = True
+        self._idle.clear()
+        for connection in list(self._open):
+            await connection.close()
+        self._open.clear()
+
+    async def _request(self, method: str, target: str, headers: Mapping[str, str] | None, body: bytes) -> Reply:
+        identity = await self._credentials.identity()
+        data = self._message(method, target, headers, body, identity)
+        async with self._places:
+            kept = self._take(identity)
+            if kept is not None:
+                try:
+                    return await self._exchange(kept, data)
+                except Unreachable:
+                    pass  # it was closed before anything was sent
+                except Disconnected:
+                    if method not in _REPEATABLE or not kept.stale:
+                        raise
+            return await self._exchange(await self._connect(identity), data)
+
+    async def _exchange(self, connection: Connection, data: bytes) -> Reply:
+        try:
+            async with within(self._clock, self._limits.request_s):
+                reply = await connection.request(data)
+        except TimeoutError:
+            raise Disconnected(f"{self._config.url} did not answer within {self._limits.request_s:g} s") from None
+        finally:
+            self._give_back(connection)
+        return reply
+
+    async def _stream(
+        self, method: str, target: str, headers: Mapping[str, str] | None, body: bytes
+    ) -> ConnectionStream:
+        identity = await self._credentials.identity()
+        data = self._message(method, target, headers, body, identity)
+        connection = await self._connect(identity)
+        try:
+            async with within(self._clock, self._limits.request_s):
+                return await connection.stream(data)
+        except TimeoutError:
+            raise Disconnected(f"{self._config.url} did not answer within {self._limits.request_s:g} s") from None
+
+    def _message(
+        self, method: str, target: str, headers: Mapping[str, str] | None, body: bytes, identity: Identity
+    ) -> bytes:
+        lines = [f"{_checked(method)} {self._prefix}{_checked(target)} HTTP/1.1\r\n{self._fixed}"]
+        if identity.authorization:
+            lines.append(f"authorization: {_checked(identity.authorization)}\r\n")
+        for name, value in (headers or {}).items():
+            lines.append(f"{_checked(name)}: {_checked(value)}\r\n")
+        if body or method in ("POST", "PUT", "PATCH"):
+            lines.append(f"content-length: {len(body)}\r\n")
+        lines.append("\r\n")
+        return "".join(lines).encode("latin-1") + body
+
+    # the pool
+
+    def _take(self, identity: Identity) -> Connection | None:
+        """A kept connection that looks alive."""
+        now = self._clock.monotonic()
+        if self._changed(identity):
+            for connection in self._idle:
+                connection.abort()
+            self._idle.clear()
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.reusable and now - connection.idle_since_s < self._limits.idle_s:
+                return connection
+            connection.abort()
+        return None
+
+    def _give_back(self, connection: Connection) -> None:
+        if connection.reusable and not self._closed:
+            connection.idle_since_s = self._clock.monotonic()
+            self._idle.append(connection)
+        else:
+            connection.abort()
+
+    def _changed(self, identity: Identity) -> bool:
+        kept = self._tls_identity
+        return self._secure and (kept.certificate, kept.key) != (identity.certificate, identity.key)
+
+    async def _connect(self, identity: Identity) -> Connection:
+        if self._closed:
+            raise Unreachable("the transport is closed")
+        loop = asyncio.get_running_loop()
+        context = self._context(identity)
+        try:
+            async with within(self._clock, self._limits.connect_s):
+                _, connection = await loop.create_connection(
+                    lambda: Connection(loop, self._open.discard),
+                    self._host,
+                    self._port,
+                    ssl=context,
+                    server_hostname=(self._config.tls_server_name or self._host) if context else None,
+                )
+        except TimeoutError:
+            raise Unreachable(f"no connection to {self._config.url} within {self._limits.connect_s:g} s") from None
+        except ssl.SSLCertVerificationError as error:
+            raise Unreachable(f"{self._config.url} is not trusted: {error.verify_message}") from error
+        except OSError as error:
+            raise Unreachable(f"no connection to {self._config.url}: {error}") from error
+        self._open.add(connection)
+        return connection
+
+    def _context(self, identity: Identity) -> ssl.SSLContext | None:
+        if not self._secure:
+            return None
+        if self._tls is None or self._changed(identity):
+            self._tls = tls_context(self._config, identity)
+            self._tls_identity = identity
+        return self._tls
+
+
+def _checked(text: str) -> str:
+    if "\r" in text or "\n" in text or "\0" in text:
+        raise ValueError(f"{text[:40]!r} cannot be sent: it has a line break")
+    return text

@@ -1,0 +1,49 @@
+"""How requests leave a client: over the network, or straight into a server in this process.
+
+Everything above this seam (verbs, watches, informers) is the same for both, and tests run on both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A complete answer. Header names are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class StreamReply(Protocol):
+    """An answer that arrives in pieces. ``status`` and ``headers`` are there at once; errors have a short body."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """Pieces of the body as they arrive; ends when the server ends the stream."""
+
+    async def close(self) -> None:
+        """Give the stream up; safe to call more than once and while ``chunks`` is being read."""
+
+
+class Transport(Protocol):
+    """Sends requests. ``target`` is path and query; credentials are the transport's business."""
+
+    async def request(
+        self, method: str, target: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> Reply: ...
+
+    async def stream(
+        self, method: str, target: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> StreamReply: ...
+
+    async def close(self) -> None: ...

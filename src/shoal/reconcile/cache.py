@@ -1,0 +1,281 @@
+"""The informer's cache: the objects of a resource as last seen, with indexes, and handlers told of each change.
+
+In come whole lists (``replace``) and single changes (``upsert``, ``remove``) from one reflector; out go reads and calls
+of handlers. Everything happens without awaiting, so that a reader never sees half a change. Objects belong to the
+cache: readers must not change them (``Cache(guard=True)`` finds those who do). Handlers only enqueue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import orjson
+
+from shoal.base.logs import get_logger
+from shoal.kube.labels import Selector
+from shoal.reconcile.keys import Obj, ObjectKey, is_older, key_of, version_of
+
+Transform = Callable[[Obj], Obj]
+IndexFunction = Callable[[Obj], Iterable[str]]
+
+_NAMESPACE = "namespace"
+_LABELS = "labels"
+_TOMBSTONES = 4096
+
+log = get_logger("reconcile.cache")
+
+
+class ChangeType(StrEnum):
+    ADDED = "added"
+    UPDATED = "updated"
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What happened to one object. ``old`` is what the cache held, ``new`` what it holds now."""
+
+    type: ChangeType
+    key: ObjectKey
+    old: Obj | None = None
+    new: Obj | None = None
+    final_state_known: bool = True  # False: the deletion itself was missed; ``old`` is the last state that was seen
+
+    @property
+    def object(self) -> Obj:
+        """The object as it is, or as it was when it went."""
+        found = self.new if self.new is not None else self.old
+        assert found is not None
+        return found
+
+
+Handler = Callable[[Change], None]
+
+
+def without_managed_fields(obj: Obj) -> Obj:
+    """A transform that leaves out who owns which field: often half of an object, and read by nobody."""
+    obj["metadata"].pop("managedFields", None)
+    return obj
+
+
+class _Index:
+    """Value → keys of the objects that have it."""
+
+    __slots__ = ("function", "values")
+
+    def __init__(self, function: IndexFunction) -> None:
+        self.function = function
+        self.values: dict[str, dict[ObjectKey, None]] = {}  # inner dicts keep the order of arrival
+
+    def add(self, key: ObjectKey, obj: Obj) -> None:
+        for value in self.function(obj):
+            self.values.setdefault(value, {})[key] = None
+
+    def remove(self, key: ObjectKey, obj: Obj) -> None:
+        for value in self.function(obj):
+            keys = self.values.get(value)
+            if keys is not None:
+                keys.pop(key, None)
+                if not keys:
+                    del self.values[value]
+
+    def keys(self, value: str) -> Iterable[ObjectKey]:
+        return self.values.get(value, {})
+
+
+def _namespaces(obj: Obj) -> Iterable[str]:
+    return (obj["metadata"].get("namespace") or "",)
+
+
+def _labels(obj: Obj) -> Iterable[str]:
+    return (f"{key}={value}" for key, value in (obj["metadata"].get("labels") or {}).items())
+
+
+class Cache:
+    """Objects by key. ``synced`` is set when the handlers have seen the first whole list."""
+
+    def __init__(
+        self,
+        *,
+        transform: Transform = without_managed_fields,
+        indexes: Mapping[str, IndexFunction] | None = None,
+        guard: bool = False,
+    ) -> None:
+        self.synced = asyncio.Event()
+        self.resource_version = ""  # of the last list, event or bookmark
+        self._objects: dict[ObjectKey, Obj] = {}
+        self._transform = transform
+        self._indexes = {_NAMESPACE: _Index(_namespaces)}
+        self._handlers: list[Handler] = []
+        # when a key went: a late event from before that must not bring it back. The oldest are forgotten.
+        self._tombstones: OrderedDict[ObjectKey, str] = OrderedDict()
+        self._fingerprints: dict[ObjectKey, bytes] | None = {} if guard else None
+        for name, function in (indexes or {}).items():
+            self.add_index(name, function)
+
+    # reading
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def __contains__(self, key: ObjectKey) -> bool:
+        return key in self._objects
+
+    def __iter__(self) -> Iterator[Obj]:
+        return iter(tuple(self._objects.values()))
+
+    def get(self, key: ObjectKey) -> Obj | None:
+        return self._objects.get(key)
+
+    def keys(self) -> tuple[ObjectKey, ...]:
+        return tuple(self._objects)
+
+    def select(self, selector: Selector | None = None, *, namespace: str = "") -> tuple[Obj, ...]:
+        """The objects with these labels, of all namespaces or of one, as they are now."""
+        objects = self._objects
+        keys: Iterable[ObjectKey] = objects
+        hint = selector.index_hint() if selector is not None else None
+        if hint is not None:
+            keys = self._label_index().keys(hint)
+        elif namespace:
+            keys = self._indexes[_NAMESPACE].keys(namespace)
+        found = (objects[key] for key in keys if not namespace or key.namespace == namespace)
+        if selector is None or selector.everything:
+            return tuple(found)
+        matches = selector.matches
+        return tuple(obj for obj in found if matches(obj["metadata"].get("labels") or {}))
+
+    def by_index(self, name: str, value: str) -> tuple[Obj, ...]:
+        """The objects for which the index function gave ``value``."""
+        return tuple(self._objects[key] for key in self._indexes[name].keys(value))
+
+    def add_index(self, name: str, function: IndexFunction) -> None:
+        """Index by a function of the object; it must depend on the object alone. The same name again replaces it only
+        when it is the same function."""
+        present = self._indexes.get(name)
+        if present is not None:
+            if present.function is not function:
+                raise ValueError(f"the index {name!r} exists with another function")
+            return
+        index = self._indexes[name] = _Index(function)
+        for key, obj in self._objects.items():
+            index.add(key, obj)
+
+    def _label_index(self) -> _Index:
+        # made when someone first asks: many caches are never asked by label
+        self.add_index(_LABELS, _labels)
+        return self._indexes[_LABELS]
+
+    # changing: only the reflector calls these
+
+    def replace(self, objects: Iterable[Obj], resource_version: str) -> None:
+        """A whole list: what it lacks is gone, also what only a later revision could have removed."""
+        fresh = {key_of(obj): obj for obj in objects}
+        self._tombstones.clear()  # the list is the truth from here on, also when the server's history was reset
+        for key in [key for key in self._objects if key not in fresh]:
+            self._drop(key, self._objects[key], final_state_known=False)
+        for key, obj in fresh.items():
+            old = self._objects.get(key)
+            if old is None or version_of(old) != version_of(obj) or _is_another(old, obj):
+                self._put(key, old, obj)
+        self.resource_version = resource_version
+        self.synced.set()
+
+    def upsert(self, obj: Obj) -> bool:
+        """An object that was added or changed; False when the cache has seen this or something newer."""
+        key, version = key_of(obj), version_of(obj)
+        old = self._objects.get(key)
+        known = version_of(old) if old is not None else self._tombstones.get(key)
+        if known is not None and is_older(version, known):
+            return False
+        self._tombstones.pop(key, None)
+        self._put(key, old, obj)
+        return True
+
+    def remove(self, obj: Obj) -> bool:
+        """An object that was deleted; ``obj`` is its last state, its version that of the deletion."""
+        key, version = key_of(obj), version_of(obj)
+        old = self._objects.get(key)
+        if old is None or (version != version_of(old) and is_older(version, version_of(old))):
+            return False
+        self._tombstones[key] = version
+        if len(self._tombstones) > _TOMBSTONES:
+            self._tombstones.popitem(last=False)
+        self._drop(key, self._transform(obj), final_state_known=True)
+        return True
+
+    def observe(self, resource_version: str) -> None:
+        """The cache shows the state of at least this revision."""
+        self.resource_version = resource_version
+
+    def _put(self, key: ObjectKey, old: Obj | None, obj: Obj) -> None:
+        if old is not None and _is_another(old, obj):
+            # its deletion was missed: whoever keeps something by uid must hear of it
+            self._drop(key, old, final_state_known=False)
+            old = None
+        new = self._transform(obj)
+        for index in self._indexes.values():
+            if old is not None:
+                index.remove(key, old)
+            index.add(key, new)
+        self._objects[key] = new
+        if self._fingerprints is not None:
+            self._check(key, old)
+            self._fingerprints[key] = _fingerprint(new)
+        self._tell(Change(type=ChangeType.ADDED if old is None else ChangeType.UPDATED, key=key, old=old, new=new))
+
+    def _drop(self, key: ObjectKey, last: Obj, *, final_state_known: bool) -> None:
+        old = self._objects.pop(key)
+        for index in self._indexes.values():
+            index.remove(key, old)
+        if self._fingerprints is not None:
+            self._check(key, old)
+            del self._fingerprints[key]
+        self._tell(Change(type=ChangeType.DELETED, key=key, old=last, final_state_known=final_state_known))
+
+    # handlers
+
+    def add_handler(self, handler: Handler) -> None:
+        """Call ``handler`` for each object that is there and for each change from now on."""
+        self._handlers.append(handler)
+        for key, obj in tuple(self._objects.items()):
+            self._call(handler, Change(type=ChangeType.ADDED, key=key, new=obj))
+
+    def remove_handler(self, handler: Handler) -> None:
+        self._handlers.remove(handler)
+
+    def _tell(self, change: Change) -> None:
+        for handler in tuple(self._handlers):
+            self._call(handler, change)
+
+    @staticmethod
+    def _call(handler: Handler, change: Change) -> None:
+        try:
+            handler(change)
+        except Exception as error:  # one handler's fault must not keep the change from the others
+            log.error("a handler failed", error=error, key=str(change.key), change=change.type)
+
+    # finding out who changes what is not theirs
+
+    def verify(self) -> None:
+        """With ``guard``: raise when a reader has changed an object of the cache."""
+        for key, obj in self._objects.items():
+            self._check(key, obj)
+
+    def _check(self, key: ObjectKey, obj: Obj | None) -> None:
+        if obj is None or self._fingerprints is None:
+            return
+        if self._fingerprints[key] != _fingerprint(obj):
+            raise RuntimeError(f"{key} was changed in the cache; copy an object before changing it")
+
+
+def _is_another(old: Obj, new: Obj) -> bool:
+    return bool(old["metadata"].get("uid") != new["metadata"].get("uid"))
+
+
+def _fingerprint(obj: Obj) -> bytes:
+    return orjson.dumps(obj)

@@ -1,0 +1,225 @@
+"""A controller: keys from informers into a queue, workers that reconcile them, and what follows from the outcome.
+
+Reconciling is told a key, never an event, and ends in one of three ways: done, again after a delay, or an exception,
+which backs off. ``Terminal`` is the exception that is reported and not retried. A key is worked on by one worker at a
+time; a change that comes meanwhile makes it run again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+
+from shoal.base.bounded import Closed
+from shoal.base.clock import Clock
+from shoal.base.logs import correlated, get_logger
+from shoal.client import LostLease
+from shoal.client.deadline import within
+from shoal.errors import ConfigError, Conflict, ShoalError
+from shoal.reconcile.cache import Cache, Change
+from shoal.reconcile.informer import Informer
+from shoal.reconcile.keys import Obj, ObjectKey, controller_of
+from shoal.reconcile.metrics import Outcome, ReconcileMetrics
+from shoal.reconcile.queue import RateLimit, WorkQueue
+
+log = get_logger("reconcile.controller")
+
+_RESYNC_SPREAD = 0.1  # of the period: the keys of a resync come over this part of it, not at once
+
+
+class Terminal(ShoalError):
+    """Trying again cannot help until something changes; say what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a reconcile ended: finished, or wanted again after ``after_s`` (0: at once)."""
+
+    after_s: float | None = None
+
+
+DONE = Result()
+
+Reconcile = Callable[[ObjectKey], Awaitable[Result]]
+Predicate = Callable[[Change], bool]
+Mapper = Callable[[Obj], Iterable[ObjectKey]]
+
+
+def always(_: Change) -> bool:
+    return True
+
+
+def spec_changed(change: Change) -> bool:
+    """A predicate that passes over changes of status and metadata alone, for kinds that count generations."""
+    if change.old is None or change.new is None:
+        return True
+    before, after = change.old["metadata"], change.new["metadata"]
+    return bool(
+        before.get("generation") != after.get("generation")
+        or before.get("deletionTimestamp") != after.get("deletionTimestamp")
+        or "generation" not in after
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerConfig:
+    """How a controller works its keys off."""
+
+    workers: int = 1
+    timeout_s: float = 60.0  # of one reconcile
+    resync_s: float = 0.0  # every object again this often; 0: never
+    limit: RateLimit = RateLimit()
+
+    def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise ConfigError(f"controller.workers is {self.workers}: use 1 or more")
+        if self.timeout_s <= 0 or self.resync_s < 0:
+            raise ConfigError("controller.timeout_s must be more than 0 and controller.resync_s 0 or more")
+
+
+class Controller:
+    """Wire it with ``watches``, ``owns`` and ``maps``; then ``run`` it, once."""
+
+    def __init__(
+        self,
+        name: str,
+        reconcile: Reconcile,
+        *,
+        clock: Clock,
+        random: Callable[[], float],
+        new_id: Callable[[], str],
+        metrics: ReconcileMetrics,
+        config: ControllerConfig | None = None,
+    ) -> None:
+        self.name = name
+        self._reconcile = reconcile
+        self._clock = clock
+        self._random = random
+        self._new_id = new_id
+        self._config = config or ControllerConfig()
+        self.queue: WorkQueue[ObjectKey] = WorkQueue(clock=clock, limit=self._config.limit)
+        self._caches: list[Cache] = []  # all of them have to be synced before work starts
+        self._roots: list[Cache] = []  # those whose keys are the controller's keys
+        self._outcomes = {outcome: metrics.reconciles.labels(name, outcome.value) for outcome in Outcome}
+        self._duration_s = metrics.duration_s.labels(name)
+        self._resyncs = metrics.resyncs.labels(name)
+        metrics.depth.follow(lambda: float(len(self.queue)), name)
+        metrics.delayed.follow(lambda: float(self.queue.waiting), name)
+
+    # wiring
+
+    def watches(self, informer: Informer, *, when: Predicate = always) -> Controller:
+        """Reconcile the objects of this informer, whenever they change."""
+        self._roots.append(informer.cache)
+        return self._wire(informer.cache, lambda change: (change.key,), when)
+
+    def owns(self, informer: Informer, *, kind: str, group: str = "", when: Predicate = always) -> Controller:
+        """Reconcile the controller, of this kind and group, of the objects of this informer."""
+
+        def owner_keys(obj: Obj) -> Iterable[ObjectKey]:
+            reference = controller_of(obj)
+            if reference is None or reference["kind"] != kind:
+                return ()
+            if reference["apiVersion"].rpartition("/")[0] != group:
+                return ()
+            return (ObjectKey(obj["metadata"].get("namespace") or "", reference["name"]),)
+
+        return self.maps(informer, owner_keys, when=when)
+
+    def maps(self, informer: Informer, mapper: Mapper, *, when: Predicate = always) -> Controller:
+        """Reconcile the keys that ``mapper`` makes of an object; for a change, of its old and its new state."""
+
+        def keys(change: Change) -> Iterable[ObjectKey]:
+            states = [state for state in (change.old, change.new) if state is not None]
+            return dict.fromkeys(key for state in states for key in mapper(state))
+
+        return self._wire(informer.cache, keys, when)
+
+    def _wire(self, cache: Cache, keys: Callable[[Change], Iterable[ObjectKey]], when: Predicate) -> Controller:
+        def enqueue(change: Change) -> None:
+            if when(change):
+                for key in keys(change):
+                    self.queue.add(key)
+
+        self._caches.append(cache)
+        cache.add_handler(enqueue)
+        return self
+
+    # running
+
+    async def run(self) -> None:
+        """Work until ``stop``, or until cancelled. Waits for the caches first."""
+        for cache in self._caches:
+            await cache.synced.wait()
+        async with asyncio.TaskGroup() as group:
+            resync = group.create_task(self._resync(), name=f"{self.name}/resync")
+            workers = [
+                group.create_task(self._work(), name=f"{self.name}/worker/{number}")
+                for number in range(self._config.workers)
+            ]
+            await asyncio.wait(workers)
+            resync.cancel()
+
+    def stop(self) -> None:
+        """Start nothing more; ``run`` returns when the reconciles under way have ended."""
+        self.queue.shut_down()
+
+    async def _work(self) -> None:
+        while True:
+            try:
+                key = await self.queue.get()
+            except Closed:
+                return
+            try:
+                with correlated(controller=self.name, key=str(key), reconcile_id=self._new_id()):
+                    await self._process(key)
+            finally:
+                self.queue.done(key)
+
+    async def _process(self, key: ObjectKey) -> None:
+        started = self._clock.monotonic()
+        try:
+            async with within(self._clock, self._config.timeout_s):
+                result = await self._reconcile(key)
+        except Terminal as error:
+            self.queue.forget(key)
+            log.error("reconcile cannot succeed until something changes", reason=str(error))
+            outcome = Outcome.TERMINAL
+        except Exception as error:
+            outcome = self._failed(key, error)
+        else:
+            outcome = self._succeeded(key, result)
+        self._outcomes[outcome].inc()
+        self._duration_s.observe(self._clock.monotonic() - started)
+
+    def _succeeded(self, key: ObjectKey, result: Result) -> Outcome:
+        self.queue.forget(key)
+        if result.after_s is None:
+            return Outcome.DONE
+        self.queue.add_after(key, result.after_s)
+        return Outcome.AGAIN
+
+    def _failed(self, key: ObjectKey, error: Exception) -> Outcome:
+        delay_s = round(self.queue.add_rate_limited(key), 3)
+        if isinstance(error, Conflict):
+            log.info("the object changed meanwhile, deciding again", reason=str(error), delay_s=delay_s)
+            return Outcome.CONFLICT
+        if isinstance(error, TimeoutError):
+            log.warning("reconcile took too long", limit_s=self._config.timeout_s, delay_s=delay_s)
+            return Outcome.TIMED_OUT
+        if isinstance(error, LostLease):
+            log.info("not leading any more", reason=str(error))
+        else:
+            log.error("reconcile failed", error=error, failures=self.queue.failures(key), delay_s=delay_s)
+        return Outcome.FAILED
+
+    async def _resync(self) -> None:
+        """The safety net: every object again, spread over a part of the period."""
+        period_s = self._config.resync_s
+        while period_s:
+            await self._clock.sleep(period_s)
+            self._resyncs.inc()
+            for cache in self._roots:
+                for key in cache.keys():
+                    self.queue.add_after(key, self._random() * period_s * _RESYNC_SPREAD)

@@ -1,0 +1,35 @@
+"""What controllers count. Labels are controllers' names and a closed set of outcomes, never names of objects."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from shoal.base.metrics import Metrics
+
+
+class Outcome(StrEnum):
+    DONE = "done"
+    AGAIN = "again"  # asked to run again after a delay
+    CONFLICT = "conflict"  # the object changed meanwhile
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    TERMINAL = "terminal"  # not retried
+
+
+class ReconcileMetrics:
+    """One per process; shared by all its controllers."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.reconciles = metrics.counter(
+            "shoal_reconcile_total", "Reconciles by controller and outcome.", ("controller", "outcome")
+        )
+        self.duration_s = metrics.histogram(
+            "shoal_reconcile_duration_seconds", "How long one reconcile takes.", ("controller",)
+        )
+        self.depth = metrics.gauge("shoal_reconcile_queue_depth", "Keys that wait for a worker.", ("controller",))
+        self.delayed = metrics.gauge(
+            "shoal_reconcile_queue_delayed", "Keys that wait for their time or back off.", ("controller",)
+        )
+        self.resyncs = metrics.counter(
+            "shoal_reconcile_resync_total", "Periodic passes over all objects.", ("controller",)
+        )
