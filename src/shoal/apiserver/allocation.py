@@ -125,7 +125,7 @@ class ServiceEffects:
                 "parentRef": {
                     "resource": "services",
                     "namespace": metadata.get("namespace", ""),
-                    "name": metadata["name"],
+                    "name": metadata.get("name", ""),  # validation, which comes later, refuses an empty one
                 }
             },
         }

@@ -63,6 +63,13 @@ def manager_of(call: Call, options: WriteOptions) -> str:
 
 def read_object(call: Call, options: WriteOptions) -> Obj:
     """The object in the body: of the kind the URL names, pruned and canonical."""
+    obj, faults = read_raw(call, options)
+    report_faults(call, options, tidy(obj, call.served) + faults)
+    return obj
+
+
+def read_raw(call: Call, options: WriteOptions) -> tuple[Obj, list[str]]:
+    """The object in the body as it came, of the kind the URL names, and the complaints of its decoder."""
     body = call.request.body
     if not body:
         raise BadRequest("the request has no body: send the object")
@@ -70,9 +77,7 @@ def read_object(call: Call, options: WriteOptions) -> Obj:
     faults: list[str] = []
     obj = decode(body, media, faults, options.validation)
     check_type(obj, call.served)
-    faults = tidy(obj, call.served) + faults
-    report_faults(call, options, faults)
-    return obj
+    return obj, faults
 
 
 def tidy(obj: Obj, served: Served) -> list[str]:

@@ -15,17 +15,16 @@ import orjson
 
 from shoal.apiserver import objects
 from shoal.apiserver.context import Core
-from shoal.apiserver.effects import NOTHING, Extra
+from shoal.apiserver.effects import CRDS, NOTHING, Extra, ending_mark, mark
 from shoal.apiserver.objects import Obj
 from shoal.apiserver.registry import Served
 from shoal.errors import BadRequest, Invalid, invalid
 from shoal.kube import decode
-from shoal.store import Event, EventType
+from shoal.store import Delete, Event, EventType
 
 if TYPE_CHECKING:
     from shoal.kube.crd import serving
 
-CRDS = "customresourcedefinitions.apiextensions.k8s.io"
 CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 
 
@@ -171,12 +170,14 @@ class Definitions:
         if new["metadata"].get("deletionTimestamp"):
             if not old["metadata"].get("deletionTimestamp"):
                 new["status"] = conditions.terminating(new, self.core.clock.wall_s())
+                return Extra([mark(ending_mark(new["metadata"]["name"]))])
         else:
             self._settle(new)
         return NOTHING
 
     def on_delete(self, old: Obj) -> Extra:
-        return NOTHING
+        key = ending_mark(old["metadata"]["name"])
+        return Extra([Delete(key)]) if self.core.store.get(key) is not None else NOTHING
 
     def _settle(self, obj: Obj) -> None:
         from shoal.kube.crd import conditions

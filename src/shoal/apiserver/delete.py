@@ -21,6 +21,7 @@ from shoal.store import At, Delete, Entry, Op, Page, RequirementFailed
 
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 PROTECTED_NAMESPACES = ("default", "kube-system", "kube-public")
+MAX_GRACE_S = 100 * 365 * 86_400  # what is longer is written down as asked for, but ends at a date that exists
 _NO_EFFECTS = NoEffects()
 
 
@@ -160,7 +161,7 @@ class Deleter:
     def _at(self, grace: int) -> str:
         if not grace:
             return self.core.now()
-        return (self.core.clock.now() + timedelta(seconds=grace)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return (self.core.clock.now() + timedelta(seconds=min(grace, MAX_GRACE_S))).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     @staticmethod
     def _success(call: Call, entry: Entry) -> bytes:

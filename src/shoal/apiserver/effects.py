@@ -55,6 +55,15 @@ def terminating_mark(namespace: str) -> Key:
     return Key(TERMINATING, "", namespace)
 
 
+CRDS = "customresourcedefinitions.apiextensions.k8s.io"
+_ENDING_DEFINITIONS = "customresourcedefinitions.terminating"
+
+
+def ending_mark(definition: str) -> Key:
+    """As ``terminating_mark``, for the objects of a definition that is being deleted."""
+    return Key(_ENDING_DEFINITIONS, "", definition)
+
+
 def mark(key: Key) -> Put:
     """A value for keys that only need to exist."""
     return Put(key, b'{"metadata":{"resourceVersion":""}}', 32)

@@ -77,7 +77,8 @@ class Handler:
         """The verb as authorization names it."""
         method, target = call.request.method, call.target
         if method in ("GET", "HEAD"):
-            if target.deprecated_watch or (not target.name and flag(call.query, "watch")):
+            wants_watch = target.deprecated_watch or (not target.name and flag(call.query, "watch"))
+            if wants_watch and method == "GET":  # the answer to HEAD has no body to stream
                 return "watch"
             return "get" if target.name else "list"
         if method == "DELETE" and not target.name:

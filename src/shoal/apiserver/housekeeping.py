@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from shoal.apiserver import objects
 from shoal.apiserver.body import DeleteOptions, WriteOptions
 from shoal.apiserver.context import Call, Core, User
-from shoal.apiserver.custom import CLEANUP, CRDS
+from shoal.apiserver.custom import CLEANUP
 from shoal.apiserver.delete import Deleter
-from shoal.apiserver.effects import NOTHING, Extra, mark, terminating_mark
+from shoal.apiserver.effects import CRDS, NOTHING, Extra, mark, terminating_mark
 from shoal.apiserver.http import Request
 from shoal.apiserver.negotiate import NO_QUERY
 from shoal.apiserver.objects import Obj

@@ -232,8 +232,9 @@ class HttpConnection(asyncio.Protocol):
     """One client connection. Requests are answered in order; a stream holds the connection until it ends."""
 
     __slots__ = (
-        "_body", "_busy_since", "_exchanges", "_headers", "_parser", "_pending_body", "_reading", "_size", "_stream",
-        "_target", "_too_large", "client", "peer_certificate", "server", "transport", "writable",
+        "_body", "_busy_since", "_closes_after_stream", "_exchanges", "_headers", "_parser", "_pending_body",
+        "_reading", "_size", "_stream", "_target", "_too_large", "client", "peer_certificate", "server", "transport",
+        "writable",
     )  # fmt: skip
 
     def __init__(self, server: HttpServer) -> None:
@@ -243,6 +244,7 @@ class HttpConnection(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self._exchanges: deque[_Exchange] = deque()
         self._stream: Stream | None = None
+        self._closes_after_stream = False
         self._pending_body: deque[bytes] = deque()  # slices of a long body not yet handed to the transport
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
@@ -432,7 +434,9 @@ class HttpConnection(asyncio.Protocol):
         transport = self.transport
         assert transport is not None
         head = self.server.head(stream)
-        transport.write(head + b"Transfer-Encoding: chunked\r\n\r\n")
+        self._closes_after_stream = not request.keep_alive
+        closing = b"" if request.keep_alive else b"Connection: close\r\n"
+        transport.write(head + closing + b"Transfer-Encoding: chunked\r\n\r\n")
         self._stream = stream
         stream.attach(self)
 
@@ -447,7 +451,7 @@ class HttpConnection(asyncio.Protocol):
             return
         self._stream = None
         self.transport.write(LAST_CHUNK)
-        if self.server.stopping:
+        if self.server.stopping or self._closes_after_stream:
             self.transport.close()
         else:
             self._busy_since = 0.0

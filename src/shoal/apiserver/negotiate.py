@@ -130,9 +130,12 @@ def integer(parameters: Query, name: str) -> int | None:
     if not value:
         return None
     try:
-        return int(value)
+        number = int(value)
     except ValueError:
-        raise BadRequest(f'invalid value for query parameter {name}: "{value}" is not a number') from None
+        raise BadRequest(f'invalid value for query parameter {name}: "{value[:100]}" is not a number') from None
+    if abs(number) >= 1 << 63:
+        raise BadRequest(f'invalid value for query parameter {name}: "{value[:100]}" is out of range')
+    return number
 
 
 Obj = dict[str, Any]

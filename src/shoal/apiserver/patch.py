@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
+from weakref import WeakValueDictionary
 
 import orjson
 
@@ -22,12 +25,16 @@ from shoal.apiserver.context import Call
 from shoal.apiserver.http import Response
 from shoal.apiserver.negotiate import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, flag, patch_type
 from shoal.apiserver.objects import Obj, meta
-from shoal.apiserver.write import ATTEMPTS, Author, Retry, Writer
-from shoal.errors import BadRequest, Invalid, forbidden
+from shoal.apiserver.write import Author, Retry, Writer
+from shoal.errors import AlreadyExists, BadRequest, Invalid, forbidden
 from shoal.kube import jsonutil
+from shoal.kube.decode import normalize
 from shoal.kube.ownership import apply as ownership
 from shoal.kube.patch import json_patch, merge_patch, strategic
-from shoal.store import Entry
+from shoal.store import Entry, Key
+
+PATCH_ATTEMPTS = 50  # clients do not expect a conflict of a patch that names no revision
+_AT_ONCE = nullcontext()
 
 Change = Callable[[Obj], Obj]
 
@@ -38,6 +45,7 @@ class Patcher:
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
         self.core = writer.core
+        self._turns: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
 
     async def patch(self, call: Call) -> Response:
         media = patch_type(call.request.headers.get(b"content-type"), strategic=not call.served.resource.custom)
@@ -52,26 +60,35 @@ class Patcher:
 
     async def change(self, call: Call, change: Change, options: WriteOptions) -> Entry | Obj:
         """Read, change, replace; again after a race, unless the change itself names a revision."""
-        author = Author(manager_of(call, options), call.target.subresource)
-        served = call.served
-        for _ in range(ATTEMPTS):
-            entry = self.core.store.get(served.key_of(call.namespace, call.name))
-            if entry is None:
-                raise self.writer.missing(call)
+        for attempt in range(PATCH_ATTEMPTS):
             warnings = len(call.warnings)
-            new = change(served.decode(entry))
-            check_type(new, served)
-            metadata = check_place(new, call)
-            given = metadata.get("resourceVersion") or ""
-            report_faults(call, options, tidy(new, served))
-            pinned = given if given != str(entry.revision) else ""
             try:
-                return await self.writer.replace_object(
-                    served, new, entry, call, options, author, given_revision=pinned
-                )
+                async with self._turn(call, attempt):
+                    return await self._try_change(call, change, options)
             except Retry:
                 del call.warnings[warnings:]
         raise self.writer.conflict(call)
+
+    async def _try_change(self, call: Call, change: Change, options: WriteOptions) -> Entry | Obj:
+        served = call.served
+        entry = self.core.store.get(served.key_of(call.namespace, call.name))
+        if entry is None:
+            raise self.writer.missing(call)
+        new = change(served.decode(entry))
+        check_type(new, served)
+        metadata = check_place(new, call)
+        given = metadata.get("resourceVersion") or ""
+        report_faults(call, options, tidy(new, served))
+        author = Author(manager_of(call, options), call.target.subresource)
+        pinned = given if given != str(entry.revision) else ""
+        return await self.writer.replace_object(served, new, entry, call, options, author, given_revision=pinned)
+
+    def _turn(self, call: Call, attempt: int) -> AbstractAsyncContextManager[None]:
+        """A first attempt goes ahead. Those that have lost a race go one after the other: a crowd that patches one
+        object must not run into each other until their attempts are used up."""
+        if not attempt:
+            return _AT_ONCE
+        return self._turns.setdefault(call.served.key_of(call.namespace, call.name), asyncio.Lock())
 
     def _change(self, call: Call, media: str, options: WriteOptions) -> Change:
         body = call.request.body
@@ -79,59 +96,66 @@ class Patcher:
         if media != JSON_PATCH and options.validation != "Ignore":
             found = jsonutil.find_duplicate_fields(body, patch)
             report_faults(call, options, [f'duplicate field "{path}"' for path in found])
+        # decoded anew for every attempt: the result shares values with the patch and is changed on its way to the store
         if media == JSON_PATCH:
-            return lambda doc: is_object(json_patch.apply(doc, patch), "the patched object")
+            return lambda doc: is_object(json_patch.apply(doc, orjson.loads(body)), "the patched object")
         is_object(patch, "the patch")
         if media == MERGE_PATCH:
-            return lambda doc: merge_patch.apply(doc, patch)
+            return lambda doc: merge_patch.apply(doc, orjson.loads(body))
         type_ = call.served.type
         return lambda doc: strategic.apply(doc, orjson.loads(body), type_)
 
     # -- server-side apply -----------------------------------------------------------------------------------------
 
     async def _apply(self, call: Call, options: WriteOptions) -> Response:
-        manager = require_manager(options)
-        force = flag(call.query, "force")
+        require_manager(options)
         applied = self._applied(call, options)
         text = orjson.dumps(applied)
-        author = Author(manager, call.target.subresource)
-        served, core = call.served, self.core
-        for attempt in range(ATTEMPTS):
+        for attempt in range(PATCH_ATTEMPTS):
             if attempt:
                 applied = orjson.loads(text)
-            entry = core.store.get(served.key_of(call.namespace, call.name))
-            live = served.decode(entry) if entry is not None else None
-            if live is None and call.target.subresource:
-                raise self.writer.missing(call)
-            given = meta(applied).pop("resourceVersion", None) or ""
-            if live is None and given:
-                raise self.writer.conflict(call, "the object does not exist")
-            uid = meta(applied).get("uid")
-            if live is None and uid:
-                raise self.writer.conflict(
-                    call,
-                    f"uid mismatch: the provided object specified uid {uid}, and no existing object was found",
-                )
-            merged = ownership.apply(
-                live, applied, served.type, manager=manager, force=force, now=core.now(),
-                api_version=served.resource.api_version, subresource=call.target.subresource,
-            )  # fmt: skip
-            if entry is None:
-                try:
-                    made = await self.writer.create_object(served, merged, call, options, author, managed_already=True)
-                except Exception as error:
-                    if _lost_race(error):
-                        continue
-                    raise
-                return self.writer.answer(call, made, 201)
             try:
-                result = await self.writer.replace_object(
-                    served, merged, entry, call, options, author, given_revision=given, managed_already=True
-                )
+                async with self._turn(call, attempt):
+                    return await self._try_apply(call, applied, options)
             except Retry:
                 continue
-            return self.writer.answer(call, result, 200)
         raise self.writer.conflict(call)
+
+    async def _try_apply(self, call: Call, applied: Obj, options: WriteOptions) -> Response:
+        served, core = call.served, self.core
+        author = Author(options.field_manager, call.target.subresource)
+        entry = core.store.get(served.key_of(call.namespace, call.name))
+        live = served.decode(entry) if entry is not None else None
+        if live is None and call.target.subresource:
+            raise self.writer.missing(call)
+        given = meta(applied).pop("resourceVersion", None) or ""
+        if live is None and given:
+            raise self.writer.conflict(call, "the object does not exist")
+        uid = meta(applied).get("uid")
+        if live is None and uid:
+            raise self.writer.conflict(
+                call,
+                f"uid mismatch: the provided object specified uid {uid}, and no existing object was found",
+            )
+        merged = ownership.apply(
+            live, applied, served.type, manager=author.manager, force=flag(call.query, "force"), now=core.now(),
+            api_version=served.resource.api_version, subresource=call.target.subresource,
+        )  # fmt: skip
+        if served.crd is None:  # zeros that were applied are owned, but not stored
+            owners = meta(merged).pop("managedFields", None)
+            normalize(merged, served.type)
+            if owners is not None:
+                merged["metadata"]["managedFields"] = owners
+        if entry is None:
+            try:
+                made = await self.writer.create_object(served, merged, call, options, author, managed_already=True)
+            except AlreadyExists:
+                raise Retry from None
+            return self.writer.answer(call, made, 201)
+        result = await self.writer.replace_object(
+            served, merged, entry, call, options, author, given_revision=given, managed_already=True
+        )
+        return self.writer.answer(call, result, 200)
 
     def _applied(self, call: Call, options: WriteOptions) -> Obj:
         """The applied configuration from the body (YAML, of which JSON is a part)."""
@@ -152,9 +176,3 @@ class Patcher:
         ownership.prepare(obj, call.served.type)
         check_place(obj, call)
         return obj
-
-
-def _lost_race(error: Exception) -> bool:
-    from shoal.errors import AlreadyExists
-
-    return isinstance(error, AlreadyExists)

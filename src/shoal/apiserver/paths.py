@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,7 @@ class Target:
     deprecated_watch: bool = False
 
 
+@lru_cache(maxsize=4096)
 def parse(path: str) -> Target | None:
     """The target of a resource path, or None when the path is not one (discovery, health, anything else)."""
     parts = path.split("/")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from shoal.kube.tables import Include
 
 FUTURE_WAIT_S = 3.0
+MAX_REVISION_DIGITS = 20  # of a number of 64 bits
 
 
 async def get(core: Core, call: Call) -> Response:
@@ -220,8 +221,8 @@ def _parse_token(token: str) -> tuple[int, str, str]:
 
 
 def parse_revision(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        errors = [invalid("resourceVersion", text, "must be a decimal number as the server gave it")]
+    if not (text.isascii() and text.isdigit() and len(text) <= MAX_REVISION_DIGITS):
+        errors = [invalid("resourceVersion", text[:100], "must be a decimal number as the server gave it")]
         raise Invalid.of("ListOptions", "meta.k8s.io", "", errors)
     return int(text)
 

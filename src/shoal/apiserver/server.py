@@ -11,7 +11,8 @@ from shoal.apiserver.allocation import ServiceEffects
 from shoal.apiserver.auth import Authenticator, Authorizer
 from shoal.apiserver.boot import create_boot_objects
 from shoal.apiserver.context import Core, ServerConfig, User
-from shoal.apiserver.custom import CRDS, Definitions
+from shoal.apiserver.custom import Definitions
+from shoal.apiserver.effects import CRDS
 from shoal.apiserver.handler import Handler
 from shoal.apiserver.housekeeping import Housekeeping, NamespaceEffects
 from shoal.apiserver.http import HttpLimits, HttpServer

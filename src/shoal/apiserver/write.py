@@ -13,15 +13,25 @@ from dataclasses import dataclass
 import orjson
 
 from shoal.apiserver import objects
-from shoal.apiserver.body import WriteOptions, check_place, manager_of, read_object, write_options
+from shoal.apiserver.body import (
+    WriteOptions,
+    check_place,
+    manager_of,
+    read_object,
+    read_raw,
+    report_faults,
+    tidy,
+    write_options,
+)
 from shoal.apiserver.context import Call, Core
-from shoal.apiserver.effects import NOTHING, Effects, Extra, NoEffects, terminating_mark
+from shoal.apiserver.effects import CRDS, NOTHING, Effects, Extra, NoEffects, ending_mark, terminating_mark
 from shoal.apiserver.fencing import deposed, fences
 from shoal.apiserver.http import Response
 from shoal.apiserver.negotiate import PLAIN, representation
 from shoal.apiserver.objects import Obj, meta
 from shoal.apiserver.read import represent, represent_object
 from shoal.apiserver.registry import Served
+from shoal.apiserver.shapes import Shape, ShapeKey, Shapes
 from shoal.errors import (
     AlreadyExists,
     ApiError,
@@ -30,6 +40,7 @@ from shoal.errors import (
     FieldError,
     Forbidden,
     Invalid,
+    MethodNotAllowed,
     NotFound,
     invalid,
 )
@@ -66,16 +77,28 @@ class Writer:
     def __init__(self, core: Core) -> None:
         self.core = core
         self.effects: dict[str, Effects] = {}  # by store key
+        self.shapes = Shapes()
 
     # -- verbs -----------------------------------------------------------------------------------------------------
 
     async def create(self, call: Call) -> Response:
         """POST to a collection."""
         options = write_options(call)
-        obj = read_object(call, options)
+        served = call.served
+        obj, faults = read_raw(call, options)
+        key = self.shapes.key(served, obj)
+        shape = self.shapes.get(key) if key is not None else None
+        if shape is not None:
+            del obj["spec"]
+        found = tidy(obj, served)
+        report_faults(call, options, found + faults)
+        if shape is not None:
+            obj["spec"] = orjson.loads(shape.spec)
         check_place(obj, call)
-        entry_or_obj = await self.create_object(call.served, obj, call, options, Author(manager_of(call, options)))
-        return self.answer(call, entry_or_obj, 201)
+        author = Author(manager_of(call, options))
+        new_shape = key if shape is None and not found else None
+        made = await self.create_object(served, obj, call, options, author, shape=shape, new_shape=new_shape)
+        return self.answer(call, made, 201)
 
     async def update(self, call: Call) -> Response:
         """PUT of an object."""
@@ -115,25 +138,25 @@ class Writer:
 
     async def create_object(
         self, served: Served, obj: Obj, call: Call | None, options: WriteOptions, author: Author,
-        *, managed_already: bool = False, trusted: bool = False,
+        *, managed_already: bool = False, trusted: bool = False, shape: Shape | None = None,
+        new_shape: ShapeKey | None = None,
     ) -> Entry | Obj:  # fmt: skip
         """Store a new object; the entry, or on a dry run the object as it would be. ``trusted`` objects are the
-        server's own: they may say what clients may not (an endpoint on the loopback address)."""
+        server's own: they may say what clients may not (an endpoint on the loopback address). ``shape`` is what is
+        known of the spec already, ``new_shape`` under what to remember it otherwise."""
         resource = served.resource
         if meta(obj).get("resourceVersion") not in (None, "", "0"):
             raise BadRequest("resourceVersion should not be set on objects to be created")
-        served.rules.default(obj)
+        if shape is None:
+            served.rules.default(obj)
         storage = served
         if served.to_storage is not None:
             obj, storage = served.to_storage(obj), served.storage
+        spec = orjson.dumps(obj["spec"]) if new_shape is not None else b""
         generate = self._give_identity(storage, obj)
         drop_duplicate_owners(obj["metadata"], call)
         if not managed_already:
-            obj["metadata"].pop("managedFields", None)
-            managed.update_managers(
-                None, obj, storage.type, manager=author.manager, api_version=resource.api_version,
-                subresource=author.subresource, now=self.core.now(),
-            )  # fmt: skip
+            self._own_all(storage, obj, author, resource.api_version, shape)
         storage.rules.prepare_create(obj)
         if storage.key == _SIGNING and call is not None:
             user = call.user
@@ -142,8 +165,10 @@ class Writer:
         untouched = b"" if effects is _NO_EFFECTS else orjson.dumps(obj)
         extra = effects.on_create(obj) if effects.before_validation else NOTHING
         if not trusted:
-            self._validate_create(storage, obj)
-        self._add_warnings(storage, obj, call)
+            self._validate_create(storage, obj, shape)
+        self._add_warnings(storage, obj, call, shape)
+        if new_shape is not None:
+            self.shapes.keep(new_shape, storage, obj, spec)
         fenced = () if call is None else fences(call.request)
         for attempt in range(NAME_ATTEMPTS):
             if attempt and untouched:
@@ -160,6 +185,18 @@ class Writer:
             if generate:
                 obj["metadata"]["name"] = _generated(generate, self.core)
         raise self._not_generated(served, generate or obj["metadata"]["name"])
+
+    def _own_all(self, storage: Served, obj: Obj, author: Author, api_version: str, shape: Shape | None) -> None:
+        """The author owns every field of a new object."""
+        obj["metadata"].pop("managedFields", None)
+        spec = obj.pop("spec") if shape is not None else None
+        managed.update_managers(
+            None, obj, storage.type, manager=author.manager, api_version=api_version,
+            subresource=author.subresource, now=self.core.now(),
+            known=None if shape is None else {"f:spec": shape.fields},
+        )  # fmt: skip
+        if shape is not None:
+            obj["spec"] = spec
 
     def _give_identity(self, storage: Served, obj: Obj) -> str:
         """Fill in what only the server may say of a new object; the prefix its name was made from, if it was."""
@@ -182,7 +219,7 @@ class Writer:
     async def _commit_new(self, storage: Served, obj: Obj, extra: Extra, fenced: tuple[Require, ...]) -> Entry:
         metadata = obj["metadata"]
         key = storage.key_of(metadata.get("namespace"), metadata["name"])
-        requires = [*self._create_requires(key), *extra.requires, *fenced]
+        requires = [*self._create_requires(storage, key), *extra.requires, *fenced]
         return (await self.core.store.commit([self.put(storage, obj, key), *extra.ops], requires))[0]
 
     def _explain(self, failed: RequirementFailed, storage: Served, obj: Obj, generate: str) -> None:
@@ -194,17 +231,20 @@ class Writer:
         if key == storage.key_of(metadata.get("namespace"), metadata["name"]) and not generate:
             raise AlreadyExists.of(resource.plural, resource.group, metadata["name"]) from None
 
-    def _create_requires(self, key: Key) -> list[Require]:
-        if not key.namespace:
-            return [Absent(key)]
-        return [Absent(key), Exists(Key("namespaces", "", key.namespace)), Absent(terminating_mark(key.namespace))]
+    def _create_requires(self, storage: Served, key: Key) -> list[Require]:
+        requires: list[Require] = [Absent(key)]
+        if key.namespace:
+            requires += [Exists(Key("namespaces", "", key.namespace)), Absent(terminating_mark(key.namespace))]
+        if storage.resource.custom:
+            requires += [Exists(Key(CRDS, "", storage.key)), Absent(ending_mark(storage.key))]
+        return requires
 
     def _check_dry_run(self, storage: Served, obj: Obj) -> None:
         """What the commit of a create would refuse."""
         resource, metadata = storage.resource, obj["metadata"]
         metadata.pop("resourceVersion", None)
         key = storage.key_of(metadata.get("namespace"), metadata["name"])
-        for require in self._create_requires(key):
+        for require in self._create_requires(storage, key):
             found = self.core.store.get(require.key)
             if isinstance(require, Absent) == (found is not None):
                 if require.key == key:
@@ -217,6 +257,13 @@ class Writer:
         key, resource = failed.require.key, served.resource
         if key.resource == "namespaces":
             return NotFound.of("namespaces", "", key.name)
+        if resource.custom and key == Key(CRDS, "", served.key):
+            return NotFound("the server could not find the requested resource")
+        if resource.custom and key == ending_mark(served.key):
+            return MethodNotAllowed(
+                "create not allowed while custom resource definition is terminating",
+                details={"group": resource.group, "kind": resource.plural},
+            )
         if key == terminating_mark(key.name):
             message = f'{resource.qualified} "{name}" is forbidden: unable to create new content in namespace '
             return Forbidden(
@@ -240,13 +287,14 @@ class Writer:
             retry_after_s=1,
         )
 
-    def _validate_create(self, storage: Served, obj: Obj) -> None:
+    def _validate_create(self, storage: Served, obj: Obj, shape: Shape | None = None) -> None:
         resource, rules = storage.resource, storage.rules
         errors = validate_metadata(
             obj, namespaced=resource.namespaced, name_errors=rules.name_errors,
             qualified_finalizers=_qualified_finalizers(resource),
         )  # fmt: skip
-        errors = errors + rules.validate_create(obj)
+        known = rules.spec_alone if shape is not None else None
+        errors = errors + (rules.validate_create(obj) if known is None else known.validate_rest(obj))
         if errors:
             raise_invalid(storage, obj, errors)
 
@@ -265,8 +313,7 @@ class Writer:
         if served.to_storage is not None:
             new, storage = served.to_storage(new), served.storage
         elif served.crd is not None:
-            storage = self.core.registry.stored(served.key) or served
-            old = served.present(old, entry)
+            old = served.present(old, entry)  # stored as the version it is written in: reads bring it up to theirs
         self._check_preconditions(served, new, old, given_revision, entry)
         self._carry_over(storage, new, old, author.subresource)
         metadata = new["metadata"]
@@ -373,9 +420,13 @@ class Writer:
         value, hole = objects.encode(obj, storage.resource.kind, storage.resource.api_version)
         return Put(key, value, hole, storage.attrs(obj, key))
 
-    def _add_warnings(self, storage: Served, obj: Obj, call: Call | None) -> None:
+    def _add_warnings(self, storage: Served, obj: Obj, call: Call | None, shape: Shape | None = None) -> None:
         if call is not None:
-            texts = storage.rules.warnings(obj)
+            alone = storage.rules.spec_alone
+            if shape is not None and alone is not None:
+                texts = [*alone.warnings_rest(obj), *shape.warnings]
+            else:
+                texts = storage.rules.warnings(obj)
             if texts:
                 call.warnings.extend(texts)
 

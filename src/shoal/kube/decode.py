@@ -1,5 +1,8 @@
 """Make a decoded JSON object fit its type: prune unknown fields, drop nulls, check types, write scalars canonically.
 
+Of built-in types, zeros and empty lists go where Go's JSON leaves them out: Go clients lose them on the way through
+their structs, and an object that they write back unchanged must not count as changed.
+
 ``normalize`` changes the object in place and answers which fields were not known, worded as strict decoding words
 them. Every type is compiled once into a small function; a field of the right JSON type costs one dictionary lookup.
 Paths are only worked out when there is something to report: a mismatch collects its path while the exception rises,
@@ -15,6 +18,7 @@ from typing import Any
 
 from shoal.errors import BadRequest
 from shoal.kube import quantity, times
+from shoal.kube.protobuf import messages
 from shoal.kube.schema.model import Form, Type
 
 MAX_UNKNOWN = 100  # fields named in one answer
@@ -25,7 +29,7 @@ _MAX_PLANS = 20_000
 _Walker = Callable[[Any], Any]
 _Step = _Walker | type
 
-_plans: dict[Type, _Step] = {}
+_plans: dict[tuple[Type, bool], _Step] = {}  # by type, and whether zeros are kept
 
 
 class _Mismatch(Exception):
@@ -43,12 +47,13 @@ class _UnknownField(Exception):
     """An unknown field was met; the object has to be pruned first."""
 
 
-def normalize(obj: dict[str, Any], type_: Type, *, path: str = "") -> list[str]:
-    """Fit ``obj`` to ``type_`` in place and return the unknown fields that were dropped.
+def normalize(obj: dict[str, Any], type_: Type, *, path: str = "", keep_zeros: bool = False) -> list[str]:
+    """Fit ``obj`` to ``type_`` in place and return the unknown fields that were dropped. ``keep_zeros`` is for applied
+    configurations: who says that a list is empty owns it, although the object will not show it.
 
     ``BadRequest`` if a value cannot be of its type; the message is the decoder's, for the caller to put into context.
     """
-    step = _plans.get(type_) or _step(type_)
+    step = _plans.get((type_, keep_zeros)) or _step(type_, keep_zeros)
     if step.__class__ is type:
         return []
     try:
@@ -171,38 +176,39 @@ _ZEROS: dict[Form, Callable[[], Any]] = {
 }
 
 
-def _step(type_: Type) -> _Step:
+def _step(type_: Type, keep_zeros: bool) -> _Step:
     """The compiled form of a type."""
-    known = _plans.get(type_)
+    known = _plans.get((type_, keep_zeros))
     if known is not None:
         return known
     if len(_plans) >= _MAX_PLANS:  # custom resources come and go; compiled steps hold on to what they use
         _plans.clear()
     form = type_.form
     if form is Form.STRUCT:
-        return _struct(type_)
+        return _struct(type_, keep_zeros)
     if form is Form.STRING:
         step: _Step = str
     elif form is Form.BOOLEAN:
         step = bool
     elif form is Form.LIST:
-        step = _list(type_)
+        step = _list(type_, keep_zeros)
     elif form is Form.MAP:
-        step = _map(type_)
+        step = _map(type_, keep_zeros)
     elif form is Form.INTEGER:
         step = _integer(type_)
     else:
         step = _SCALARS[form]
-    _plans[type_] = step
+    _plans[type_, keep_zeros] = step
     return step
 
 
-def _struct(type_: Type) -> _Walker:
+def _struct(type_: Type, keep_zeros: bool) -> _Walker:
     steps: dict[str, _Step] = {}
     find: Callable[[str], Any] = steps.get
     keep_unknown = type_.preserve_unknown
     nullable = frozenset(name for name, field in type_.fields.items() if field.type.nullable)
     types = {name: field.type for name, field in type_.fields.items()}
+    omitted: frozenset[str] = frozenset() if keep_zeros else _omitted(type_)
 
     def walk(value: Any) -> Any:
         if value.__class__ is not dict:
@@ -212,23 +218,27 @@ def _struct(type_: Type) -> _Walker:
             for key, item in value.items():
                 step = find(key)
                 if item.__class__ is step:
-                    continue
-                if step is None:
+                    if item or key not in omitted:
+                        continue
+                elif step is None:
                     if keep_unknown:
                         continue
                     raise _UnknownField
-                if item is None:
-                    if key not in nullable:
-                        if dropped is None:
-                            dropped = [key]
-                        else:
-                            dropped.append(key)
+                elif item is None:
+                    if key in nullable:
+                        continue
                 elif step.__class__ is type:
                     raise _Mismatch(_json_type(item), _go_type(types[key]))
                 else:
                     fitted = step(item)
                     if fitted is not item:
                         value[key] = fitted
+                    if fitted or key not in omitted:
+                        continue
+                if dropped is None:
+                    dropped = [key]
+                else:
+                    dropped.append(key)
         except _Mismatch as mismatch:
             mismatch.fields.append(key)
             if not mismatch.struct:
@@ -239,15 +249,26 @@ def _struct(type_: Type) -> _Walker:
                 del value[key]
         return value
 
-    _plans[type_] = walk  # before the fields: they may lead back here
+    _plans[type_, keep_zeros] = walk  # before the fields: they may lead back here
     for name, field in type_.fields.items():
-        steps[name] = _step(field.type)
+        steps[name] = _step(field.type, keep_zeros)
     return walk
 
 
-def _list(type_: Type) -> _Walker:
+_OMITTABLE = frozenset({Form.STRING, Form.INTEGER, Form.NUMBER, Form.BOOLEAN, Form.BYTES, Form.LIST, Form.MAP})
+
+
+def _omitted(type_: Type) -> frozenset[str]:
+    """Fields that JSON leaves out when they are zero or empty."""
+    if not type_.name.startswith("io.k8s."):
+        return frozenset()
+    zeros = messages.omitted_zeros(type_.name.removeprefix("io.k8s.").replace("-", "_"))
+    return frozenset(name for name in zeros if name in type_.fields and type_.fields[name].type.form in _OMITTABLE)
+
+
+def _list(type_: Type, keep_zeros: bool) -> _Walker:
     element = type_.element
-    step = _step(element)
+    step = _step(element, keep_zeros)
     go_type = _go_type(element)
 
     def walk(value: Any) -> Any:
@@ -270,9 +291,9 @@ def _list(type_: Type) -> _Walker:
     return walk
 
 
-def _map(type_: Type) -> _Walker:
+def _map(type_: Type, keep_zeros: bool) -> _Walker:
     element = type_.element
-    step = _step(element)
+    step = _step(element, keep_zeros)
     go_type = _go_type(element)
 
     def walk(value: Any) -> Any:
@@ -320,10 +341,11 @@ def _number(value: Any) -> Any:
         return value
     if value.__class__ is not float:
         raise _Mismatch(_json_type(value), "float64")
-    return int(value) if value.is_integer() and abs(value) < 1e21 else value
+    return int(value) if value.is_integer() and abs(value) < _INT64_LIMIT else value
 
 
 _INT32_LIMIT = 1 << 31
+_INT64_LIMIT = 1 << 63  # orjson writes no larger integers
 
 
 def _int_or_string(value: Any) -> Any:

@@ -340,3 +340,54 @@ def test_a_fenced_write_is_good_only_while_its_leader_leads() -> None:
         assert server.store.revision == before
 
     serve(check)
+
+
+def test_a_pod_of_a_known_shape_is_like_the_first_one() -> None:
+    """The second pod takes a shorter way; nothing of that may show."""
+
+    def told(pod: dict[str, Any]) -> dict[str, Any]:
+        entry = pod["metadata"]["managedFields"][0]
+        return {
+            "spec": pod["spec"],
+            "status": pod["status"],
+            "fields": entry["fieldsV1"],
+            "labels": pod["metadata"]["labels"],
+        }
+
+    async def check(server: LocalServer) -> None:
+        spec = {
+            "containers": [{"name": "c", "image": "i", "ports": [{"containerPort": 1}], "resources": {"limits": {"cpu": "1000m"}}}],
+            "nodeSelector": {"beta.kubernetes.io/os": "linux"},
+        }  # fmt: skip
+        answers = [
+            await server.call("POST", PODS, {"metadata": {"name": name, "labels": {"a": "b"}}, "spec": spec})
+            for name in ("one", "two", "three")
+        ]
+        first, *others = [answer.ok() for answer in answers]
+        assert first["spec"]["containers"][0]["resources"]["limits"] == {"cpu": "1"}
+        assert "nodeSelector" in answers[0].headers["warning"]
+        for answer, pod in zip(answers[1:], others, strict=True):
+            assert told(pod) == told(first)
+            assert answer.headers["warning"] == answers[0].headers["warning"]
+        await server.patch(f"{PODS}/two", {"spec": {"containers": [{"name": "c", "image": "other"}]}}, "strategic")
+        assert (await server.get(f"{PODS}/one"))["spec"] == first["spec"]
+        assert (await server.post(PODS, {"metadata": {"name": "four"}, "spec": spec}))["spec"] == first["spec"]
+
+    serve(check)
+
+
+def test_a_known_shape_does_not_let_faults_of_the_rest_through() -> None:
+    async def check(server: LocalServer) -> None:
+        spec = {"containers": [{"name": "c", "image": "i"}], "unknown": 1}
+        for name in ("one", "two"):
+            answer = await server.call("POST", PODS, {"metadata": {"name": name}, "spec": spec})
+            assert "unknown field" in answer.headers["warning"], name
+        good = {"containers": [{"name": "c", "image": "i"}]}
+        await server.post(PODS, {"metadata": {"name": "three"}, "spec": good})
+        bad = {"name": "four", "annotations": {"controller.kubernetes.io/pod-deletion-cost": "much"}}
+        assert (await server.call("POST", PODS, {"metadata": bad, "spec": good})).status == 422
+        assert (await server.call("POST", PODS, {"metadata": {"name": "A_b"}, "spec": good})).status == 422
+        strange = await server.call("POST", PODS, {"metadata": {"name": "five", "odd": 1}, "spec": good})
+        assert 'unknown field \\"metadata.odd\\"' in strange.headers["warning"]
+
+    serve(check)

@@ -23,7 +23,9 @@ class Stream:
 
     def send(self, method: str, target: str, body: bytes = b"") -> None:
         head = f"{method} {target} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN_TOKEN}\r\n"
-        self.writer.write(f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+        self.writer.write(
+            f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+        )
 
     async def head(self) -> tuple[int, bytes]:
         head = await self.reader.readuntil(b"\r\n\r\n")
@@ -81,7 +83,9 @@ def test_headers_and_events_arrive_at_once_and_a_timeout_ends_with_the_last_chun
             assert b"Content-Type: application/json\r\n" in head
             revision = await create(server, "a")
             events = [event async for event in stream.events()]
-            assert [(e["type"], int(e["object"]["metadata"]["resourceVersion"])) for e in events] == [("ADDED", revision)]
+            assert [(e["type"], int(e["object"]["metadata"]["resourceVersion"])) for e in events] == [
+                ("ADDED", revision)
+            ]
             stream.send("GET", f"{CONFIGMAPS}/a")  # the connection goes on
             assert (await stream.answer())[0] == 200
             await stream.close()
@@ -178,6 +182,27 @@ def test_a_reader_that_stops_reading_catches_up_without_loss_when_it_goes_on() -
             assert found == wanted
             await slow.close()
             await fast.close()
+
+    asyncio.run(main())
+
+
+def test_head_of_a_watch_has_no_body_and_close_is_honoured() -> None:
+    async def main() -> None:
+        async with listening() as (_, connect):
+            stream = await connect()
+            stream.send("HEAD", f"{CONFIGMAPS}?watch=1")
+            assert (await stream.head())[0] == 200
+            stream.send("GET", f"{CONFIGMAPS}/kube-root-ca.crt")  # in step: nothing of a body is in between
+            assert (await stream.answer())[1]["kind"] == "ConfigMap"
+            await stream.close()
+            stream = await connect()
+            stream.writer.write(
+                f"GET {CONFIGMAPS}?watch=1&timeoutSeconds=1 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+                f"Authorization: Bearer {ADMIN_TOKEN}\r\n\r\n".encode()
+            )
+            async with asyncio.timeout(5):
+                assert (await stream.reader.read()).endswith(b"\r\n0\r\n\r\n")
+            await stream.close()
 
     asyncio.run(main())
 

@@ -74,12 +74,22 @@ def test_null_items_become_the_zero_value_of_their_type():
     assert obj["spec"]["containers"] == [{}, container(command=["a", ""], resources={"limits": {"cpu": "0"}})]
 
 
-def test_empty_containers_stay_as_given():
-    obj = pod(containers=[], securityContext={}, volumes=[])
+def test_zeros_that_go_leaves_out_are_dropped_and_others_stay():
+    used = container(args=[], tty=False, env=[{"name": "A", "value": ""}], securityContext={"privileged": False})
+    obj = pod(containers=[used], securityContext={}, volumes=[], hostNetwork=False, terminationGracePeriodSeconds=0)
     obj["metadata"]["labels"] = {}
-    before = copy.deepcopy(obj)
+    kept = copy.deepcopy(obj)
+    assert normalize(kept, POD, keep_zeros=True) == [] and kept["spec"]["volumes"] == []
     normalize(obj, POD)
-    assert obj == before
+    wanted = container(env=[{"name": "A"}], securityContext={"privileged": False})
+    assert obj["spec"] == {"containers": [wanted], "securityContext": {}, "terminationGracePeriodSeconds": 0}
+    assert "labels" not in obj["metadata"]
+
+
+def test_required_containers_stay_when_they_are_empty():
+    obj = pod(containers=[])
+    normalize(obj, POD)
+    assert obj["spec"]["containers"] == []
 
 
 @pytest.mark.parametrize(

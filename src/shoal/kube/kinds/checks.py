@@ -104,6 +104,8 @@ def validate_metadata(
     else:
         for text in syntax(name):
             errors.append(invalid(f"{path}.name", name, text))
+        if "\0" in name:  # some kinds allow nearly everything, but no database keeps this
+            errors.append(invalid(f"{path}.name", name, "may not contain a zero byte"))
     _check_namespace(metadata.get("namespace"), namespaced, path, errors)
     if metadata.get("generation", 0) < 0:
         errors.append(invalid(f"{path}.generation", metadata["generation"], NEGATIVE))

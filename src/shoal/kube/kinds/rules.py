@@ -37,6 +37,16 @@ def _no_warnings(obj: Obj) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpecAlone:
+    """For kinds that come in many copies of one spec (pods): which of their rules look at the spec alone, so that the
+    first object's result holds for all others. The rest is what has to be asked of each object."""
+
+    applies: Callable[[Obj], bool]  # False where something in this spec is judged together with the metadata
+    validate_rest: Callable[[Obj], list[FieldError]]
+    warnings_rest: Callable[[Obj], list[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KindRules:
     """The rules of one kind in one version; what is left out is the generic behaviour (metadata is validated, status
     dropped on create and kept on update, generation counted, by the server and not here)."""
@@ -51,6 +61,7 @@ class KindRules:
     name_errors: Callable[[str], list[str]] | None = None  # syntax of metadata.name; None: DNS-1123 subdomain
     warnings: Callable[[Obj], list[str]] = _no_warnings  # texts for Warning headers
     selectable: dict[str, Callable[[Obj], str]] = field(default_factory=dict)  # field selectors beyond metadata.*
+    spec_alone: SpecAlone | None = None
     indexed_fields: tuple[str, ...] = ()  # selectable ones worth an index (spec.nodeName)
     subresource_prepare: dict[str, Callable[[Obj, Obj], None]] = field(default_factory=dict)  # (new, old), in place
     subresource_validation: dict[str, Callable[[Obj, Obj], list[FieldError]]] = field(default_factory=dict)

@@ -7,11 +7,12 @@ them; conversion writes the reference as the version wants it and notes what els
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Set
+from functools import cache
 from typing import Any, Final
 
 from shoal.kube.openapi.operations import schema_name
 from shoal.kube.resources import Resource
-from shoal.kube.schema.builtin import META
+from shoal.kube.schema.builtin import META, described_definitions
 
 Schema = dict[str, Any]
 Convert = Callable[[Schema, set[str]], Schema]
@@ -21,10 +22,6 @@ _OBJECT_META: Final = META + "ObjectMeta"
 _LIST_META: Final = META + "ListMeta"
 _QUANTITY: Final = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 _INT_OR_STRING: Final = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
-
-_API_VERSION: Final = {"description": "Group and version of the object's form.", "type": "string"}
-_KIND: Final = {"description": "Kind of the object.", "type": "string"}
-_METADATA: Final = {"description": "Name, labels and what else every object has.", "$ref": _OBJECT_META}
 
 _LISTS: Final = frozenset({"allOf", "anyOf", "oneOf"})
 _SINGLE: Final = frozenset({"items", "additionalProperties", "not"})
@@ -120,6 +117,17 @@ def _parts(schema: Schema, found: set[str], convert: Convert) -> Schema:
     return made
 
 
+@cache
+def _common() -> dict[str, Schema]:
+    """What every kind has, in the words that built-in kinds use: clients look for them."""
+    texts = described_definitions()["io.k8s.api.core.v1.Pod"]["properties"]
+    return {
+        "apiVersion": {"description": texts["apiVersion"]["description"], "type": "string"},
+        "kind": {"description": texts["kind"]["description"], "type": "string"},
+        "metadata": {"description": texts["metadata"]["description"], "$ref": _OBJECT_META},
+    }
+
+
 def custom_definitions(resource: Resource, schema: Schema | None, *, version: int) -> dict[str, Schema]:
     """The definitions of a custom kind and of its list, by name."""
     group, kind = resource.group, resource.kind
@@ -132,8 +140,8 @@ def custom_definitions(resource: Resource, schema: Schema | None, *, version: in
         "type": "object",
         "required": ["items"],
         "properties": {
-            "apiVersion": _API_VERSION,
-            "kind": _KIND,
+            "apiVersion": _common()["apiVersion"],
+            "kind": _common()["kind"],
             "metadata": {"description": "What every list has.", "$ref": _LIST_META},
             "items": {"description": f"The {resource.plural}.", "type": "array", "items": {"$ref": name}},
         },
@@ -147,12 +155,7 @@ def _custom(schema: Schema | None, version: int) -> Schema:
     if schema is None or (version == 2 and schema.get("x-kubernetes-preserve-unknown-fields")):
         return {"type": "object"}
     own = _simplified(schema) if version == 2 else _embedded(schema)
-    own["properties"] = {
-        **(own.get("properties") or {}),
-        "apiVersion": _API_VERSION,
-        "kind": _KIND,
-        "metadata": _METADATA,
-    }
+    own["properties"] = {**(own.get("properties") or {}), **_common()}
     return own
 
 
@@ -160,12 +163,7 @@ def _embedded(schema: Schema) -> Schema:
     """Embedded resources have type and metadata too."""
     made = _parts(schema, set(), lambda part, _: _embedded(part))
     if schema.get("x-kubernetes-embedded-resource"):
-        made["properties"] = {
-            **(made.get("properties") or {}),
-            "apiVersion": _API_VERSION,
-            "kind": _KIND,
-            "metadata": _METADATA,
-        }
+        made["properties"] = {**(made.get("properties") or {}), **_common()}
         required = list(made.get("required") or ())
         made["required"] = required + [field for field in ("kind", "apiVersion") if field not in required]
     return made

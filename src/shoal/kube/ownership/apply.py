@@ -43,7 +43,7 @@ def prepare(applied: dict[str, Any], type_: Type) -> None:
     metadata = applied.get("metadata")
     if metadata.__class__ is dict and metadata.get("managedFields") is not None:
         raise BadRequest("metadata.managedFields must be nil")
-    unknown = decode.normalize(applied, type_)
+    unknown = decode.normalize(applied, type_, keep_zeros=True)
     if unknown:
         path = unknown[0].removeprefix('unknown field "').removesuffix('"')
         raise BadRequest(f"{_UNTYPED} ({_name_of(applied)}): .{path}: field not declared in schema")

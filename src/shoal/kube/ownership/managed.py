@@ -107,11 +107,13 @@ def update_managers(
     now: str,
     subresource: str = "",
     reset_fields: FieldSet | None = None,
+    known: FieldSet | None = None,
 ) -> None:
     """Set ``metadata.managedFields`` of ``new``, the object a create, update or patch is about to store.
 
     ``old`` is the stored object, ``None`` for a create. ``now`` is a Time. ``reset_fields`` are the fields this
-    endpoint does not write (``status`` on the main resource), which nobody gets or loses here.
+    endpoint does not write (``status`` on the main resource), which nobody gets or loses here. ``known`` are fields
+    of parts that were left out of ``new`` because they need not be looked at again.
     """
     metadata = new.setdefault("metadata", {})
     requested = metadata.pop("managedFields", None)
@@ -121,6 +123,8 @@ def update_managers(
     removed: FieldSet = {}
     if old is None:
         changed = fields_of(new, type_)
+        if known:
+            changed = {**changed, **known}
     elif not managers:
         return  # nobody is tracked, and tracking starts at a create or an apply only
     else:

@@ -6,8 +6,29 @@
 
 from __future__ import annotations
 
-from shoal.kube.protobuf.decoding import MAGIC, decode, decode_message
-from shoal.kube.protobuf.encoding import encode, encode_message
-from shoal.kube.protobuf.messages import message_name
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shoal.kube.protobuf.decoding import MAGIC, decode, decode_message
+    from shoal.kube.protobuf.encoding import encode, encode_message
+    from shoal.kube.protobuf.messages import message_name
 
 __all__ = ["MAGIC", "decode", "decode_message", "encode", "encode_message", "message_name"]
+
+_HOMES = {
+    "MAGIC": "decoding",
+    "decode": "decoding",
+    "decode_message": "decoding",
+    "encode": "encoding",
+    "encode_message": "encoding",
+    "message_name": "messages",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Loaded when used: every server needs the table of messages, not every one meets protobuf."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{home}"), name)

@@ -72,6 +72,19 @@ def message(name: str) -> Message:
     return Message(name, tuple(_field(cell, package) for cell in cells.split(";") if cell))
 
 
+def omitted_zeros(name: str) -> frozenset[str]:
+    """The JSON names of the fields that Go leaves out when they are zero or empty; none if there is no such message."""
+    if name not in _lines():
+        return frozenset()
+    found: set[str] = set()
+    for each in message(name).fields:
+        if each.inline:
+            found |= omitted_zeros(each.type)
+        elif not each.keeps_zero:
+            found.add(each.name)
+    return frozenset(found)
+
+
 def _field(cell: str, package: str) -> Field:
     number, name, type_name, flag_text = cell.split(" ")
     flags = int(flag_text)

@@ -26,9 +26,9 @@ from shoal.kube.kinds.core.pod_update import (
     validate_resize_update,
     validate_spec_update,
 )
-from shoal.kube.kinds.core.pod_warnings import pod_warnings, template_warnings
+from shoal.kube.kinds.core.pod_warnings import metadata_warnings, pod_warnings, template_warnings
 from shoal.kube.kinds.core.scheduling import merge_label_keys
-from shoal.kube.kinds.rules import KindRules
+from shoal.kube.kinds.rules import KindRules, SpecAlone
 
 __all__ = [
     "POD",
@@ -97,6 +97,20 @@ def _validate_create(pod: Obj) -> list[FieldError]:
         errors.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
     if spec.get("schedulingGates") and spec.get("nodeName"):
         errors.append(forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared"))
+    return errors
+
+
+def _judged_alone(pod: Obj) -> bool:
+    """Claims of ephemeral volumes are named after the pod; everything else in a spec stands by itself."""
+    return not any("ephemeral" in volume for volume in (pod.get("spec") or {}).get("volumes") or ())
+
+
+def _validate_rest(pod: Obj) -> list[FieldError]:
+    """What is left to check of a pod whose spec is known to be good."""
+    errors: Errors = []
+    annotations = (pod.get("metadata") or {}).get("annotations")
+    if annotations:
+        _check_annotations(annotations, pod.get("spec") or {}, "metadata.annotations", errors)
     return errors
 
 
@@ -238,6 +252,7 @@ POD = KindRules(
         "status.podIPs": _pod_ips,
         "status.nominatedNodeName": _status_text("nominatedNodeName"),
     },
+    spec_alone=SpecAlone(applies=_judged_alone, validate_rest=_validate_rest, warnings_rest=metadata_warnings),
     indexed_fields=("spec.nodeName",),
     subresource_prepare={"ephemeralcontainers": prepare_ephemeral_containers, "resize": prepare_resize},
     subresource_validation={

@@ -40,16 +40,29 @@ _BYTES = ("memory", "ephemeral-storage")
 
 def pod_warnings(pod: Obj) -> list[str]:
     """Warnings about a pod to be created."""
+    return [*_name_warnings(pod), *template_warnings(pod, "")]
+
+
+def metadata_warnings(pod: Obj) -> list[str]:
+    """Those of a pod's warnings that its spec has nothing to do with."""
+    annotations = (pod.get("metadata") or {}).get("annotations") or {}
+    return [*_name_warnings(pod), *_annotation_warnings(annotations, "")]
+
+
+def _name_warnings(pod: Obj) -> Iterator[str]:
     name = (pod.get("metadata") or {}).get("name", "")
-    found = list(template_warnings(pod, ""))
     if name and (faults := is_dns1123_label(name)):
         listed = " ".join(faults)
-        found.insert(
-            0,
+        yield (
             "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; "
-            f"a DNS label is recommended: [{listed}]",
+            f"a DNS label is recommended: [{listed}]"
         )
-    return found
+
+
+def _annotation_warnings(annotations: dict[str, str], prefix: str) -> Iterator[str]:
+    for key in annotations:
+        if key in _OLD_ANNOTATIONS:
+            yield f"{prefix}metadata.annotations[{key}]: {_OLD_ANNOTATIONS[key]}"
 
 
 def template_warnings(template: Obj, path: str) -> Iterator[str]:
@@ -66,9 +79,7 @@ def template_warnings(template: Obj, path: str) -> Iterator[str]:
             yield f"{where}.topologyKey: {key} is {_OLD_LABELS[key]}"
         if constraint.get("labelSelector") is None:
             yield f"{where}.labelSelector: a null labelSelector results in matching no pod"
-    for key in annotations:
-        if key in _OLD_ANNOTATIONS:
-            yield f"{prefix}metadata.annotations[{key}]: {_OLD_ANNOTATIONS[key]}"
+    yield from _annotation_warnings(annotations, prefix)
     for index, volume in enumerate(spec.get("volumes") or ()):
         for kind in volume:
             if kind in _OLD_VOLUMES:

@@ -1,0 +1,60 @@
+"""Pods of one shape share their work: what pruning, defaults, validation and ownership made of a spec is kept.
+
+A ReplicaSet's pods differ in name and labels only. For kinds whose rules allow it (``KindRules.spec_alone``), the
+first object with a spec is looked at in full; the next ones with the same bytes take over the canonical spec, the
+fields it stands for in managedFields and the verdict that it is valid. Only good specs are kept, and every object
+gets a spec of its own to change.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import orjson
+
+from shoal.apiserver.objects import Obj
+from shoal.apiserver.registry import Served
+
+MAX_SHAPES = 1000
+MAX_SPEC_BYTES = 16 * 1024
+
+
+ShapeKey = tuple[str, bytes]  # resource, and the spec as it came
+
+
+class Shape(NamedTuple):
+    """What is known of a spec."""
+
+    spec: bytes  # canonical, with defaults
+    fields: Any  # FieldsV1 of the spec; read only
+    warnings: tuple[str, ...]
+
+
+class Shapes:
+    """The good specs seen lately, by the bytes they came in."""
+
+    def __init__(self) -> None:
+        self._known: dict[ShapeKey, Shape] = {}
+
+    def key(self, served: Served, obj: Obj) -> ShapeKey | None:
+        """Under what this object's spec is known or would be; None when its kind does not share."""
+        spec = obj.get("spec")
+        if served.crd is not None or served.rules.spec_alone is None or not spec:
+            return None
+        raw = orjson.dumps(spec)
+        return (served.key, raw) if len(raw) <= MAX_SPEC_BYTES else None
+
+    def get(self, key: ShapeKey) -> Shape | None:
+        return self._known.get(key)
+
+    def keep(self, key: ShapeKey, served: Served, obj: Obj, spec: bytes) -> None:
+        """Remember the spec of an object that was found valid; ``spec`` is as it was before the kind prepared it."""
+        alone = served.rules.spec_alone
+        entries = obj["metadata"].get("managedFields")
+        if alone is None or not alone.applies(obj) or not entries or "f:spec" not in entries[0]["fieldsV1"]:
+            return
+        rest = set(alone.warnings_rest(obj))
+        warnings = tuple(text for text in served.rules.warnings(obj) if text not in rest)
+        if len(self._known) >= MAX_SHAPES:
+            self._known.clear()  # rare, and cheaper than keeping an order on every hit
+        self._known[key] = Shape(spec, entries[0]["fieldsV1"]["f:spec"], warnings)
