@@ -307,18 +307,13 @@ def _named(resource: str, group: str, name: str) -> dict[str, str]:
     return {key: value for key, value in details.items() if value}
 
 
-_BY_REASON: dict[str, type[ApiError]] = {
-    cls.reason: cls
-    for cls in (
-        BadRequest, Unauthorized, Forbidden, NotFound, MethodNotAllowed, NotAcceptable, AlreadyExists, Conflict,
-        Expired, TooLarge, UnsupportedMediaType, Invalid, TooManyRequests, InternalError, ServiceUnavailable, Timeout,
-    )
-} | {"Gone": Expired, "ServerTimeout": Timeout}  # fmt: skip
-_BY_CODE: dict[int, type[ApiError]] = {cls.code: cls for cls in reversed(_BY_REASON.values())} | {
-    409: Conflict,
-    410: Expired,
-    504: Timeout,
-}
+_CLASSES: tuple[type[ApiError], ...] = (
+    BadRequest, Unauthorized, Forbidden, NotFound, MethodNotAllowed, NotAcceptable, AlreadyExists, Conflict,
+    Expired, TooLarge, UnsupportedMediaType, Invalid, TooManyRequests, InternalError, ServiceUnavailable, Timeout,
+)  # fmt: skip
+_BY_REASON: dict[str, type[ApiError]] = {cls.reason: cls for cls in _CLASSES}
+_BY_REASON |= {"Gone": Expired, "ServerTimeout": Timeout}
+_BY_CODE: dict[int, type[ApiError]] = {cls.code: cls for cls in _CLASSES}  # of two with one code, the later: Conflict
 
 
 def from_status(status: Mapping[str, Any], http_code: int = 0) -> ApiError:

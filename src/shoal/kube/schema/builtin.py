@@ -68,7 +68,7 @@ def described_definitions() -> dict[str, Any]:
 def _names_by_kind() -> dict[tuple[str, str, str], str]:
     names: dict[tuple[str, str, str], str] = {}
     for name, definition in definitions().items():
-        gvks = definition.get("x-kubernetes-group-version-kind") or ()
+        gvks = definition.get("x-kubernetes-group-version-kind") or []
         if len(gvks) == 1:
             gvk = gvks[0]
             names[gvk["group"], gvk["version"], gvk["kind"]] = name
