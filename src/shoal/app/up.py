@@ -13,6 +13,7 @@ import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -26,6 +27,7 @@ from shoal.errors import ShoalError
 CLUSTER = "local"
 READY_BUDGET_S = 60.0
 STOP_BUDGET_S = 10.0
+EXIT_BUDGET_S = 2.0
 _LOG_LIMIT_BYTES = 10_000_000
 _LOG_TAIL_LINES = 15
 
@@ -149,6 +151,9 @@ async def _ready_url(process: Process, log: Path, stop: asyncio.Event) -> str | 
     if stop.is_set():
         return None
     if not isinstance(line, bytes) or not line.startswith(b"ready "):
+        with suppress(TimeoutError):  # it has closed its output: let it end with a code of its own
+            async with asyncio.timeout(EXIT_BUDGET_S):
+                await process.wait()
         await _end(process)
         raise StartFailed(f"the cluster did not start (code {process.returncode})\n{_tail(log)}")
     return line.decode().split()[1]
@@ -167,7 +172,9 @@ async def _stopped_or_died(process: Process, stop: asyncio.Event) -> bool:
 
 async def _end(process: Process) -> None:
     if process.returncode is None:
-        process.terminate()
+        # not process.terminate(): that polls, which takes the exit code away from whoever waits for it
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGTERM)
         try:
             async with asyncio.timeout(STOP_BUDGET_S):
                 await process.wait()
