@@ -99,12 +99,14 @@ class Served:
     def attrs(self, obj: Obj, key: Key) -> Attrs:
         """What selectors and indexes know of an object (in its storage version)."""
         labels = obj["metadata"].get("labels") or {}
-        fields = {"metadata.name": key.name, "metadata.namespace": key.namespace}
-        indexed = [f"{name}={value}" for name, value in labels.items()]
         rules = self.rules
+        fields = rules.all_fields(obj) if rules.all_fields is not None else {}
+        fields["metadata.name"], fields["metadata.namespace"] = key.name, key.namespace
+        indexed = [f"{name}={value}" for name, value in labels.items()]
         if rules.selectable:
-            for name, value_of in rules.selectable.items():
-                fields[name] = value_of(obj)
+            if rules.all_fields is None:
+                for name, value_of in rules.selectable.items():
+                    fields[name] = value_of(obj)
             for name in rules.indexed_fields:
                 indexed.append(f"@{name}={fields[name]}")
         fence = ""

@@ -2,8 +2,9 @@
 
 A ReplicaSet's pods differ in name and labels only. For kinds whose rules allow it (``KindRules.spec_alone``), the
 first object with a spec is looked at in full; the next ones with the same bytes take over the canonical spec, the
-fields it stands for in managedFields and the verdict that it is valid. Only good specs are kept, and every object
-gets a spec of its own to change.
+fields it stands for in managedFields and the verdict that it is valid. Only good specs are kept, and only those that
+the kind itself does not change any further: the parsed spec is shared, so nothing on the way to the store may write to
+it. Whoever has to (admission that mutates) takes a copy and gives up the shape.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ ShapeKey = tuple[str, bytes]  # resource, and the spec as it came
 class Shape(NamedTuple):
     """What is known of a spec."""
 
-    spec: bytes  # canonical, with defaults
+    spec: orjson.Fragment  # canonical, with defaults, encoded
+    parsed: Obj  # the same, to read; shared by all objects of this shape
     fields: Any  # FieldsV1 of the spec; read only
     warnings: tuple[str, ...]
 
@@ -50,6 +52,8 @@ class Shapes:
     def keep(self, key: ShapeKey, served: Served, obj: Obj, spec: bytes) -> None:
         """Remember the spec of an object that was found valid; ``spec`` is as it was before the kind prepared it."""
         alone = served.rules.spec_alone
+        if orjson.dumps(obj["spec"]) != spec:
+            return  # the kind derives something from the rest of the object: not this spec's alone
         entries = obj["metadata"].get("managedFields")
         if alone is None or not alone.applies(obj) or not entries or "f:spec" not in entries[0]["fieldsV1"]:
             return
@@ -57,4 +61,4 @@ class Shapes:
         warnings = tuple(text for text in served.rules.warnings(obj) if text not in rest)
         if len(self._known) >= MAX_SHAPES:
             self._known.clear()  # rare, and cheaper than keeping an order on every hit
-        self._known[key] = Shape(spec, entries[0]["fieldsV1"]["f:spec"], warnings)
+        self._known[key] = Shape(orjson.Fragment(spec), orjson.loads(spec), entries[0]["fieldsV1"]["f:spec"], warnings)

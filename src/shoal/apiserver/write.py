@@ -93,7 +93,7 @@ class Writer:
         found = tidy(obj, served)
         report_faults(call, options, found + faults)
         if shape is not None:
-            obj["spec"] = orjson.loads(shape.spec)
+            obj["spec"] = shape.parsed
         check_place(obj, call)
         author = Author(manager_of(call, options))
         new_shape = key if shape is None and not found else None
@@ -179,7 +179,7 @@ class Writer:
                 self._check_dry_run(storage, obj)
                 return obj if served.from_storage is None else served.from_storage(obj)
             try:
-                return await self._commit_new(storage, obj, extra, fenced)
+                return await self._commit_new(storage, obj, extra, fenced, shape)
             except RequirementFailed as failed:
                 self._explain(failed, storage, obj, generate)
             if generate:
@@ -216,11 +216,14 @@ class Writer:
         drop_empty(metadata)
         return generate
 
-    async def _commit_new(self, storage: Served, obj: Obj, extra: Extra, fenced: tuple[Require, ...]) -> Entry:
+    async def _commit_new(
+        self, storage: Served, obj: Obj, extra: Extra, fenced: tuple[Require, ...], shape: Shape | None
+    ) -> Entry:
         metadata = obj["metadata"]
         key = storage.key_of(metadata.get("namespace"), metadata["name"])
         requires = [*self._create_requires(storage, key), *extra.requires, *fenced]
-        return (await self.core.store.commit([self.put(storage, obj, key), *extra.ops], requires))[0]
+        put = self.put(storage, obj, key, shape)
+        return (await self.core.store.commit([put, *extra.ops], requires))[0]
 
     def _explain(self, failed: RequirementFailed, storage: Served, obj: Obj, generate: str) -> None:
         """Raise what the client is told of a create that was not committed; return when it may be tried again."""
@@ -416,9 +419,12 @@ class Writer:
 
     # -- shared ----------------------------------------------------------------------------------------------------
 
-    def put(self, storage: Served, obj: Obj, key: Key) -> Put:
+    def put(self, storage: Served, obj: Obj, key: Key, shape: Shape | None = None) -> Put:
+        attrs = storage.attrs(obj, key)
+        if shape is not None:
+            obj = {**obj, "spec": shape.spec}  # encoded already
         value, hole = objects.encode(obj, storage.resource.kind, storage.resource.api_version)
-        return Put(key, value, hole, storage.attrs(obj, key))
+        return Put(key, value, hole, attrs)
 
     def _add_warnings(self, storage: Served, obj: Obj, call: Call | None, shape: Shape | None = None) -> None:
         if call is not None:

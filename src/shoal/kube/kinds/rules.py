@@ -61,6 +61,7 @@ class KindRules:
     name_errors: Callable[[str], list[str]] | None = None  # syntax of metadata.name; None: DNS-1123 subdomain
     warnings: Callable[[Obj], list[str]] = _no_warnings  # texts for Warning headers
     selectable: dict[str, Callable[[Obj], str]] = field(default_factory=dict)  # field selectors beyond metadata.*
+    all_fields: Callable[[Obj], dict[str, str]] | None = None  # every selectable field at once, where speed matters
     spec_alone: SpecAlone | None = None
     indexed_fields: tuple[str, ...] = ()  # selectable ones worth an index (spec.nodeName)
     subresource_prepare: dict[str, Callable[[Obj, Obj], None]] = field(default_factory=dict)  # (new, old), in place

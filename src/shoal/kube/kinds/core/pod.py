@@ -102,7 +102,10 @@ def _validate_create(pod: Obj) -> list[FieldError]:
 
 def _judged_alone(pod: Obj) -> bool:
     """Claims of ephemeral volumes are named after the pod; everything else in a spec stands by itself."""
-    return not any("ephemeral" in volume for volume in (pod.get("spec") or {}).get("volumes") or ())
+    spec = pod.get("spec") or {}
+    if "affinity" in spec or "topologySpreadConstraints" in spec:
+        return False  # their selectors may take over values of the pod's labels
+    return not any("ephemeral" in volume for volume in spec.get("volumes") or ())
 
 
 def _validate_rest(pod: Obj) -> list[FieldError]:
@@ -231,6 +234,25 @@ def _host_network(pod: Obj) -> str:
     return "true" if (pod.get("spec") or {}).get("hostNetwork") else "false"
 
 
+def _all_fields(pod: Obj) -> dict[str, str]:
+    """Every selectable field at once: asked for at each write, and the pieces look up the same things."""
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    addresses = ",".join(entry.get("ip", "") for entry in status["podIPs"]) if status.get("podIPs") else ""
+    node = spec.get("nodeName") or ""
+    return {
+        "spec.nodeName": node,
+        "spec.restartPolicy": spec.get("restartPolicy") or "",
+        "spec.schedulerName": spec.get("schedulerName") or "",
+        "spec.serviceAccountName": spec.get("serviceAccountName") or "",
+        "spec.hostNetwork": "true" if spec.get("hostNetwork") else "false",
+        "spec.host": node,
+        "status.phase": status.get("phase") or "",
+        "status.podIP": addresses.partition(",")[0],
+        "status.podIPs": addresses,
+        "status.nominatedNodeName": status.get("nominatedNodeName") or "",
+    }
+
+
 POD = KindRules(
     default=default_pod,
     prepare_create=_prepare_create,
@@ -252,6 +274,7 @@ POD = KindRules(
         "status.podIPs": _pod_ips,
         "status.nominatedNodeName": _status_text("nominatedNodeName"),
     },
+    all_fields=_all_fields,
     spec_alone=SpecAlone(applies=_judged_alone, validate_rest=_validate_rest, warnings_rest=metadata_warnings),
     indexed_fields=("spec.nodeName",),
     subresource_prepare={"ephemeralcontainers": prepare_ephemeral_containers, "resize": prepare_resize},

@@ -378,3 +378,13 @@ def test_warnings_name_what_is_odd_but_valid(edited: Edited) -> None:
         "spec.containers[0].ports[1]",
         "spec.containers[0].ports[1]",
     ]
+
+
+def test_all_fields_of_a_pod_are_the_selectable_ones() -> None:
+    for pod in (
+        {},
+        {"spec": {"nodeName": "n", "hostNetwork": True, "serviceAccountName": "s", "restartPolicy": "Never"}},
+        {"status": {"phase": "Running", "podIPs": [{"ip": "1.2.3.4"}, {"ip": "::1"}], "nominatedNodeName": "m"}},
+    ):
+        assert POD.all_fields is not None
+        assert POD.all_fields(pod) == {name: value(pod) for name, value in POD.selectable.items()}
