@@ -31,6 +31,8 @@ REASONS = {
 }  # fmt: skip
 STATUS_LINES = {code: f"HTTP/1.1 {code} {text}\r\n".encode() for code, text in REASONS.items()}
 LAST_CHUNK = b"0\r\n\r\n"
+SWEEP_S = 1.0
+_TOO_LARGE = b"request is larger than this server accepts"
 SLICE = 256 * 1024  # a long body is handed to the transport in pieces, so that other connections get their turn
 
 
@@ -124,31 +126,30 @@ class _Exchange:
 
     __slots__ = ("answer", "connection", "coroutine", "request", "waiting_for")
 
-    def __init__(self, connection: HttpConnection, request: Request) -> None:
+    def __init__(self, connection: HttpConnection, request: Request, coroutine: Coroutine[Any, Any, Answer]) -> None:
         self.connection = connection
         self.request = request
         self.answer: Answer | None = None
         self.waiting_for: asyncio.Future[Any] | None = None
-        self.coroutine = connection.server.handler(request)
-        self.step(None)
+        self.coroutine = coroutine
 
-    def step(self, done: asyncio.Future[Any] | None) -> None:
-        """Run the handler until it waits or answers. Futures resume it by calling this again."""
+    def step(self, done: asyncio.Future[Any]) -> None:
+        """What the handler waited for is there: go on until it waits again or answers."""
         try:
             waiting = self.coroutine.send(None)
         except StopIteration as stop:
             self.answer = stop.value
-            if done is not None:
-                self.connection.flush_answers()
-            return
+            self.connection.flush_answers()
         except asyncio.CancelledError:
             self.connection.abort()
-            return
         except Exception as error:
             self.answer = self.connection.server.on_error(self.request, error)
-            if done is not None:
-                self.connection.flush_answers()
-            return
+            self.connection.flush_answers()
+        else:
+            self.wait_for(waiting)
+
+    def wait_for(self, waiting: Any) -> None:
+        """Go on when ``waiting``, which the handler has yielded, is done."""
         if waiting is None:  # a bare yield: asyncio.sleep(0)
             self.connection.server.loop.call_soon(self.step, _DONE)
             return
@@ -185,6 +186,7 @@ class HttpServer:
         self.limits = limits or HttpLimits()
         self.connections: set[HttpConnection] = set()
         self.stopping = False
+        self.tick = loop.time()  # about now: good enough for timeouts, and free to read
         self.drained = asyncio.Event()  # set while nobody is connected
         self.drained.set()
         self._common = b"".join(name + b": " + value + b"\r\n" for name, value in common_headers)
@@ -209,10 +211,10 @@ class HttpServer:
 
     def _sweep(self) -> None:
         """Close connections that idle or dawdle: one timer for all of them, not one each."""
-        now = self.loop.time()
+        self.tick = self.loop.time()
         for connection in list(self.connections):
-            connection.enforce_timeouts(now)
-        self._sweeper = self.loop.call_later(5.0, self._sweep)
+            connection.enforce_timeouts(self.tick)
+        self._sweeper = self.loop.call_later(SWEEP_S, self._sweep)
 
     async def stop(self, grace_s: float = 5.0) -> None:
         """End streams, let running requests finish, then close what is left."""
@@ -232,9 +234,9 @@ class HttpConnection(asyncio.Protocol):
     """One client connection. Requests are answered in order; a stream holds the connection until it ends."""
 
     __slots__ = (
-        "_body", "_busy_since", "_closes_after_stream", "_exchanges", "_headers", "_parser", "_pending_body",
-        "_reading", "_size", "_stream", "_target", "_too_large", "client", "peer_certificate", "server", "transport",
-        "writable",
+        "_body", "_busy_since", "_closes_after_stream", "_exchanges", "_headers", "_in_headers", "_parser",
+        "_pending_body", "_reading", "_size", "_stream", "_target", "_too_large", "client", "peer_certificate",
+        "server", "transport", "writable",
     )  # fmt: skip
 
     def __init__(self, server: HttpServer) -> None:
@@ -251,6 +253,7 @@ class HttpConnection(asyncio.Protocol):
         self._body: list[bytes] = []
         self._size = 0
         self._too_large = 0
+        self._in_headers = False
         self._reading = True
         self._busy_since = 0.0  # start of an unfinished request, or of idling when negative
         self.client = ""
@@ -269,7 +272,7 @@ class HttpConnection(asyncio.Protocol):
             self.peer_certificate = ssl_object.getpeercert(binary_form=True)
         self.server.connections.add(self)
         self.server.drained.clear()
-        self._busy_since = -self.server.loop.time()
+        self._busy_since = -self.server.tick
         if self.server.stopping:
             self.abort()
 
@@ -288,9 +291,11 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._busy_since <= 0:
-            self._busy_since = self.server.loop.time()
+            self._busy_since = self.server.tick
         try:
             self._parser.feed_data(data)
+            if self._in_headers and self._size > self.server.limits.header_bytes:
+                self._refuse(431, _TOO_LARGE)  # do not wait for headers that never end
         except httptools.HttpParserUpgrade:
             return  # the handler of the upgrade request has the connection
         except httptools.HttpParserError:
@@ -316,25 +321,26 @@ class HttpConnection(asyncio.Protocol):
         self._body = []
         self._size = 0
         self._too_large = 0
+        self._in_headers = True
 
     def on_url(self, url: bytes) -> None:
         self._target += url
-        self._count(len(url))
+        self._size += len(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._count(len(name) + len(value))
+        self._size += len(name) + len(value)
         name = name.lower()
-        known = self._headers.get(name)
-        # repeated headers are joined as HTTP says, except where a value may contain a comma itself
-        joint = b"\x00" if name.startswith(b"impersonate-") else b", "
-        self._headers[name] = value if known is None else known + joint + value
-
-    def _count(self, size: int) -> None:
-        self._size += size
-        if self._size > self.server.limits.header_bytes:
-            self._too_large = 431
+        headers = self._headers
+        if name in headers:
+            # repeated headers are joined as HTTP says, except where a value may contain a comma itself
+            joint = b"\x00" if name.startswith(b"impersonate-") else b", "
+            value = headers[name] + joint + value
+        headers[name] = value
 
     def on_headers_complete(self) -> None:
+        self._in_headers = False
+        if self._size > self.server.limits.header_bytes:
+            self._too_large = 431
         length = self._headers.get(b"content-length")
         if length is not None and length.isdigit() and int(length) > self.server.limits.body_bytes:
             self._too_large = self._too_large or 413
@@ -354,7 +360,7 @@ class HttpConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         if self._too_large:
-            self._refuse(self._too_large, b"request is larger than this server accepts")
+            self._refuse(self._too_large, _TOO_LARGE)
             return
         parser = self._parser
         body = self._body
@@ -368,13 +374,42 @@ class HttpConnection(asyncio.Protocol):
         request.client = self.client
         request.peer_certificate = self.peer_certificate
         self._busy_since = 0.0
-        self._exchanges.append(_Exchange(self, request))
-        self.flush_answers()
+        self._begin(request)
         if len(self._exchanges) > self.server.limits.pipelined and self._reading and self.transport is not None:
             self._reading = False
             self.transport.pause_reading()
 
+    def _begin(self, request: Request) -> None:
+        """Run the handler as far as it goes; most reads are answered here and now."""
+        coroutine = self.server.handler(request)
+        answer: Answer
+        try:
+            waiting = coroutine.send(None)
+        except StopIteration as stop:
+            answer = stop.value
+        except Exception as error:
+            answer = self.server.on_error(request, error)
+        else:
+            exchange = _Exchange(self, request, coroutine)
+            self._exchanges.append(exchange)
+            exchange.wait_for(waiting)
+            return
+        if self._exchanges or self._stream is not None or self._pending_body:  # not its turn yet
+            exchange = _Exchange(self, request, coroutine)
+            exchange.answer = answer
+            self._exchanges.append(exchange)
+        elif self.transport is not None:
+            self._answer(answer, request)
+            if self._busy_since == 0.0:
+                self._busy_since = -self.server.tick
+
     # -- answering -----------------------------------------------------------------------------------------------
+
+    def _answer(self, answer: Answer, request: Request) -> None:
+        if isinstance(answer, Response):
+            self._send(answer, request)
+        else:
+            self._begin_stream(answer, request)
 
     def flush_answers(self) -> None:
         """Send every answer whose turn has come."""
@@ -384,15 +419,12 @@ class HttpConnection(asyncio.Protocol):
             if answer is None:
                 return
             self._exchanges.popleft()
-            if isinstance(answer, Response):
-                self._send(answer, exchange.request)
-            else:
-                self._begin_stream(answer, exchange.request)
+            self._answer(answer, exchange.request)
         if not self._reading and self.transport is not None and len(self._exchanges) <= 1:
             self._reading = True
             self.transport.resume_reading()
         if not self._exchanges and self._busy_since == 0.0:
-            self._busy_since = -self.server.loop.time()
+            self._busy_since = -self.server.tick
 
     def _send(self, answer: Response, request: Request) -> None:
         transport = self.transport

@@ -228,3 +228,14 @@ def test_connections_that_dawdle_are_closed() -> None:
         writer.close()
 
     run(echo, check, HttpLimits(header_timeout_s=0.01))
+
+
+def test_headers_that_never_end_are_refused_before_they_end() -> None:
+    async def check(connect: Connect, server: HttpServer) -> None:
+        reader, writer = await connect()
+        writer.write(b"GET / HTTP/1.1\r\n" + b"".join(b"h%d: %b\r\n" % (i, b"v" * 100) for i in range(100)))
+        assert (await read_answer(reader))[0] == 431
+        assert await reader.read() == b""
+        writer.close()
+
+    run(echo, check, HttpLimits(header_bytes=2000))
