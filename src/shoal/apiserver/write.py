@@ -158,6 +158,8 @@ class Writer:
         if not managed_already:
             self._own_all(storage, obj, author, resource.api_version, shape)
         storage.rules.prepare_create(obj)
+        if resource.status and not resource.custom:
+            obj.setdefault("status", {})  # always there in built-in kinds: patches add to it
         if storage.key == _SIGNING and call is not None:
             user = call.user
             signing.stamp_requester(obj, username=user.name, uid=user.uid, groups=user.groups, extra=dict(user.extra))

@@ -391,3 +391,14 @@ def test_a_known_shape_does_not_let_faults_of_the_rest_through() -> None:
         assert 'unknown field \\"metadata.odd\\"' in strange.headers["warning"]
 
     serve(check)
+
+
+def test_built_in_kinds_have_a_status_from_the_start() -> None:
+    async def check(server: LocalServer) -> None:
+        made = await server.post(DEPLOYMENTS, a_deployment())
+        assert made["status"] == {}
+        operations = [{"op": "add", "path": "/status/replicas", "value": 2}]
+        patched = await server.patch(f"{DEPLOYMENTS}/web/status", operations, "json")
+        assert patched["status"] == {"replicas": 2}
+
+    serve(check)
