@@ -49,6 +49,11 @@ class Connection:
             raise SystemExit(f"{method} {path}: {answer.status} {content[:300]!r}")
         return json.loads(content)
 
+    def open(self, path: str) -> http.client.HTTPResponse:
+        """A stream, to be read line by line."""
+        self._http.request("GET", path, headers=self._headers)
+        return self._http.getresponse()
+
 
 def timed(work: Callable[[int], object], count: int = SAMPLES) -> tuple[float, float]:
     """Median and p99 in milliseconds."""
@@ -135,13 +140,27 @@ def fill(server: ServerProcess, have: int, want: int) -> None:
         list(pool.map(work, range(have, have + 16)))
 
 
-def cost_with(connection: Connection, tag: str) -> dict[str, float]:
+def watch_delays(server: ServerProcess, connection: Connection, tag: str) -> tuple[float, float]:
+    """From sending a write to reading its event on a watch of the whole namespace."""
+    path = "/api/v1/namespaces/fill/configmaps"
+    version = connection.call("GET", f"{path}?limit=1")["metadata"]["resourceVersion"]
+    stream = Connection(server).open(f"{path}?watch=true&resourceVersion={version}")
+
+    def write_and_see(index: int) -> None:
+        connection.call("POST", path, configmap(f"y-{tag}-{index}", 9999))
+        stream.readline()
+
+    return timed(write_and_see)
+
+
+def cost_with(server: ServerProcess, connection: Connection, tag: str) -> dict[str, float]:
     path = "/api/v1/namespaces/fill/configmaps"
     figures = {
         "create": timed(lambda i: connection.call("POST", path, configmap(f"x-{tag}-{i}", 9999))),
         "get": timed(lambda i: connection.call("GET", f"{path}/x-{tag}-{i}")),
         "list 50 by label": timed(lambda i: connection.call("GET", f"{path}?labelSelector=group%3Dg{i % 8}"), 200),
         "page of 50": timed(lambda i: connection.call("GET", f"{path}?limit=50"), 200),
+        "write and watch event": watch_delays(server, connection, tag),
     }
     for name, (median, p99) in figures.items():
         show(f"{name}, {tag} objects", median, p99)
@@ -164,9 +183,9 @@ def main() -> int:
             apply_figures(connection)
             connection.call("POST", "/api/v1/namespaces", {"metadata": {"name": "fill"}})
             fill(server, 0, FEW)
-            few = cost_with(connection, str(FEW))
+            few = cost_with(server, connection, str(FEW))
             fill(server, FEW, MANY)
-            many = cost_with(connection, str(MANY))
+            many = cost_with(server, connection, str(MANY))
             print(f"{f'memory with {MANY} config maps':44} {memory_mb(server):8.0f} MB")
             for name, cost in many.items():
                 ratio = cost / few[name]

@@ -22,6 +22,7 @@ from pathlib import Path
 from shoal.store import Attrs, Delete, Key, LogStore, Put, open_store
 
 HEAD = b'{"metadata":{"resourceVersion":"'
+FILES_MB, MEMORY_MB = 50.0, 250.0
 LEASE = Key("leases.coordination.k8s.io", "kube-node-lease", "node-1")
 
 
@@ -91,8 +92,10 @@ async def lease_churn(folder: Path, count: int, store: LogStore) -> None:
     spent_s = await writers(store, 4, count, lambda i: Put(LEASE, value, len(HEAD)))
     print(
         f"  {count} updates of one Lease: {count / spent_s:.0f}/s, files {disk_mb(folder):.1f} MB, "
-        f"RSS {before_mb:.0f} -> {rss_mb():.0f} MB"
+        f"RSS {before_mb:.0f} -> {rss_mb():.0f} MB  (bars {FILES_MB:.0f} and {MEMORY_MB:.0f} MB)"
     )
+    if disk_mb(folder) > FILES_MB or rss_mb() > MEMORY_MB:
+        raise SystemExit("short of what is required: history of a busy Lease is not kept small enough")
 
 
 async def growth(store: LogStore) -> None:
