@@ -82,6 +82,23 @@ def test_device_class(api: Api) -> None:
     check_resource(api, "deviceclasses", "", spec, change={"spec": {"selectors": [{"cel": {"expression": "1 == 0"}}]}})
 
 
+@conformance("[sig-node] [DRA] CRUD Tests resource.k8s.io/v1 DeviceTaintRule [Conformance]")
+def test_device_taint_rule(api: Api) -> None:
+    taint = {"key": "dra.example.com/taint", "value": "tainted", "effect": "NoSchedule"}
+    rules = check_resource(
+        api, "devicetaintrules", "", {"taint": taint}, change={"spec": {"taint": {**taint, "effect": "NoExecute"}}}
+    )
+    name = "status"
+    rules.create({"metadata": {"name": name}, "spec": {"taint": taint}})
+    condition = {
+        "type": "Seen", "status": "True", "reason": "Test", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }  # fmt: skip
+    changed = rules.patch(name, {"status": {"conditions": [condition]}}, "merge", "status")
+    assert changed["status"]["conditions"][0]["type"] == "Seen"
+    assert changed["metadata"]["generation"] == 1
+    rules.delete(name)
+
+
 @conformance("[sig-node] [DRA] CRUD Tests resource.k8s.io/v1 ResourceClaim [Conformance]")
 def test_resource_claim(api: Api, namespace: str) -> None:
     patches = {

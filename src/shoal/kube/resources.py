@@ -492,6 +492,7 @@ def _storage() -> Iterator[Resource]:
 def _devices() -> Iterator[Resource]:
     for plural, kind, namespaced, has_status in (
         ("deviceclasses", "DeviceClass", False, False),
+        ("devicetaintrules", "DeviceTaintRule", False, True),
         ("resourceclaims", "ResourceClaim", True, True),
         ("resourceclaimtemplates", "ResourceClaimTemplate", True, False),
         ("resourceslices", "ResourceSlice", False, False),
@@ -502,7 +503,8 @@ def _devices() -> Iterator[Resource]:
             plural=plural,
             kind=kind,
             namespaced=namespaced,
-            generation=plural in ("deviceclasses", "resourceslices"),
+            generation=plural in ("deviceclasses", "devicetaintrules", "resourceslices"),
+            blind_update=plural != "devicetaintrules",
             status=has_status,
             returns_deleted=True,
             subresources=(_status(kind),) if has_status else (),

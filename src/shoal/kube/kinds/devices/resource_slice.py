@@ -70,7 +70,7 @@ def _check_attribute(attribute: Obj, path: str, errors: Errors) -> None:
             errors.append(too_long(f"{path}.{name}", _MAX_ATTRIBUTE_TEXT))
 
 
-def _check_taint(taint: Obj, path: str, errors: Errors) -> None:
+def check_taint(taint: Obj, path: str, errors: Errors) -> None:
     check_syntax(taint.get("key") or "", is_qualified_name, f"{path}.key", errors)
     if taint.get("value"):
         check_syntax(taint["value"], is_label_value, f"{path}.value", errors)
@@ -93,7 +93,7 @@ def _check_device(device: Obj, path: str, per_device: bool, errors: Errors) -> N
     if len(taints) > _MAX_TAINTS:
         errors.append(too_many(f"{path}.taints", len(taints), _MAX_TAINTS))
     for position, taint in enumerate(taints):
-        _check_taint(taint, f"{path}.taints[{position}]", errors)
+        check_taint(taint, f"{path}.taints[{position}]", errors)
     if per_device:
         _check_nodes(device, _NODE_CHOICES[:3], path, errors)
 
