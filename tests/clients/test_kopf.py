@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +17,12 @@ from tests.clients.conftest import a_definition, a_widget, eventually
 
 from shoal.testing.servers import ServerProcess
 
+# aiohttp, which kopf talks through, leaves TLS connections to be closed by a loop that has ended; that is shown, and
+# collected here so that no other test is blamed for it.
+pytestmark = pytest.mark.filterwarnings("default::pytest.PytestUnraisableExceptionWarning", "default::ResourceWarning")
+
 MERGE = "application/merge-patch+json"
+CLOSING_S = 0.25  # what aiohttp asks callers to wait for its TLS connections to close
 FINALIZER = "kopf.zalando.org/KopfFinalizerMarker"
 
 
@@ -43,17 +49,15 @@ def running(registry: kopf.OperatorRegistry, namespace: str) -> Iterator[None]:
     ready, stop = threading.Event(), threading.Event()
     failures: list[BaseException] = []
 
+    async def operator() -> None:
+        await kopf.operator(
+            registry=registry, namespaces=[namespace], standalone=True, ready_flag=ready, stop_flag=stop
+        )
+        await asyncio.sleep(CLOSING_S)
+
     def operate() -> None:
         try:
-            asyncio.run(
-                kopf.operator(
-                    registry=registry,
-                    namespaces=[namespace],
-                    standalone=True,
-                    ready_flag=ready,
-                    stop_flag=stop,
-                )
-            )
+            asyncio.run(operator())
         except BaseException as error:
             failures.append(error)
             ready.set()
@@ -66,6 +70,7 @@ def running(registry: kopf.OperatorRegistry, namespace: str) -> Iterator[None]:
     finally:
         stop.set()
         thread.join(15)
+        gc.collect()
     assert not thread.is_alive(), "the operator did not stop"
     assert not failures, failures
 
