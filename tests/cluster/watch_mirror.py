@@ -16,13 +16,12 @@ from typing import Any
 
 import orjson
 
-from shoal.apiserver.auth import token_digest
 from shoal.apiserver.context import ServerConfig, User
 from shoal.apiserver.inprocess import InProcessTransport
 from shoal.apiserver.registry import Registry
 from shoal.apiserver.server import ApiServer
 from shoal.base.clock import RealClock
-from shoal.base.ids import Ids
+from shoal.base.ids import Ids, token_digest
 from shoal.store import RingLimits, open_store
 from shoal.testing.servers import ADMIN_TOKEN, PATCHES, LocalServer
 

@@ -6,12 +6,12 @@ Deny by default: a request without a known token is refused unless its path is o
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from shoal.apiserver.context import User
 from shoal.apiserver.http import Request
+from shoal.base.ids import token_digest
 from shoal.errors import Forbidden, Unauthorized, qualified
 
 MASTERS = "system:masters"
@@ -19,11 +19,6 @@ AUTHENTICATED = "system:authenticated"
 ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
 OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/version"})
 _CACHE_LIMIT = 10_000
-
-
-def token_digest(token: str) -> str:
-    """What is kept of a token."""
-    return hashlib.sha256(token.encode()).hexdigest()
 
 
 class Authenticator:
@@ -58,11 +53,6 @@ class Authenticator:
         if len(self._accepted) < _CACHE_LIMIT:
             self._accepted[header] = user
         return user
-
-    def replace_tokens(self, tokens: Mapping[str, User]) -> None:
-        """Rotate: only these tokens are good from now on."""
-        self._by_digest = dict(tokens)
-        self._accepted.clear()
 
 
 @dataclass(frozen=True, slots=True)

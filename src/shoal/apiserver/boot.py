@@ -21,7 +21,7 @@ _OPTIONS = WriteOptions(False, "", "Ignore")
 async def create_boot_objects(core: Core, writer: Writer) -> None:
     """Create what is missing. What users changed or added meanwhile stays as it is."""
     await _create_all(core, writer, (_object("v1", "Namespace", name) for name in NAMESPACES))
-    await _create_all(core, writer, (*_network(core), *_priorities(), *_policies()))
+    await _create_all(core, writer, (*_network(core), *_policies()))
 
 
 async def _create_all(core: Core, writer: Writer, wanted: Iterable[Obj]) -> None:
@@ -83,20 +83,12 @@ def _network(core: Core) -> list[Obj]:
     return [cidr, service, endpoints, piece]
 
 
-def _priorities() -> list[Obj]:
-    return [
-        _object(
-            "scheduling.k8s.io/v1", "PriorityClass", name, value=value,
-            description=f"Used for system critical pods that must {text}.",
-        )
-        for name, value, text in (
-            ("system-cluster-critical", 2_000_000_000, "run in the cluster, but can move to another node if necessary"),
-            ("system-node-critical", 2_000_001_000, "not be moved from their current node"),
-        )
-    ]  # fmt: skip
-
-
 def _policies() -> list[Obj]:
     from shoal.kube.kinds import bootstrap_flowcontrol, bootstrap_rbac
+    from shoal.kube.kinds.cluster import priority_class
 
-    return [*bootstrap_rbac.bootstrap_objects(), *bootstrap_flowcontrol.bootstrap_objects()]
+    return [
+        *priority_class.bootstrap_objects(),
+        *bootstrap_rbac.bootstrap_objects(),
+        *bootstrap_flowcontrol.bootstrap_objects(),
+    ]

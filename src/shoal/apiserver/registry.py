@@ -191,9 +191,6 @@ class Registry:
         """One Served per stored resource."""
         return iter(list(self._storage.values()))
 
-    def has_group(self, group: str) -> bool:
-        return any(served.resource.group == group for served in self._served.values())
-
     def set_custom(self, key: str, versions: list[Served], storage: Served | None) -> None:
         """Replace the versions of one custom resource; an empty list removes it."""
         for name in [n for n, s in self._served.items() if s.key == key and s.resource.custom]:

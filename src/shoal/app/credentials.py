@@ -7,7 +7,6 @@ kubeconfig is lost or was changed, a new token is made and the old one ends.
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 from shoal.app.config import ClusterConfig
 from shoal.app.files import write_private
-from shoal.base.ids import new_token
+from shoal.base.ids import new_token, token_digest
 
 ADMIN_USER = "kubernetes-admin"
 ADMIN_GROUPS = ("system:masters",)
@@ -37,11 +36,6 @@ class Access:
     url: str
     ca_pem: bytes
     token: str
-
-
-def token_digest(token: str) -> str:
-    """The key under which ``tokens.json`` knows a token."""
-    return hashlib.sha256(token.encode()).hexdigest()
 
 
 def read_tokens(path: Path) -> dict[str, TokenUser]:

@@ -5,6 +5,7 @@ A component is given ``new_uid`` or ``new_suffix`` as a function; tests give it 
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Callable
 from os import urandom
@@ -67,3 +68,8 @@ def seeded_bytes(seed: int) -> RandomBytes:
 def new_token(size_bytes: int = 32) -> str:
     """A bearer token nobody can guess, safe in URLs and headers. Always from the system's source."""
     return secrets.token_urlsafe(size_bytes)
+
+
+def token_digest(token: str) -> str:
+    """What is kept of a token: enough to know it again, not to use it."""
+    return hashlib.sha256(token.encode()).hexdigest()

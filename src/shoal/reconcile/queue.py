@@ -112,10 +112,6 @@ class WorkQueue(Generic[K]):
         """Keys that were added with a delay that is not over."""
         return len(self._waiting)
 
-    @property
-    def processing(self) -> int:
-        return len(self._processing)
-
     def failures(self, key: K) -> int:
         return self._failures.get(key, 0)
 

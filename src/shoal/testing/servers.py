@@ -23,13 +23,12 @@ from typing import Any
 
 import orjson
 
-from shoal.apiserver.auth import token_digest
 from shoal.apiserver.context import ServerConfig, User
 from shoal.apiserver.inprocess import InProcessReply, InProcessTransport
 from shoal.apiserver.registry import Registry
 from shoal.apiserver.server import ApiServer
 from shoal.base.clock import Clock, RealClock
-from shoal.base.ids import Ids
+from shoal.base.ids import Ids, token_digest
 from shoal.store import Store, open_store
 
 ADMIN_TOKEN = "test-admin-token"

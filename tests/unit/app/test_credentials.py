@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from shoal.app.config import ClusterConfig, StoreUrl
-from shoal.app.credentials import TokenUser, ensure_admin, read_access, read_tokens, token_digest, write_tokens
+from shoal.app.credentials import TokenUser, ensure_admin, read_access, read_tokens, write_tokens
+from shoal.base.ids import token_digest
 
 
 @pytest.fixture

@@ -27,7 +27,6 @@ from shoal.kube.labels import validate_label_selector
 from shoal.kube.names import (
     is_annotation_key,
     is_cidr_legacy,
-    is_dns1035_label,
     is_dns1123_label,
     is_dns1123_subdomain,
     is_ip_legacy,
@@ -58,19 +57,9 @@ _NO_LABELS: Mapping[str, str] = {}
 # --- names of objects: what KindRules.name_errors takes
 
 
-def subdomain_name(name: str) -> list[str]:
-    """The rule of most kinds: a DNS-1123 subdomain."""
-    return list(is_dns1123_subdomain(name))
-
-
 def label_name(name: str) -> list[str]:
     """The rule of kinds whose name is one part of a host name: a DNS-1123 label."""
     return list(is_dns1123_label(name))
-
-
-def label_1035_name(name: str) -> list[str]:
-    """As ``label_name``, and the first character is a letter."""
-    return list(is_dns1035_label(name))
 
 
 def path_segment_name(name: str) -> list[str]:
@@ -393,13 +382,6 @@ def same(new: Any, old: Any) -> bool:
 def check_immutable(new: Any, old: Any, path: str, errors: Errors, detail: str = IMMUTABLE) -> None:
     if not same(new, old):
         errors.append(invalid(path, new, detail))
-
-
-def check_immutable_fields(new: Obj, old: Obj, fields: Iterable[str], path: str, errors: Errors) -> None:
-    """``check_immutable`` for several fields of one object."""
-    for field in fields:
-        if new.get(field) != old.get(field):
-            check_immutable(new.get(field), old.get(field), f"{path}.{field}", errors)
 
 
 # --- conditions and lists

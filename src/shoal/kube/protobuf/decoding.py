@@ -340,10 +340,6 @@ def _read_raw(data: bytes, start: int, end: int, depth: int) -> Any:
 _read_json = _read_raw
 
 
-def _list_items(parts: dict[str, Any]) -> Any:
-    return parts.get("items", [])
-
-
 def _schema_or_bool(parts: dict[str, Any]) -> Any:
     return parts["schema"] if "schema" in parts else parts.get("allows", False)
 
