@@ -8,8 +8,10 @@ from collections.abc import Awaitable, Callable
 
 import orjson
 
-from shoal.apiserver import impersonation, paths, read, watch
-from shoal.apiserver.auth import Attributes, Authenticator, Authorizer
+from shoal.apiserver import paths, read, watch
+from shoal.apiserver.authn import impersonation
+from shoal.apiserver.authn.authenticator import Authenticator
+from shoal.apiserver.authz.authorizer import Attributes, Authorizer
 from shoal.apiserver.context import Call, Core
 from shoal.apiserver.delete import Deleter
 from shoal.apiserver.http import Answer, Request, Response

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import orjson
 
-from shoal.apiserver.auth import Attributes, Authenticator, Authorizer
+from shoal.apiserver.authn.authenticator import Authenticator
+from shoal.apiserver.authz.authorizer import Attributes, Authorizer
 from shoal.apiserver.body import read_object, write_options
 from shoal.apiserver.context import Call, Core, User
 from shoal.apiserver.http import Request, Response

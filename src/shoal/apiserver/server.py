@@ -8,7 +8,9 @@ import ssl
 from collections.abc import Mapping
 
 from shoal.apiserver.allocation import ServiceEffects
-from shoal.apiserver.auth import Authenticator, Authorizer
+from shoal.apiserver.authn.authenticator import Authenticator
+from shoal.apiserver.authn.tokens import TokenIssuer, TokenReader
+from shoal.apiserver.authz.authorizer import Authorizer
 from shoal.apiserver.boot import create_boot_objects
 from shoal.apiserver.context import Core, ServerConfig, User
 from shoal.apiserver.custom import Definitions
@@ -17,7 +19,6 @@ from shoal.apiserver.handler import Handler
 from shoal.apiserver.housekeeping import Housekeeping, NamespaceEffects
 from shoal.apiserver.http import HttpLimits, HttpServer
 from shoal.apiserver.registry import Registry
-from shoal.apiserver.tokens import TokenIssuer, TokenReader
 from shoal.apiserver.watch import WatchHub
 from shoal.apiserver.write import Writer
 from shoal.base.clock import Clock

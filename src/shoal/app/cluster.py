@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sys
 
-from shoal.apiserver.auth import AUTHENTICATED
+from shoal.apiserver.authn.authenticator import AUTHENTICATED
 from shoal.apiserver.context import ServerConfig, User
 from shoal.apiserver.registry import Registry
 from shoal.apiserver.server import ApiServer

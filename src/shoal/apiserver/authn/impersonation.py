@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import unquote
 
-from shoal.apiserver.auth import ANONYMOUS, AUTHENTICATED, Attributes, Authorizer
+from shoal.apiserver.authn.authenticator import ANONYMOUS, AUTHENTICATED
+from shoal.apiserver.authz.authorizer import Attributes, Authorizer
 from shoal.apiserver.context import User
 from shoal.apiserver.http import Request
 from shoal.errors import InternalError

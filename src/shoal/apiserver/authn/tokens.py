@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from shoal.apiserver.auth import AUTHENTICATED
+from shoal.apiserver.authn.authenticator import AUTHENTICATED
 from shoal.apiserver.context import Call, Core, User
 from shoal.apiserver.objects import Obj
 from shoal.errors import Conflict, Invalid, NotFound, invalid

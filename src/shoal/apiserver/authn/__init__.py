@@ -1,0 +1,1 @@
+"""Who asks: bearer tokens, client certificates, service account tokens, impersonation."""

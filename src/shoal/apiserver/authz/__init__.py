@@ -1,0 +1,1 @@
+"""May they: role-based access control, and what it says of a request that is refused."""
