@@ -237,6 +237,23 @@ def check_delete_options(raw: Obj) -> DeleteOptions:
     )
 
 
+def options_object(options: DeleteOptions) -> Obj:
+    """DeleteOptions as an object, as admission shows it."""
+    shown: Obj = {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"}
+    if options.grace_s is not None:
+        shown["gracePeriodSeconds"] = options.grace_s
+    if options.propagation:
+        shown["propagationPolicy"] = options.propagation
+    if options.orphan is not None:
+        shown["orphanDependents"] = options.orphan
+    preconditions = {"uid": options.uid, "resourceVersion": options.revision}
+    if any(preconditions.values()):
+        shown["preconditions"] = {name: value for name, value in preconditions.items() if value}
+    if options.dry_run:
+        shown["dryRun"] = ["All"]
+    return shown
+
+
 def require_manager(options: WriteOptions) -> str:
     if not options.field_manager:
         errors = [required("fieldManager", "is required for apply patch")]

@@ -76,6 +76,7 @@ class Call:
     query: Query
     user: User
     warnings: list[str] = field(default_factory=list)
+    annotations: dict[str, str] = field(default_factory=dict)  # what admission says for the audit log
 
     @property
     def namespace(self) -> str | None:

@@ -7,7 +7,9 @@ from datetime import timedelta
 import orjson
 
 from shoal.apiserver import objects
-from shoal.apiserver.body import DeleteOptions, delete_options
+from shoal.apiserver.admission.model import DELETE
+from shoal.apiserver.admission.passage import passage
+from shoal.apiserver.body import DeleteOptions, delete_options, options_object
 from shoal.apiserver.context import Call, Core
 from shoal.apiserver.effects import NoEffects
 from shoal.apiserver.fencing import deposed, fences
@@ -53,6 +55,7 @@ class Deleter:
             obj = objects.decode(entry)
             self._check_preconditions(call, obj, entry, options)
             self._check_allowed(call, obj)
+            await self._admit(call, entry, options)
             gone = self._mark(obj, served.key, options)
             if not gone and obj == objects.decode(entry):
                 return entry, False  # nothing more to do: already being deleted at least this soon
@@ -73,9 +76,22 @@ class Deleter:
                 refused = deposed(failed)
                 if refused is not None:
                     raise refused from None
+                await core.store.fresh()  # what has failed it may not be known here yet
                 continue
             return entries[0], gone
         raise Conflict.of(served.resource.plural, served.resource.group, name)
+
+    async def _admit(self, call: Call, entry: Entry, options: DeleteOptions) -> None:
+        served, key = call.served, entry.key
+        chain = self.writer.admission
+        if chain.plan(served, DELETE, "") is None:
+            return
+        way = passage(
+            chain, call, served, DELETE, old=served.decode(entry), options=options_object(options),
+            name=key.name, namespace=key.namespace,
+        )  # fmt: skip
+        if way is not None:
+            await way.agree()
 
     def _check_preconditions(self, call: Call, obj: Obj, entry: Entry, options: DeleteOptions) -> None:
         resource, uid = call.served.resource, obj["metadata"]["uid"]

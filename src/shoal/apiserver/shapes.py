@@ -4,11 +4,13 @@ A ReplicaSet's pods differ in name and labels only. For kinds whose rules allow 
 first object with a spec is looked at in full; the next ones with the same bytes take over the canonical spec, the
 fields it stands for in managedFields and the verdict that it is valid. Only good specs are kept, and only those that
 the kind itself does not change any further: the parsed spec is shared, so nothing on the way to the store may write to
-it. Whoever has to (admission that mutates) takes a copy and gives up the shape.
+it. What the built-in admission plugins add to a spec is part of it; there are no shapes where users' plugins may
+change an object.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import orjson
@@ -20,7 +22,7 @@ MAX_SHAPES = 1000
 MAX_SPEC_BYTES = 16 * 1024
 
 
-ShapeKey = tuple[str, bytes]  # resource, and the spec as it came
+ShapeKey = tuple[str, bytes, Hashable]  # resource, the spec as it came, what admission makes of it depends on
 
 
 class Shape(NamedTuple):
@@ -38,13 +40,14 @@ class Shapes:
     def __init__(self) -> None:
         self._known: dict[ShapeKey, Shape] = {}
 
-    def key(self, served: Served, obj: Obj) -> ShapeKey | None:
-        """Under what this object's spec is known or would be; None when its kind does not share."""
+    def key(self, served: Served, obj: Obj, context: Hashable | None) -> ShapeKey | None:
+        """Under what this object's spec is known or would be; None when its kind does not share. ``context`` is what
+        admission depends on beside the spec, None when it may change anything."""
         spec = obj.get("spec")
-        if served.crd is not None or served.rules.spec_alone is None or not spec:
+        if served.crd is not None or served.rules.spec_alone is None or not spec or context is None:
             return None
         raw = orjson.dumps(spec)
-        return (served.key, raw) if len(raw) <= MAX_SPEC_BYTES else None
+        return (served.key, raw, context) if len(raw) <= MAX_SPEC_BYTES else None
 
     def get(self, key: ShapeKey) -> Shape | None:
         return self._known.get(key)

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 import orjson
 
 from shoal.apiserver import objects
+from shoal.apiserver.admission.model import CREATE, UPDATE
+from shoal.apiserver.admission.passage import passage
 from shoal.apiserver.body import (
     DeleteOptions,
     WriteOptions,
@@ -82,6 +84,27 @@ class Subresources:
         meta(obj)
         return obj
 
+    async def _admitted(self, call: Call, body: Obj, operation: str, gvk: tuple[str, str, str], name: str = "") -> Obj:
+        """The body of a subresource with an object of its own, as admission lets it through."""
+        served, options = call.served, write_options(call)
+        subresource = call.target.subresource
+        if not served.resource.stored:  # POST to ``bindings``: what it is about is the pod
+            served, subresource = self.core.registry.stored("pods") or served, "binding"
+        way = passage(
+            self.writer.admission,
+            call,
+            served,
+            operation,
+            subresource=subresource,
+            options=options,
+            kind=gvk,
+            name=name,
+        )
+        if way is not None:
+            body = await way.mutate(body)
+            await way.validate(body)
+        return body
+
     async def _slice(self, call: Call, method: str) -> Response:
         """Subresources whose representation is the object itself but that may only change a part of it."""
         if method == "GET":
@@ -144,6 +167,7 @@ class Subresources:
             before = self._scale_of(served, served.decode(entry))
             wanted = change(before)
             normalize(wanted, type_of_kind("autoscaling", "v1", "Scale"))
+            wanted = await self._admitted(call, wanted, UPDATE, ("autoscaling", "v1", "Scale"))
             given = meta(wanted).get("resourceVersion") or ""
             if given and given != str(entry.revision):
                 raise self.writer.conflict(call)
@@ -179,6 +203,7 @@ class Subresources:
         served = self.core.registry.stored("pods")
         assert served is not None
         options = write_options(call)
+        body = await self._admitted(call, body, CREATE, ("", "v1", "Binding"), name)
         annotations = body["metadata"].get("annotations") or {}
         uid = body["metadata"].get("uid")
         for _ in range(ATTEMPTS):
@@ -219,6 +244,7 @@ class Subresources:
     async def _evict(self, call: Call) -> Response:
         body = self.body(call, "policy", "v1", "Eviction")
         check_place(body, call)
+        body = await self._admitted(call, body, CREATE, ("policy", "v1", "Eviction"))
         options = check_delete_options(body.get("deleteOptions") or {})
         if write_options(call).dry_run:
             options = DeleteOptions(
@@ -308,6 +334,7 @@ class Subresources:
         account = call.served.decode(self._entry(call))
         if self.issue_token is None:
             raise InternalError("this server has no key to sign service account tokens with")
+        request = await self._admitted(call, request, CREATE, ("authentication.k8s.io", "v1", "TokenRequest"))
         return Response(201, orjson.dumps(await self.issue_token(call, request, account)))
 
 

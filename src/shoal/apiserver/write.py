@@ -1,6 +1,7 @@
 """Create and replace: the one path on which every write of an object goes to the store.
 
-    body → prune, canonicalise → defaults → who owns which field → what the kind prepares → valid? → commit
+    body → prune, canonicalise → defaults → who owns which field → admission changes it → what the kind prepares →
+    valid? → admission agrees? → commit
 
 ``create_object`` and ``replace_object`` take decoded objects, so that patches, apply, subresources and the server's
 own housekeeping use the same path as a client's POST and PUT.
@@ -8,11 +9,15 @@ own housekeeping use the same path as a client's POST and PUT.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import orjson
 
 from shoal.apiserver import objects
+from shoal.apiserver.admission.chain import NOTHING_CONFIGURED, Chain
+from shoal.apiserver.admission.model import CREATE, UPDATE
+from shoal.apiserver.admission.passage import Passage, passage
 from shoal.apiserver.body import (
     WriteOptions,
     check_place,
@@ -52,10 +57,12 @@ from shoal.store import Absent, At, Delete, Entry, Exists, Key, Op, Put, Require
 
 ATTEMPTS = 5  # how often a write without a resourceVersion is tried again after a race
 NAME_ATTEMPTS = 8
+CHARGE_ATTEMPTS = 50  # other servers may be charging the same quota
 MAX_NAME_PREFIX = 58
 _IDENTITY = frozenset({"kind", "apiVersion", "metadata"})
 _NO_EFFECTS = NoEffects()
 _SIGNING = "certificatesigningrequests.certificates.k8s.io"
+_OWN_OBJECT = frozenset({"scale", "binding"})  # admission sees the Scale or Binding, not what it does to the object
 _API_GROUPS = frozenset({"apiextensions.k8s.io", "apiregistration.k8s.io"})
 
 
@@ -71,12 +78,17 @@ class Retry(Exception):
     """Something this write relied on changed under it; start again from what is stored now."""
 
 
+Guard = Callable[[Call, Obj, Obj | None], None]  # (call, new, old): raises when this user may not write this
+
+
 class Writer:
     """Creates, replaces and removes objects of every kind."""
 
     def __init__(self, core: Core) -> None:
         self.core = core
         self.effects: dict[str, Effects] = {}  # by store key
+        self.guards: dict[str, Guard] = {}  # by store key
+        self.admission: Chain = NOTHING_CONFIGURED
         self.shapes = Shapes()
 
     # -- verbs -----------------------------------------------------------------------------------------------------
@@ -86,7 +98,7 @@ class Writer:
         options = write_options(call)
         served = call.served
         obj, faults = read_raw(call, options)
-        key = self.shapes.key(served, obj)
+        key = self.shapes.key(served, obj, self._spec_context(served, call.namespace or ""))
         shape = self.shapes.get(key) if key is not None else None
         if shape is not None:
             del obj["spec"]
@@ -134,6 +146,12 @@ class Writer:
         result = await self.create_object(call.served, body, call, options, author)
         return self.answer(call, result, 201)
 
+    def _spec_context(self, served: Served, namespace: str) -> Hashable | None:
+        plan = self.admission.plan(served, CREATE, "")
+        if plan is None:
+            return ()
+        return None if plan.dynamic_mutators else self.admission.spec_context(served.key, namespace)
+
     # -- create ----------------------------------------------------------------------------------------------------
 
     async def create_object(
@@ -152,11 +170,17 @@ class Writer:
         storage = served
         if served.to_storage is not None:
             obj, storage = served.to_storage(obj), served.storage
-        spec = orjson.dumps(obj["spec"]) if new_shape is not None else b""
         generate = self._give_identity(storage, obj)
         drop_duplicate_owners(obj["metadata"], call)
         if not managed_already:
             self._own_all(storage, obj, author, resource.api_version, shape)
+        way = passage(
+            self.admission, call, served, CREATE, options=options,
+            name="" if generate else obj["metadata"]["name"], namespace=obj["metadata"].get("namespace", ""),
+        )  # fmt: skip
+        if way is not None and shape is None:
+            obj = await way.mutate(obj)
+        spec = orjson.dumps(obj["spec"]) if new_shape is not None else b""
         storage.rules.prepare_create(obj)
         if resource.status and not resource.custom:
             obj.setdefault("status", {})  # always there in built-in kinds: patches add to it
@@ -168,25 +192,39 @@ class Writer:
         extra = effects.on_create(obj) if effects.before_validation else NOTHING
         if not trusted:
             self._validate_create(storage, obj, shape)
+        self._guard(storage, call, obj, None)
         self._add_warnings(storage, obj, call, shape)
+        if way is not None:
+            await way.validate(obj)
         if new_shape is not None:
             self.shapes.keep(new_shape, storage, obj, spec)
         fenced = () if call is None else fences(call.request)
-        for attempt in range(NAME_ATTEMPTS):
+        charged = way is not None and way.charges(obj)
+        for attempt in range(CHARGE_ATTEMPTS if charged else NAME_ATTEMPTS):
             if attempt and untouched:
                 obj = orjson.loads(untouched) | {"metadata": obj["metadata"]}
             if attempt or not effects.before_validation:
                 extra = effects.on_create(obj)
             if options.dry_run:
                 self._check_dry_run(storage, obj)
+                if charged and way is not None:
+                    way.charge(obj)
                 return obj if served.from_storage is None else served.from_storage(obj)
             try:
-                return await self._commit_new(storage, obj, extra, fenced, shape)
+                return await self._commit_new(storage, obj, extra, fenced, shape, way if charged else None)
             except RequirementFailed as failed:
                 self._explain(failed, storage, obj, generate)
+                await self.core.store.fresh()  # what has failed it may not be known here yet
             if generate:
                 obj["metadata"]["name"] = _generated(generate, self.core)
         raise self._not_generated(served, generate or obj["metadata"]["name"])
+
+    def _guard(self, storage: Served, call: Call | None, new: Obj, old: Obj | None) -> None:
+        """Ask who may write what, beyond the verb: nobody hands out rights that they do not have."""
+        if call is not None:
+            guard = self.guards.get(storage.key)
+            if guard is not None:
+                guard(call, new, old)
 
     def _own_all(self, storage: Served, obj: Obj, author: Author, api_version: str, shape: Shape | None) -> None:
         """The author owns every field of a new object."""
@@ -219,13 +257,24 @@ class Writer:
         return generate
 
     async def _commit_new(
-        self, storage: Served, obj: Obj, extra: Extra, fenced: tuple[Require, ...], shape: Shape | None
-    ) -> Entry:
+        self, storage: Served, obj: Obj, extra: Extra, fenced: tuple[Require, ...], shape: Shape | None,
+        charged: Passage | None,
+    ) -> Entry:  # fmt: skip
         metadata = obj["metadata"]
         key = storage.key_of(metadata.get("namespace"), metadata["name"])
         requires = [*self._create_requires(storage, key), *extra.requires, *fenced]
         put = self.put(storage, obj, key, shape)
-        return (await self.core.store.commit([put, *extra.ops], requires))[0]
+        if charged is None:
+            return (await self.core.store.commit([put, *extra.ops], requires))[0]
+        return (await self._commit_charged(charged, obj, [put, *extra.ops], requires))[0]
+
+    async def _commit_charged(
+        self, way: Passage, obj: Obj, ops: Sequence[Op], requires: Sequence[Require]
+    ) -> Sequence[Entry]:
+        """Commit together with what the quotas of the namespace say; one at a time, since all change the same quota."""
+        async with self.admission.turn(way.admission.namespace):
+            charge = way.charge(obj)
+            return await self.core.store.commit([*ops, *charge.ops], [*requires, *charge.requires])
 
     def _explain(self, failed: RequirementFailed, storage: Served, obj: Obj, generate: str) -> None:
         """Raise what the client is told of a create that was not committed; return when it may be tried again."""
@@ -327,12 +376,25 @@ class Writer:
                 old, new, storage.type, manager=author.manager, api_version=resource.api_version,
                 subresource=author.subresource, now=core.now(),
             )  # fmt: skip
+        way = None
+        if author.subresource not in _OWN_OBJECT:
+            shown = old if served.from_storage is None else served.from_storage(old)
+            way = passage(
+                self.admission, call, served, UPDATE, subresource=author.subresource, old=shown, options=options,
+                name=entry.key.name, namespace=entry.key.namespace,
+            )  # fmt: skip
+            if way is not None:
+                new = await way.mutate(new)
+                metadata = new["metadata"]
         self._prepare_update(storage, new, old, author.subresource)
         if resource.generation and not author.subresource == "status":
             _count_generation(new, old, resource.status)
         self._validate_update(storage, new, old, author.subresource)
+        self._guard(storage, call, new, old)
         self._add_warnings(storage, new, call)
         metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
+        if way is not None:
+            await way.validate(new)
         if new == old:
             return entry
         managed.keep_times_of_no_change(old, new)
@@ -342,13 +404,19 @@ class Writer:
         gone = finished_deletion(new)
         extra = effects.on_delete(old) if gone else effects.on_update(new, old)
         if options.dry_run:
+            if way is not None and way.charges(new):
+                way.charge(new)
             return new if served.from_storage is None else served.from_storage(new)
         fenced = () if call is None else fences(call.request)
         op: Op = Delete(entry.key) if gone else self.put(storage, new, entry.key)
+        requires = [At(entry.key, entry.revision), *extra.requires, *fenced]
         try:
-            requires = [At(entry.key, entry.revision), *extra.requires, *fenced]
-            entries = await core.store.commit([op, *extra.ops], requires)
+            if way is not None and not gone and way.charges(new):
+                entries = await self._commit_charged(way, new, [op, *extra.ops], requires)
+            else:
+                entries = await core.store.commit([op, *extra.ops], requires)
         except RequirementFailed as failed:
+            await core.store.fresh()  # what has failed it may not be known here yet
             raise deposed(failed) or Retry from None
         if gone:
             new["metadata"]["resourceVersion"] = str(entries[0].revision)
