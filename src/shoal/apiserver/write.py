@@ -176,7 +176,7 @@ class Writer:
             self._own_all(storage, obj, author, resource.api_version, shape)
         way = passage(
             self.admission, call, served, CREATE, options=options,
-            name="" if generate else obj["metadata"]["name"], namespace=obj["metadata"].get("namespace", ""),
+            name="" if generate else obj["metadata"].get("name", ""), namespace=obj["metadata"].get("namespace", ""),
         )  # fmt: skip
         if way is not None and shape is None:
             obj = await way.mutate(obj)
