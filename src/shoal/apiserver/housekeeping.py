@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from shoal.apiserver import objects
 from shoal.apiserver.body import DeleteOptions, WriteOptions
-from shoal.apiserver.context import Call, Core, User
+from shoal.apiserver.context import Call, Core, ServerConfig, User
 from shoal.apiserver.custom import CLEANUP
 from shoal.apiserver.delete import Deleter
 from shoal.apiserver.effects import CRDS, NOTHING, Extra, mark, terminating_mark
@@ -37,15 +37,19 @@ Job = tuple[str, str]  # (kind of job, name)
 
 
 class NamespaceEffects:
-    """A mark keeps new objects out of a namespace from the moment its deletion is stored until it is gone."""
+    """A namespace comes with its default service account and the cluster's CA certificate, so that no pod is created
+    too early; and a mark keeps new objects out of it from the moment its deletion is stored until it is gone."""
 
     before_validation = False
 
-    def __init__(self, core: Core) -> None:
-        self.core = core
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+        self.core = writer.core
 
     def on_create(self, obj: Obj) -> Extra:
-        return NOTHING
+        name = obj["metadata"]["name"]
+        wanted = (("serviceaccounts", _default_account(name)), ("configmaps", _root_ca(name, self.core.config)))
+        return Extra([self.writer.new(resource, content, _AUTHOR) for resource, content in wanted])
 
     def on_update(self, new: Obj, old: Obj) -> Extra:
         begins = new["metadata"].get("deletionTimestamp") and not old["metadata"].get("deletionTimestamp")
@@ -154,15 +158,8 @@ class Housekeeping:
         if namespace["metadata"].get("deletionTimestamp"):
             await self._empty_namespace(name)
             return
-        await self._ensure("serviceaccounts", name, {"metadata": {"name": "default", "namespace": name}})
-        await self._ensure(
-            "configmaps",
-            name,
-            {
-                "metadata": {"name": ROOT_CA, "namespace": name, "annotations": dict(_ROOT_CA_NOTE)},
-                "data": {"ca.crt": self.core.config.ca_certificate},
-            },
-        )
+        await self._ensure("serviceaccounts", name, _default_account(name))
+        await self._ensure("configmaps", name, _root_ca(name, self.core.config))
 
     async def _ensure(self, resource: str, namespace: str, wanted: Obj) -> None:
         """Create an object that must exist, or put its data right."""
@@ -279,6 +276,15 @@ class Housekeeping:
         while True:
             await self.core.clock.sleep(20.0)
             self.core.store.forget_old()
+
+
+def _default_account(namespace: str) -> Obj:
+    return {"metadata": {"name": "default", "namespace": namespace}}
+
+
+def _root_ca(namespace: str, config: ServerConfig) -> Obj:
+    metadata = {"name": ROOT_CA, "namespace": namespace, "annotations": dict(_ROOT_CA_NOTE)}
+    return {"metadata": metadata, "data": {"ca.crt": config.ca_certificate}}
 
 
 def _own_call(served: Served, key: Key) -> Call:

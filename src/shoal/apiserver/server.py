@@ -52,7 +52,7 @@ class ApiServer:
         self.writer.effects.update(
             {
                 "services": ServiceEffects(self.core),
-                "namespaces": NamespaceEffects(self.core),
+                "namespaces": NamespaceEffects(self.writer),
                 CRDS: self.definitions,
             }
         )

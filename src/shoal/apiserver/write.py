@@ -489,6 +489,16 @@ class Writer:
 
     # -- shared ----------------------------------------------------------------------------------------------------
 
+    def new(self, resource: str, obj: Obj, author: Author) -> Put:
+        """A new object of the server's own, ready for the transaction of another one."""
+        storage = self.core.registry.stored(resource)
+        assert storage is not None, resource
+        storage.rules.default(obj)
+        self._give_identity(storage, obj)
+        self._own_all(storage, obj, author, storage.resource.api_version, None)
+        storage.rules.prepare_create(obj)
+        return self.put(storage, obj, storage.key_of(obj["metadata"].get("namespace"), obj["metadata"]["name"]))
+
     def put(self, storage: Served, obj: Obj, key: Key, shape: Shape | None = None) -> Put:
         attrs = storage.attrs(obj, key)
         if shape is not None:
