@@ -29,7 +29,8 @@ from shoal.apiserver.body import (
     write_options,
 )
 from shoal.apiserver.context import Call, Core
-from shoal.apiserver.effects import CRDS, NOTHING, Effects, Extra, NoEffects, ending_mark, terminating_mark
+from shoal.apiserver.creation import check_dry_run, create_requires, explain, not_generated
+from shoal.apiserver.effects import NOTHING, Effects, Extra, NoEffects
 from shoal.apiserver.fencing import deposed, fences
 from shoal.apiserver.http import Response
 from shoal.apiserver.negotiate import PLAIN, representation
@@ -38,14 +39,10 @@ from shoal.apiserver.read import represent, represent_object
 from shoal.apiserver.registry import Served
 from shoal.apiserver.shapes import Shape, ShapeKey, Shapes
 from shoal.errors import (
-    AlreadyExists,
-    ApiError,
     BadRequest,
     Conflict,
     FieldError,
-    Forbidden,
     Invalid,
-    MethodNotAllowed,
     NotFound,
     invalid,
 )
@@ -53,7 +50,7 @@ from shoal.kube.kinds.access import signing
 from shoal.kube.kinds.checks import validate_metadata, validate_metadata_update
 from shoal.kube.ownership import managed
 from shoal.kube.resources import Resource
-from shoal.store import Absent, At, Delete, Entry, Exists, Key, Op, Put, Require, RequirementFailed
+from shoal.store import At, Delete, Entry, Key, Op, Put, Require, RequirementFailed
 
 ATTEMPTS = 5  # how often a write without a resourceVersion is tried again after a race
 NAME_ATTEMPTS = 8
@@ -206,18 +203,18 @@ class Writer:
             if attempt or not effects.before_validation:
                 extra = effects.on_create(obj)
             if options.dry_run:
-                self._check_dry_run(storage, obj)
+                check_dry_run(self.core.store, storage, obj)
                 if charged and way is not None:
                     way.charge(obj)
                 return obj if served.from_storage is None else served.from_storage(obj)
             try:
                 return await self._commit_new(storage, obj, extra, fenced, shape, way if charged else None)
             except RequirementFailed as failed:
-                self._explain(failed, storage, obj, generate)
+                explain(failed, storage, obj, generate)
                 await self.core.store.fresh()  # what has failed it may not be known here yet
             if generate:
                 obj["metadata"]["name"] = _generated(generate, self.core)
-        raise self._not_generated(served, generate or obj["metadata"]["name"])
+        raise not_generated(served, generate or obj["metadata"]["name"])
 
     def _guard(self, storage: Served, call: Call | None, new: Obj, old: Obj | None) -> None:
         """Ask who may write what, beyond the verb: nobody hands out rights that they do not have."""
@@ -262,7 +259,7 @@ class Writer:
     ) -> Entry:  # fmt: skip
         metadata = obj["metadata"]
         key = storage.key_of(metadata.get("namespace"), metadata["name"])
-        requires = [*self._create_requires(storage, key), *extra.requires, *fenced]
+        requires = [*create_requires(storage, key), *extra.requires, *fenced]
         put = self.put(storage, obj, key, shape)
         if charged is None:
             return (await self.core.store.commit([put, *extra.ops], requires))[0]
@@ -275,71 +272,6 @@ class Writer:
         async with self.admission.turn(way.admission.namespace):
             charge = way.charge(obj)
             return await self.core.store.commit([*ops, *charge.ops], [*requires, *charge.requires])
-
-    def _explain(self, failed: RequirementFailed, storage: Served, obj: Obj, generate: str) -> None:
-        """Raise what the client is told of a create that was not committed; return when it may be tried again."""
-        resource, metadata, key = storage.resource, obj["metadata"], failed.require.key
-        error = deposed(failed) or self._namespace_error(failed, storage, metadata["name"])
-        if error is not None:
-            raise error from None
-        if key == storage.key_of(metadata.get("namespace"), metadata["name"]) and not generate:
-            raise AlreadyExists.of(resource.plural, resource.group, metadata["name"]) from None
-
-    def _create_requires(self, storage: Served, key: Key) -> list[Require]:
-        requires: list[Require] = [Absent(key)]
-        if key.namespace:
-            requires += [Exists(Key("namespaces", "", key.namespace)), Absent(terminating_mark(key.namespace))]
-        if storage.resource.custom:
-            requires += [Exists(Key(CRDS, "", storage.key)), Absent(ending_mark(storage.key))]
-        return requires
-
-    def _check_dry_run(self, storage: Served, obj: Obj) -> None:
-        """What the commit of a create would refuse."""
-        resource, metadata = storage.resource, obj["metadata"]
-        metadata.pop("resourceVersion", None)
-        key = storage.key_of(metadata.get("namespace"), metadata["name"])
-        for require in self._create_requires(storage, key):
-            found = self.core.store.get(require.key)
-            if isinstance(require, Absent) == (found is not None):
-                if require.key == key:
-                    raise AlreadyExists.of(resource.plural, resource.group, metadata["name"])
-                error = self._namespace_error(RequirementFailed(require, found), storage, metadata["name"])
-                if error is not None:
-                    raise error
-
-    def _namespace_error(self, failed: RequirementFailed, served: Served, name: str) -> ApiError | None:
-        key, resource = failed.require.key, served.resource
-        if key.resource == "namespaces":
-            return NotFound.of("namespaces", "", key.name)
-        if resource.custom and key == Key(CRDS, "", served.key):
-            return NotFound("the server could not find the requested resource")
-        if resource.custom and key == ending_mark(served.key):
-            return MethodNotAllowed(
-                "create not allowed while custom resource definition is terminating",
-                details={"group": resource.group, "kind": resource.plural},
-            )
-        if key == terminating_mark(key.name):
-            message = f'{resource.qualified} "{name}" is forbidden: unable to create new content in namespace '
-            return Forbidden(
-                f"{message}{key.name} because it is being terminated",
-                details={"name": name, "group": resource.group, "kind": resource.plural},
-                causes=[
-                    {
-                        "reason": "NamespaceTerminating",
-                        "message": f"namespace {key.name} is being terminated",
-                        "field": "metadata.namespace",
-                    }
-                ],
-            )
-        return None
-
-    def _not_generated(self, served: Served, name: str) -> AlreadyExists:
-        error = AlreadyExists.of(served.resource.plural, served.resource.group, name)
-        return AlreadyExists(
-            f"{error.message}, the server was not able to generate a unique name for the object",
-            details=error.details,
-            retry_after_s=1,
-        )
 
     def _validate_create(self, storage: Served, obj: Obj, shape: Shape | None = None) -> None:
         resource, rules = storage.resource, storage.rules

@@ -1,0 +1,53 @@
+"""What every controller is given, and what they do alike: informers, a client whose writes are fenced, events, time."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from shoal.base.clock import Clock
+from shoal.client import Client, ResourceClient, builtin
+from shoal.reconcile import Controller, ControllerConfig, EventRecorder, Informer, Manager, ReconcileMetrics, Result
+from shoal.reconcile.cache import IndexFunction
+from shoal.reconcile.keys import ObjectKey
+
+
+@dataclass(frozen=True, slots=True)
+class Kit:
+    """Handed to every ``wiring.add(kit)``."""
+
+    manager: Manager
+    events: EventRecorder
+    clock: Clock
+    random: Callable[[], float]
+    new_id: Callable[[], str]
+    metrics: ReconcileMetrics
+
+    @property
+    def client(self) -> Client:
+        """Its writes carry the fence of the elected process."""
+        return self.manager.client
+
+    def resource(self, plural: str, group: str = "") -> ResourceClient:
+        return self.client.of(builtin(plural, group))
+
+    def informer(self, plural: str, group: str = "", **indexes: IndexFunction) -> Informer:
+        """The informer of a built-in resource, shared by all controllers of the process."""
+        return self.manager.informer(builtin(plural, group), indexes=indexes)
+
+    def controller(
+        self,
+        name: str,
+        reconcile: Callable[[ObjectKey], Awaitable[Result]],
+        *,
+        workers: int = 5,
+        resync_s: float = 0.0,
+        timeout_s: float = 60.0,
+    ) -> Controller:
+        """A controller that the manager runs while this process leads; wire it with watches, owns and maps."""
+        made = Controller(
+            name, reconcile, clock=self.clock, random=self.random, new_id=self.new_id, metrics=self.metrics,
+            config=ControllerConfig(workers=workers, resync_s=resync_s, timeout_s=timeout_s),
+        )  # fmt: skip
+        self.manager.add(made)
+        return made

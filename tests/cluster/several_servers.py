@@ -1,0 +1,251 @@
+"""Several API servers on one PostgreSQL, with writers, readers and watchers that a ``Recorder`` listens to.
+
+Clients choose a server anew for every request and for every connection of a watch: what one server has acknowledged
+must hold on all others. Watchers resume from the last revision they saw, list again after 410, and go elsewhere when a
+server is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from shoal.base.clock import RealClock
+from shoal.client import Client, Obj, RetryAfter, Scope, TransportError, builtin, load
+from shoal.client.http import HttpTransport
+from shoal.errors import AlreadyExists, ApiError, Conflict, Expired, NotFound
+from shoal.testing.recorder import Recorder, Session, State
+from shoal.testing.servers import ServerProcess, start_server_process
+
+NAMESPACE = "default"
+SCOPE = Scope(namespace=NAMESPACE, label_selector="recorded=true")
+AWAY = (TransportError, ApiError, OSError, TimeoutError)
+CONFIGMAPS = builtin("configmaps")
+_PAUSE_S = 0.02
+_LIMIT_S = 20.0
+
+
+@dataclass
+class Server:
+    """One API server process, killed and started again at the same address."""
+
+    folder: Path
+    flags: tuple[str, ...]
+    process: ServerProcess
+    client: Client
+    transport: HttpTransport
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    async def kill(self) -> None:
+        await asyncio.to_thread(self.process.kill)
+
+    async def start(self) -> None:
+        self.process = await asyncio.to_thread(start_server_process, self.folder, *self.flags)
+
+    async def stop(self) -> None:
+        await self.transport.close()
+        self.process.process.terminate()
+        try:
+            await asyncio.to_thread(self.process.process.wait, 15)
+        except Exception:
+            self.process.kill()
+
+
+@asynccontextmanager
+async def servers(folder: Path, count: int, store: str, events: str = "") -> AsyncIterator[list[Server]]:
+    """``count`` API servers on one store."""
+    flags = ("--store", store, *(("--events", events) if events else ()))
+    started: list[Server] = []
+    try:
+        for number in range(count):
+            own = folder / f"server-{number}"
+            process = await asyncio.to_thread(start_server_process, own, *flags, "--port", "0")
+            port = process.url.rpartition(":")[2]
+            transport = HttpTransport(load(process.kubeconfig), clock=RealClock(), user_agent="recorder/1")
+            client = Client(transport, clock=RealClock(), retry_after=RetryAfter(attempts=1))
+            started.append(Server(own, (*flags, "--port", port), process, client, transport))
+        yield started
+    finally:
+        for server in started:
+            await server.stop()
+
+
+@dataclass
+class Load:
+    """Clients at work; ``run`` ends when ``until`` does."""
+
+    servers: Sequence[Server]
+    recorder: Recorder
+    random: Random
+    writers: int = 6
+    watchers: int = 4
+    keys: int = 4  # of each writer
+    unknown: int = 0  # writes whose outcome had to be found out
+    relists: int = 0
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    _sessions: list[Session] = field(default_factory=list)
+    _writing: bool = True
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        writers = [asyncio.create_task(self._write(number)) for number in range(self.writers)]
+        others = [asyncio.create_task(self._watch(number)) for number in range(self.watchers)]
+        others.append(asyncio.create_task(self._read()))
+        try:
+            yield
+            self._writing = False
+            await asyncio.gather(*writers)
+            await self._caught_up()
+        finally:
+            for task in (*writers, *others):
+                task.cancel()
+            results = await asyncio.gather(*writers, *others, return_exceptions=True)
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+
+    def _any(self) -> Server:
+        return self.random.choice(self.servers)
+
+    # -- writers ---------------------------------------------------------------------------------------------------
+
+    async def _write(self, writer: int) -> None:
+        """Alone with its keys, so that it knows what is there unless an outcome was unknown."""
+        state: dict[str, Obj | None] = {f"w{writer}-{key}": None for key in range(self.keys)}
+        number = 0
+        while self._writing:
+            number += 1
+            name = self.random.choice(list(state))
+            token = f"{writer}.{number}"
+            try:
+                async with asyncio.timeout(_LIMIT_S):
+                    state[name] = await self._change(name, state[name], token)
+            except (AlreadyExists, Conflict, NotFound) as error:
+                raise AssertionError(f"{name}: a lone writer was told: {error}") from error
+            except AWAY:
+                self.unknown += 1
+                state[name] = await self._find_out(name)
+
+    async def _change(self, name: str, known: Obj | None, token: str) -> Obj | None:
+        resource = self._any().client.of(CONFIGMAPS)
+        if known is None:
+            made = await resource.create(_object(name, token))
+        elif self.random.random() < 0.2:
+            await resource.delete(name, NAMESPACE, resource_version=known["metadata"]["resourceVersion"])
+            self.recorder.removed(name, _revision(known))
+            return None
+        else:
+            made = await resource.replace({**known, "data": {"token": token}})
+        self.recorder.acknowledged(name, _revision(made), token)
+        return made
+
+    async def _find_out(self, name: str) -> Obj:
+        """What is there after a write that was cut off. It may still be under way: only a later write of ours ends
+        the doubt, so one is made until it is acknowledged."""
+        attempt = 0
+        while True:
+            attempt += 1
+            token = f"found.{name}.{attempt}.{self.random.random()}"
+            resource = self._any().client.of(CONFIGMAPS)
+            try:
+                async with asyncio.timeout(_LIMIT_S):
+                    try:
+                        known = await resource.get(name, NAMESPACE)
+                    except NotFound:
+                        made = await resource.create(_object(name, token))
+                    else:
+                        made = await resource.replace({**known, "data": {"token": token}})
+            except AWAY:
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            self.recorder.acknowledged(name, _revision(made), token)
+            return made
+
+    # -- readers ---------------------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        while True:
+            server, floor = self._any(), self.recorder.newest
+            with contextlib.suppress(*AWAY):
+                async with asyncio.timeout(_LIMIT_S):
+                    listed = await server.client.of(CONFIGMAPS).list(SCOPE)
+                self.recorder.read(server.name, floor, int(listed.resource_version))
+            await asyncio.sleep(0)
+
+    async def _watch(self, number: int) -> None:
+        session: Session | None = None
+        while True:
+            server = self._any()
+            try:
+                if session is None:
+                    session = await self._list(number, server)
+                await self._follow(session, server)
+            except Expired:
+                self.relists += 1
+                if session is not None:
+                    self._sessions.remove(session)
+                session = None
+            except AWAY:
+                await asyncio.sleep(_PAUSE_S)
+
+    async def _list(self, number: int, server: Server) -> Session:
+        floor = self.recorder.newest
+        async with asyncio.timeout(_LIMIT_S):
+            listed = await server.client.of(CONFIGMAPS).list(SCOPE)
+        revision = int(listed.resource_version)
+        self.recorder.read(server.name, floor, revision)
+        initial = {item["metadata"]["name"]: _state(item) for item in listed.items}
+        session = self.recorder.session(f"watcher {number}", revision, initial)
+        self._sessions.append(session)
+        return session
+
+    async def _follow(self, session: Session, server: Server) -> None:
+        """Watch on this server for a while, then move on to another."""
+        watch = await server.client.of(CONFIGMAPS).watch(SCOPE, resource_version=str(session.last))
+        async with watch, asyncio.timeout(self.random.uniform(0.2, 3.0)):
+            async for event in watch:
+                if event.type == "BOOKMARK":
+                    session.progress(int(event.resource_version))
+                else:
+                    name = event.object["metadata"]["name"]
+                    session.event(event.type, name, *_state(event.object))
+
+    async def _caught_up(self) -> None:
+        """Wait until every watcher has seen the last acknowledged write."""
+        await until(lambda: all(session.last >= self.recorder.newest for session in self._sessions))
+
+
+async def final_states(all_servers: Sequence[Server]) -> dict[str, dict[str, State]]:
+    """What each server lists."""
+    found = {}
+    for server in all_servers:
+        listed = await server.client.of(CONFIGMAPS).list(SCOPE)
+        found[server.name] = {item["metadata"]["name"]: _state(item) for item in listed.items}
+    return found
+
+
+def _object(name: str, token: str) -> Obj:
+    metadata = {"name": name, "namespace": NAMESPACE, "labels": {"recorded": "true"}}
+    return {"metadata": metadata, "data": {"token": token}}
+
+
+def _revision(obj: Obj) -> int:
+    return int(obj["metadata"]["resourceVersion"])
+
+
+def _state(obj: Obj) -> State:
+    return _revision(obj), obj["data"]["token"]
+
+
+async def until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not condition():  # noqa: ASYNC110 - what it waits for happens in other processes
+            await asyncio.sleep(_PAUSE_S)

@@ -1,0 +1,161 @@
+"""The witness itself: a true story raises no objection, and every kind of bug planted in it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal.testing.recorder import Recorder, Session, State
+
+Event = tuple[str, str, int, str]
+
+
+def _story(recorder: Recorder, *watchers: str) -> list[Session]:
+    """Two objects; one is changed and one removed; everybody sees everything."""
+    for key, revision, token in (("a", 11, "a1"), ("b", 12, "b1"), ("a", 13, "a2")):
+        recorder.acknowledged(key, revision, token)
+    events: list[Event] = [
+        ("ADDED", "a", 11, "a1"),
+        ("ADDED", "b", 12, "b1"),
+        ("MODIFIED", "a", 13, "a2"),
+        ("DELETED", "b", 14, "b1"),
+    ]
+    sessions = [recorder.session(name, 10, {}) for name in watchers]
+    for session in sessions:
+        for event in events:
+            session.event(*event)
+    recorder.read("reader", 13, 14)
+    return sessions
+
+
+FINAL: dict[str, dict[str, State]] = {"one": {"a": (13, "a2")}, "two": {"a": (13, "a2")}}
+
+
+def test_a_true_story_has_no_problems() -> None:
+    recorder = Recorder()
+    _story(recorder, "w1", "w2")
+    assert recorder.problems(FINAL) == []
+
+
+def _drop(session: Session) -> None:
+    del session.events[1]
+
+
+def _drop_the_last(session: Session) -> None:
+    del session.events[-1]
+
+
+def _repeat(session: Session) -> None:
+    session.events.insert(2, session.events[1])
+
+
+def _swap(session: Session) -> None:
+    session.events[0], session.events[1] = session.events[1], session.events[0]
+
+
+def _change_content(session: Session) -> None:
+    session.events[2] = ("MODIFIED", "a", 13, "forged")
+
+
+def _wrong_type(session: Session) -> None:
+    session.events[2] = ("ADDED", "a", 13, "a2")
+
+
+def _from_before(session: Session) -> None:
+    session.events.insert(0, ("ADDED", "c", 9, "c1"))
+
+
+@pytest.mark.parametrize(
+    "plant", [_drop, _drop_the_last, _repeat, _swap, _change_content, _wrong_type, _from_before],
+    ids=lambda plant: plant.__name__.strip("_"),
+)  # fmt: skip
+def test_a_planted_bug_in_a_stream_is_found(plant: Callable[[Session], None]) -> None:
+    recorder = Recorder()
+    first, _ = _story(recorder, "w1", "w2")
+    plant(first)
+    assert recorder.problems(FINAL)
+
+
+@pytest.mark.parametrize(
+    "final",
+    [
+        {"one": {}, "two": {}},
+        {"one": {"a": (11, "a1")}, "two": {"a": (11, "a1")}},
+        {"one": {"a": (13, "forged")}, "two": {"a": (13, "forged")}},
+        {"one": {"a": (13, "a2")}, "two": {}},
+    ],
+    ids=["lost", "gone back", "changed", "servers differ"],
+)
+def test_a_lost_write_is_found_in_the_end(final: dict[str, dict[str, State]]) -> None:
+    recorder = Recorder()
+    _story(recorder, "w1")
+    assert recorder.problems(final)
+
+
+def test_a_deletion_that_did_not_last_is_found() -> None:
+    recorder = Recorder()
+    _story(recorder)
+    recorder.removed("b", 12)
+    assert recorder.problems(FINAL) == []
+    assert recorder.problems({"one": {**FINAL["one"], "b": (12, "b1")}})
+
+
+def test_a_stale_read_is_found() -> None:
+    recorder = Recorder()
+    recorder.read("reader", 13, 12)
+    assert recorder.problems()
+
+
+def test_one_revision_given_twice_is_found() -> None:
+    recorder = Recorder()
+    recorder.acknowledged("a", 5, "a1")
+    recorder.acknowledged("b", 5, "b1")
+    assert recorder.problems()
+
+
+def test_a_session_answers_only_for_what_it_watched() -> None:
+    recorder = Recorder()
+    _story(recorder, "w1")
+    late = recorder.session("late", 13, {"a": (13, "a2"), "b": (12, "b1")})
+    late.event("DELETED", "b", 14, "b1")
+    early = recorder.session("early", 10, {})
+    early.event("ADDED", "a", 11, "a1")  # its connection ended here
+    assert recorder.problems(FINAL) == []
+
+
+def test_a_bookmark_promises_that_nothing_is_missing() -> None:
+    recorder = Recorder()
+    _story(recorder, "w1")
+    early = recorder.session("early", 10, {})
+    early.event("ADDED", "a", 11, "a1")
+    early.progress(12)
+    assert recorder.problems(FINAL)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), min_size=2, max_size=30), st.data())
+def test_any_event_left_out_of_a_finished_session_is_found(writes: list[tuple[str, bool]], data: st.DataObject) -> None:
+    recorder = Recorder()
+    events: list[Event] = []
+    state: dict[str, State] = {}
+    for revision, (key, remove) in enumerate(writes, start=1):
+        token = f"t{revision}"
+        if remove and key in state:
+            events.append(("DELETED", key, revision, state.pop(key)[1]))
+            continue
+        events.append(("MODIFIED" if key in state else "ADDED", key, revision, token))
+        state[key] = (revision, token)
+        recorder.acknowledged(key, revision, token)
+    whole, holed = recorder.session("whole", 0, {}), recorder.session("holed", 0, {})
+    hole = data.draw(st.integers(0, len(events) - 1))
+    for number, event in enumerate(events):
+        whole.event(*event)
+        if number != hole:
+            holed.event(*event)
+    holed.progress(len(writes))
+    assert recorder.problems({"one": state})
+    holed.events.insert(hole, events[hole])
+    assert recorder.problems({"one": state}) == []
