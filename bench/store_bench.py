@@ -1,10 +1,11 @@
 """What the store alone can do, without HTTP or Kubernetes on top.
 
-    PYTHONPATH=src python bench/store_bench.py [--quick]
+    PYTHONPATH=src python bench/store_bench.py [--quick] [--only sqlite|memory|postgres]
 
-Prints single-op commits per second with 32 writers (memory, SQLite), the time on the loop thread per commit, the file
-and memory left by 300 000 updates of one Lease, the cost of a create among 500 and among 50 000 objects, list costs,
-and the time to load 50 000 objects.
+Prints single-op commits per second with 32 writers (memory, SQLite, PostgreSQL with fsync, with and without Redis), the
+time on the loop thread per commit, the file and memory left by 300 000 updates of one Lease, the cost of a create among
+500 and among 50 000 objects, list costs, and the time to load 50 000 objects. For PostgreSQL also what several servers
+on one database do together, how soon a server sees what another one wrote, and what a fresh read costs.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
+import uvloop
+
 from shoal.store import Attrs, Delete, Key, LogStore, Put, open_store
+from shoal.testing.databases import PostgresServer, postgres_server, redis_server
 
 HEAD = b'{"metadata":{"resourceVersion":"'
 FILES_MB, MEMORY_MB = 50.0, 250.0
@@ -126,8 +130,71 @@ def timed(what: str, call: Callable[[], object]) -> None:
     print(f"{what}: {(first - start) * 1e3:.2f} ms, again {(again - first) * 1e3:.2f} ms")
 
 
-async def with_store(url: str, work: Callable[[LogStore], Awaitable[None]]) -> None:
-    store = open_store(url, attrs_of=attrs_of)
+async def several(url: str, events: str, count: int) -> None:
+    """Two servers of this process write to one database at the same time, then one waits for the other."""
+    stores = [open_store(url, attrs_of=attrs_of, events=events) for _ in range(2)]
+    for store in stores:
+        await store.start()
+    start = time.perf_counter()
+    await asyncio.gather(
+        *(writers(store, 16, count // 2, partial(pod_from, (n + 70) * 1_000_000)) for n, store in enumerate(stores))
+    )
+    for store in stores:
+        await store.fresh()
+    spent_s = time.perf_counter() - start
+    print(f"  create, 2 servers with 16 writers each: {count / spent_s:>8.0f}/s until both show everything")
+    seen_ms, fresh_ms = [], []
+    for i in range(300):
+        (entry,) = await stores[0].commit((pod(80_000_000 + i),))
+        start = time.perf_counter()
+        await stores[1].reached(entry.revision, 10)
+        seen_ms.append((time.perf_counter() - start) * 1e3)
+        start = time.perf_counter()
+        await stores[1].fresh()
+        fresh_ms.append((time.perf_counter() - start) * 1e3)
+    for what, took in ("the other server sees a write after", seen_ms), ("fresh read", fresh_ms):
+        took.sort()
+        print(f"  {what}: median {took[150]:.2f} ms, 99 % {took[297]:.2f} ms")
+    for store in stores:
+        await store.stop()
+
+
+def tables_mb(server: PostgresServer, url: str) -> float:
+    database = url.split("@/")[1].split("?")[0]
+    return int(server.sql("SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relkind = 'r' AND "
+                          "relnamespace = 'shoal'::regnamespace", database)) / 1e6  # fmt: skip
+
+
+async def postgres(commits: int, updates: int) -> None:
+    with postgres_server(durable=True, settings={"shared_buffers": "256MB"}) as server, redis_server() as redis:
+        for events in ("", redis.url):
+            print(f"postgres, fsync on{', with redis' if events else ''}")
+            url = server.create_database()
+            await with_store(url, lambda store: throughput(store, commits), events)
+            await several(url, events, commits)
+        print("postgres, growth and load")
+        url = server.create_database()
+        await with_store(url, growth)
+        await with_store(url, lambda store: asyncio.sleep(0))
+        print("postgres, one Lease")
+        url = server.create_database()
+        await with_store(url, partial(postgres_churn, server, url, updates))
+
+
+async def postgres_churn(server: PostgresServer, url: str, count: int, store: LogStore) -> None:
+    value = body(300)
+    largest_mb = 0.0
+    spent_s = 0.0
+    for _ in range(10):
+        spent_s += await writers(store, 32, count // 10, lambda i: Put(LEASE, value, len(HEAD)))
+        largest_mb = max(largest_mb, tables_mb(server, url))
+    print(f"  {count} updates of one Lease: {count / spent_s:.0f}/s, tables at most {largest_mb:.1f} MB")
+    if largest_mb > FILES_MB:
+        raise SystemExit("short of what is required: history of a busy Lease is not kept small enough")
+
+
+async def with_store(url: str, work: Callable[[LogStore], Awaitable[None]], events: str = "") -> None:
+    store = open_store(url, attrs_of=attrs_of, events=events)
     start = time.perf_counter()
     await store.start()
     print(f"  started in {time.perf_counter() - start:.2f} s with {store.count('pods')} pods")
@@ -135,15 +202,28 @@ async def with_store(url: str, work: Callable[[LogStore], Awaitable[None]]) -> N
     await store.stop()
 
 
-async def main(quick: bool) -> None:
+async def main(quick: bool, only: str) -> None:
     commits, updates = (5_000, 20_000) if quick else (20_000, 300_000)
+    if only in ("", "sqlite"):
+        await sqlite_churn(updates)
+    if only in ("", "memory"):
+        print("memory")
+        await with_store("memory://", lambda store: throughput(store, commits))
+        await with_store("memory://", growth)
+    if only in ("", "sqlite"):
+        await sqlite(commits)
+    if only in ("", "postgres"):
+        await postgres(commits, updates)
+
+
+async def sqlite_churn(updates: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         print("sqlite, one Lease")
         await with_store(f"sqlite:///{folder}/store.db", partial(lease_churn, Path(folder), updates))
         print(f"  after stop: {disk_mb(Path(folder)):.1f} MB")
-    print("memory")
-    await with_store("memory://", lambda store: throughput(store, commits))
-    await with_store("memory://", growth)
+
+
+async def sqlite(commits: int) -> None:
     for interval_s in (sys.getswitchinterval(), 0.0005):
         sys.setswitchinterval(interval_s)
         with tempfile.TemporaryDirectory() as folder:
@@ -159,4 +239,6 @@ async def main(quick: bool) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the work")
-    asyncio.run(main(parser.parse_args().quick))
+    parser.add_argument("--only", default="", choices=("memory", "sqlite", "postgres"), help="one kind of store")
+    asked = parser.parse_args()
+    uvloop.run(main(asked.quick, asked.only))

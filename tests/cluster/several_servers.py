@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ from shoal.base.clock import RealClock
 from shoal.client import Client, Obj, RetryAfter, Scope, TransportError, builtin, load
 from shoal.client.http import HttpTransport
 from shoal.errors import AlreadyExists, ApiError, Conflict, Expired, NotFound
+from shoal.testing.databases import PostgresServer, RedisServer
 from shoal.testing.recorder import Recorder, Session, State
 from shoal.testing.servers import ServerProcess, start_server_process
 
@@ -67,6 +68,8 @@ async def servers(folder: Path, count: int, store: str, events: str = "") -> Asy
     try:
         for number in range(count):
             own = folder / f"server-{number}"
+            if started and "--credentials" not in flags:
+                flags = (*flags, "--credentials", str(started[0].folder))
             process = await asyncio.to_thread(start_server_process, own, *flags, "--port", "0")
             port = process.url.rpartition(":")[2]
             transport = HttpTransport(load(process.kubeconfig), clock=RealClock(), user_agent="recorder/1")
@@ -88,10 +91,10 @@ class Load:
     writers: int = 6
     watchers: int = 4
     keys: int = 4  # of each writer
+    prefix: str = "w"  # of their names
     unknown: int = 0  # writes whose outcome had to be found out
     relists: int = 0
-    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
-    _sessions: list[Session] = field(default_factory=list)
+    sessions: list[Session] = field(default_factory=list)  # that are being watched now
     _writing: bool = True
 
     @asynccontextmanager
@@ -119,7 +122,7 @@ class Load:
 
     async def _write(self, writer: int) -> None:
         """Alone with its keys, so that it knows what is there unless an outcome was unknown."""
-        state: dict[str, Obj | None] = {f"w{writer}-{key}": None for key in range(self.keys)}
+        state: dict[str, Obj | None] = {f"{self.prefix}{writer}-{key}": None for key in range(self.keys)}
         number = 0
         while self._writing:
             number += 1
@@ -173,12 +176,18 @@ class Load:
 
     async def _read(self) -> None:
         while True:
-            server, floor = self._any(), self.recorder.newest
             with contextlib.suppress(*AWAY):
-                async with asyncio.timeout(_LIMIT_S):
-                    listed = await server.client.of(CONFIGMAPS).list(SCOPE)
-                self.recorder.read(server.name, floor, int(listed.resource_version))
+                await self._listed(self._any())
             await asyncio.sleep(0)
+
+    async def _listed(self, server: Server) -> tuple[int, dict[str, State]]:
+        floor, chapter = self.recorder.newest, self.recorder.chapter
+        async with asyncio.timeout(_LIMIT_S):
+            listed = await server.client.of(CONFIGMAPS).list(SCOPE)
+        revision = int(listed.resource_version)
+        if chapter == self.recorder.chapter:
+            self.recorder.read(server.name, floor, revision)
+        return revision, {item["metadata"]["name"]: _state(item) for item in listed.items}
 
     async def _watch(self, number: int) -> None:
         session: Session | None = None
@@ -191,20 +200,15 @@ class Load:
             except Expired:
                 self.relists += 1
                 if session is not None:
-                    self._sessions.remove(session)
+                    self.sessions.remove(session)
                 session = None
             except AWAY:
                 await asyncio.sleep(_PAUSE_S)
 
     async def _list(self, number: int, server: Server) -> Session:
-        floor = self.recorder.newest
-        async with asyncio.timeout(_LIMIT_S):
-            listed = await server.client.of(CONFIGMAPS).list(SCOPE)
-        revision = int(listed.resource_version)
-        self.recorder.read(server.name, floor, revision)
-        initial = {item["metadata"]["name"]: _state(item) for item in listed.items}
+        revision, initial = await self._listed(server)
         session = self.recorder.session(f"watcher {number}", revision, initial)
-        self._sessions.append(session)
+        self.sessions.append(session)
         return session
 
     async def _follow(self, session: Session, server: Server) -> None:
@@ -220,7 +224,7 @@ class Load:
 
     async def _caught_up(self) -> None:
         """Wait until every watcher has seen the last acknowledged write."""
-        await until(lambda: all(session.last >= self.recorder.newest for session in self._sessions))
+        await until(lambda: all(session.last >= self.recorder.newest for session in self.sessions))
 
 
 async def final_states(all_servers: Sequence[Server]) -> dict[str, dict[str, State]]:
@@ -249,3 +253,80 @@ async def until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 - what it waits for happens in other processes
             await asyncio.sleep(_PAUSE_S)
+
+
+Fault = Callable[[Sequence[Server], PostgresServer, RedisServer, str], Awaitable[None]]
+
+
+async def nothing(up: Sequence[Server], postgres: PostgresServer, redis: RedisServer, url: str) -> None:
+    await asyncio.sleep(1)
+
+
+async def redis_away(up: Sequence[Server], postgres: PostgresServer, redis: RedisServer, url: str) -> None:
+    await asyncio.to_thread(redis.kill)
+    await asyncio.sleep(1)
+    await asyncio.to_thread(redis.start)
+
+
+async def stream_emptied(up: Sequence[Server], postgres: PostgresServer, redis: RedisServer, url: str) -> None:
+    from redis.asyncio import Redis
+
+    async with Redis.from_url(redis.url) as client:
+        for _ in range(5):
+            await client.xtrim("k8s_events", maxlen=0)
+            await client.xadd("k8s_events", {"revision": "not one", "object": b"\xff"})
+            await asyncio.sleep(0.1)
+        await client.flushall()
+
+
+async def transaction_held_open(up: Sequence[Server], postgres: PostgresServer, redis: RedisServer, url: str) -> None:
+    import asyncpg
+
+    connection = await asyncpg.connect(url)
+    try:
+        async with connection.transaction():
+            await connection.execute("SELECT * FROM shoal.counter FOR UPDATE")
+            await asyncio.sleep(1)
+    finally:
+        await connection.close()
+
+
+async def postgres_restarted(up: Sequence[Server], postgres: PostgresServer, redis: RedisServer, url: str) -> None:
+    await asyncio.to_thread(postgres.stop)
+    await asyncio.to_thread(postgres.start)
+
+
+async def postgres_killed(up: Sequence[Server], postgres: PostgresServer, redis: RedisServer, url: str) -> None:
+    await asyncio.to_thread(postgres.kill)
+    await asyncio.to_thread(postgres.start)
+
+
+async def servers_killed_in_turn(up: Sequence[Server], postgres: PostgresServer, redis: RedisServer, url: str) -> None:
+    for server in up:
+        await server.kill()
+        await server.start()
+
+
+FAULTS: tuple[Fault, ...] = (
+    redis_away, stream_emptied, transaction_held_open, postgres_restarted, postgres_killed, servers_killed_in_turn,
+)  # fmt: skip
+
+
+async def witness(
+    folder: Path, count: int, postgres: PostgresServer, redis: RedisServer, faults: Sequence[Fault], *, with_redis: bool
+) -> Recorder:
+    """Clients at work while one thing after the other breaks; whatever they were told must be true in the end."""
+    recorder, url = Recorder(), postgres.create_database()
+    async with servers(folder, count, url, redis.url if with_redis else "") as up:
+        load = Load(up, recorder, Random(1))
+        async with load.running():
+            for fault in faults:
+                before = recorder.writes
+                await fault(up, postgres, redis, url)
+                await until(lambda before=before: recorder.writes > before + 50)  # type: ignore[misc]
+        assert recorder.problems(await final_states(up)) == []
+    print(
+        f"{count} servers, {len(faults)} faults: {recorder.writes} writes, {recorder.events} events, "
+        f"{load.unknown} outcomes found out, {load.relists} new lists"
+    )
+    return recorder

@@ -1,25 +1,94 @@
-"""Leader election on a Lease of a real server: two candidates, fenced writes, times in the form others read."""
+"""Leader election on a real server, with every kind of lock: two candidates, fenced writes, times others can read."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 
 from shoal.base.clock import FakeClock
-from shoal.client import Client, LostLease, Obj, builtin
-from shoal.reconcile import Elector, LeaseLock
+from shoal.client import Client, LostLease, Obj, TransportError, builtin
+from shoal.errors import AlreadyExists, Conflict
+from shoal.reconcile import Elector, LeaseLock, Lock, LockRecord
+from shoal.reconcile.redis_lock import RedisLock
+from shoal.testing.databases import redis_server, shared_redis
 
 LEASES = builtin("leases", "coordination.k8s.io")
 MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+_scopes = itertools.count()
+
+
+class Leases:
+    """The lock that is a Lease: it has no clock, candidates count for themselves."""
+
+    def of(self, client: Client, namespace: str) -> Lock:
+        return LeaseLock(client, namespace, "leader")
+
+    async def passed(self, seconds: float) -> None:
+        """So much time has passed on the candidates' clock."""
+
+    async def close(self) -> None: ...
+
+
+class RedisLocks:
+    """The lock in Redis, whose clock is made to run along with the fake one."""
+
+    def __init__(self, url: str, scope: str) -> None:
+        self.redis: Redis = Redis.from_url(url)
+        self.scope = scope
+        self._ids = itertools.count()
+
+    def of(self, client: Client, namespace: str) -> RedisLock:
+        self.key = f"shoal:lock:{{{self.scope}/{namespace}/leader}}"
+        return RedisLock(
+            self.redis, client, namespace, "leader", scope=self.scope, new_id=lambda: f"v{next(self._ids)}"
+        )
+
+    async def passed(self, seconds: float) -> None:
+        left_ms = await self.redis.pttl(self.key)
+        if left_ms > 0:
+            await self.redis.pexpire(self.key, max(1, left_ms - int(seconds * 1000)))
+
+    async def expire(self) -> None:
+        """All of the holder's time has passed."""
+        await self.redis.delete(self.key)
+
+    async def close(self) -> None:
+        await self.redis.aclose()
+
+
+Locks = Leases | RedisLocks
+
+
+@pytest.fixture(params=["lease", "redis"])
+def locks(request: pytest.FixtureRequest) -> Callable[[], Locks]:
+    """Every kind of lock."""
+    if request.param == "lease":
+        return Leases
+    return lambda: RedisLocks(shared_redis().url, f"test-{next(_scopes)}")
+
+
+@asynccontextmanager
+async def opened(locks: Callable[[], Locks]) -> AsyncIterator[Locks]:
+    found = locks()
+    try:
+        yield found
+    finally:
+        await found.close()
 
 
 class Candidate:
-    def __init__(self, cluster, identity: str, clock: FakeClock) -> None:
+    def __init__(self, cluster: Any, locks: Locks, identity: str, clock: FakeClock) -> None:
         self.client: Client = cluster.client()
-        lock = LeaseLock(self.client, cluster.namespace, "leader")
-        self.elector = Elector(lock, identity, clock=clock, random=lambda: 0.0)
+        self.lock = locks.of(self.client, cluster.namespace)
+        self.elector = Elector(self.lock, identity, clock=clock, random=lambda: 0.0)
         self.stop = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
 
@@ -36,90 +105,272 @@ class Candidate:
         await asyncio.wait([self.task])
 
 
-async def until(clock: FakeClock, true, *, step_s: float = 1.0) -> None:
-    """Let time pass on both clocks until something is true."""
+async def until(clock: FakeClock, locks: Locks, true: Callable[[], bool], *, step_s: float = 1.0) -> None:
+    """Let time pass on all clocks until something is true."""
     async with asyncio.timeout(20):
         while not true():
             await clock.advance(step_s)
+            await locks.passed(step_s)
             await asyncio.sleep(0.01)
 
 
-async def lease_of(cluster) -> Obj:
+async def pass_time(clock: FakeClock, locks: Locks, seconds: int) -> None:
+    """In steps that let the renewals through."""
+    for _ in range(seconds):
+        await clock.advance(1)
+        await locks.passed(1)
+        await asyncio.sleep(0.01)
+
+
+async def lease_of(cluster: Any) -> Obj:
     return (await cluster.client().of(LEASES).get("leader", cluster.namespace))["spec"]
 
 
-def test_one_leads_and_the_other_follows_when_it_stops(api, clock: FakeClock) -> None:
-    async def test(cluster) -> None:
-        one = Candidate(cluster, "one", clock).start()
-        await until(clock, one.elector.leading.is_set)
-        two = Candidate(cluster, "two", clock).start()
-        await until(clock, lambda: two.elector.leader == "one")
-        spec = await lease_of(cluster)
-        assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("one", 15, 0)
-        assert MICRO_TIME.fullmatch(spec["renewTime"]) and MICRO_TIME.fullmatch(spec["acquireTime"])
-
-        for _ in range(60):  # many leases long, in steps that let the renewals through
-            await clock.advance(1)
-            await asyncio.sleep(0.005)
-        assert one.elector.fence.held and not two.elector.leading.is_set()
-        assert (await lease_of(cluster))["renewTime"] > spec["renewTime"]
-
-        one.stop.set()
-        await until(clock, two.elector.leading.is_set)
-        assert (await lease_of(cluster))["leaseTransitions"] == 1
-        await two.end()
-        await one.end()
-        assert (await lease_of(cluster)).get("holderIdentity", "") == ""
-
-    api.run(test, clock=clock)
+async def record_of(cluster: Any, locks: Locks) -> LockRecord:
+    record = await locks.of(cluster.client(), cluster.namespace).get()
+    assert record is not None
+    return record
 
 
-def test_a_leader_cut_off_from_the_server_stops_before_the_next_one_starts(api, clock: FakeClock) -> None:
-    async def test(cluster) -> None:
-        one = Candidate(cluster, "one", clock).start()
-        await until(clock, one.elector.leading.is_set)
-        maps = one.client.fenced(one.elector.fence).of(builtin("configmaps"))
-        await maps.create({"metadata": {"name": "mine", "namespace": cluster.namespace}})
-        two = Candidate(cluster, "two", clock).start()
-        await until(clock, lambda: two.elector.leader == "one")
+def test_one_leads_and_the_other_follows_when_it_stops(api: Any, clock: FakeClock, locks: Callable[[], Locks]) -> None:
+    async def test(cluster: Any) -> None:
+        async with opened(locks) as used:
+            one = Candidate(cluster, used, "one", clock).start()
+            await until(clock, used, one.elector.leading.is_set)
+            two = Candidate(cluster, used, "two", clock).start()
+            await until(clock, used, lambda: two.elector.leader == "one")
+            spec, record = await lease_of(cluster), await record_of(cluster, used)
+            assert (spec["holderIdentity"], spec["leaseDurationSeconds"]) == ("one", 15)
+            assert MICRO_TIME.fullmatch(spec["renewTime"]) and MICRO_TIME.fullmatch(spec["acquireTime"])
+            assert spec["leaseTransitions"] == record.transitions
 
-        async def away(*_: object, **__: object) -> object:
-            await asyncio.Event().wait()
-            raise AssertionError
+            await pass_time(clock, used, 60)  # many leases long
+            assert one.elector.fence.held and not two.elector.leading.is_set()
+            assert (await record_of(cluster, used)).renewed_at > record.renewed_at
 
-        one.client._transport = type("Away", (), {"request": staticmethod(away)})()  # type: ignore[assignment]
-        both = []
-
-        def taken_over() -> bool:
-            both.append(one.elector.fence.held and two.elector.fence.held)
-            return two.elector.leading.is_set()
-
-        await until(clock, taken_over, step_s=0.5)
-        assert not any(both)
-        with pytest.raises(LostLease):
-            await maps.delete("mine", cluster.namespace)
-        assert one.task is not None
-        with pytest.raises(LostLease):
-            await one.task
-        await two.end()
+            one.stop.set()
+            await until(clock, used, two.elector.leading.is_set)
+            assert (await lease_of(cluster))["leaseTransitions"] == record.transitions + 1
+            await two.end()
+            await one.end()
+            assert (await lease_of(cluster)).get("holderIdentity", "") == ""
 
     api.run(test, clock=clock)
 
 
-def test_what_others_put_on_the_lease_is_kept(api, clock: FakeClock) -> None:
-    async def test(cluster) -> None:
-        one = Candidate(cluster, "one", clock).start()
-        await until(clock, one.elector.leading.is_set)
-        leases = cluster.client().of(LEASES)
-        await leases.patch("leader", {"metadata": {"labels": {"team": "a"}}}, cluster.namespace)
-        before = (await lease_of(cluster))["renewTime"]
-        for _ in range(12):
-            await clock.advance(1)
-            await asyncio.sleep(0.01)
-        lease = await leases.get("leader", cluster.namespace)
-        assert lease["spec"]["renewTime"] > before
-        assert lease["metadata"]["labels"] == {"team": "a"}
-        assert one.elector.fence.held
-        await one.end()
+def test_a_leader_cut_off_from_the_server_stops_before_the_next_one_starts(
+    api: Any, clock: FakeClock, locks: Callable[[], Locks]
+) -> None:
+    async def test(cluster: Any) -> None:
+        async with opened(locks) as used:
+            one = Candidate(cluster, used, "one", clock).start()
+            await until(clock, used, one.elector.leading.is_set)
+            maps = one.client.fenced(one.elector.fence).of(builtin("configmaps"))
+            await maps.create({"metadata": {"name": "mine", "namespace": cluster.namespace}})
+            two = Candidate(cluster, used, "two", clock).start()
+            await until(clock, used, lambda: two.elector.leader == "one")
+
+            async def away(*_: object, **__: object) -> object:
+                await asyncio.Event().wait()
+                raise AssertionError
+
+            one.client._transport = type("Away", (), {"request": staticmethod(away)})()  # type: ignore[assignment]
+            both = []
+
+            def taken_over() -> bool:
+                both.append(one.elector.fence.held and two.elector.fence.held)
+                return two.elector.leading.is_set()
+
+            await until(clock, used, taken_over, step_s=0.5)
+            assert not any(both)
+            with pytest.raises(LostLease):
+                await maps.delete("mine", cluster.namespace)
+            assert one.task is not None
+            with pytest.raises(LostLease):
+                await one.task
+            await two.end()
+
+    api.run(test, clock=clock)
+
+
+def test_what_others_put_on_the_lease_is_kept(api: Any, clock: FakeClock, locks: Callable[[], Locks]) -> None:
+    async def test(cluster: Any) -> None:
+        async with opened(locks) as used:
+            one = Candidate(cluster, used, "one", clock).start()
+            await until(clock, used, one.elector.leading.is_set)
+            leases = cluster.client().of(LEASES)
+            await leases.patch("leader", {"metadata": {"labels": {"team": "a"}}}, cluster.namespace)
+            before = (await record_of(cluster, used)).renewed_at
+            await pass_time(clock, used, 12)
+            assert (await record_of(cluster, used)).renewed_at > before
+            assert one.elector.fence.held
+            await one.end()
+            lease = await leases.get("leader", cluster.namespace)
+            assert lease["metadata"]["labels"] == {"team": "a"}
+            assert not lease["spec"].get("holderIdentity")
+
+    api.run(test, clock=clock)
+
+
+def test_a_paused_leader_cannot_write_once_another_leads(
+    api: Any, clock: FakeClock, locks: Callable[[], Locks]
+) -> None:
+    """Its own clock stands still while it is paused, so its client would let the write pass: the server does not."""
+
+    async def test(cluster: Any) -> None:
+        async with opened(locks) as used:
+            standing = FakeClock()
+            one = Candidate(cluster, used, "one", standing)
+            await one.elector.acquire()
+            maps = one.client.fenced(one.elector.fence).of(builtin("configmaps"))
+            await maps.create({"metadata": {"name": "before", "namespace": cluster.namespace}})
+            two = Candidate(cluster, used, "two", clock).start()
+            await until(clock, used, two.elector.leading.is_set)
+
+            assert one.elector.fence.held, "as far as the paused one knows"
+            with pytest.raises(Conflict, match="fenced off"):
+                await maps.create({"metadata": {"name": "after", "namespace": cluster.namespace}})
+            with pytest.raises(Conflict, match="fenced off"):
+                await maps.delete("before", cluster.namespace)
+            theirs = two.client.fenced(two.elector.fence).of(builtin("configmaps"))
+            await theirs.delete("before", cluster.namespace)
+            await two.end()
+
+    api.run(test, clock=clock)
+
+
+# What only the lock in Redis has to prove.
+
+
+@pytest.fixture
+def redis_locks() -> Callable[[], RedisLocks]:
+    return lambda: RedisLocks(shared_redis().url, f"test-{next(_scopes)}")
+
+
+def test_numbers_go_on_rising_when_redis_has_lost_its_memory(
+    api: Any, clock: FakeClock, redis_locks: Callable[[], RedisLocks]
+) -> None:
+    async def test(cluster: Any) -> None:
+        async with opened(redis_locks) as used:
+            numbers = []
+            for _ in range(3):
+                one = Candidate(cluster, used, "one", clock)
+                await one.elector.acquire()
+                numbers.append((await lease_of(cluster))["leaseTransitions"])
+                await one.elector.release()
+            old = Candidate(cluster, used, "old", clock)
+            await old.elector.acquire()
+            maps = old.client.fenced(old.elector.fence).of(builtin("configmaps"))
+            await used.redis.delete(used.key, f"{used.key}:number")
+            new = Candidate(cluster, used, "new", clock)
+            await new.elector.acquire()
+            numbers.append((await lease_of(cluster))["leaseTransitions"])
+            assert numbers == sorted(set(numbers))
+            with pytest.raises(Conflict, match="fenced off"):
+                await maps.create({"metadata": {"name": "late", "namespace": cluster.namespace}})
+            holding = asyncio.create_task(old.elector.hold(), name="hold")
+            await until(clock, used, old.elector.lost.is_set)
+            with pytest.raises(LostLease):  # and it learns of it at its next renewal
+                await holding
+            assert new.elector.leader == "new"
+
+    api.run(test, clock=clock)
+
+
+def test_one_that_was_paused_before_it_led_does_not_lead(
+    api: Any, clock: FakeClock, redis_locks: Callable[[], RedisLocks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has won in Redis, and its time runs out before it has written the Lease."""
+
+    async def test(cluster: Any) -> None:
+        async with opened(redis_locks) as used:
+            first = Candidate(cluster, used, "first", clock)
+            await first.elector.acquire()
+            await first.elector.release()
+            one, two = Candidate(cluster, used, "one", clock), Candidate(cluster, used, "two", clock)
+            paused, go_on = asyncio.Event(), asyncio.Event()
+            assert isinstance(one.lock, RedisLock)
+            write = one.lock._lease.update
+
+            async def pausing(record: LockRecord) -> LockRecord:
+                paused.set()
+                await go_on.wait()
+                return await write(record)
+
+            monkeypatch.setattr(one.lock._lease, "update", pausing)
+            now = "2026-01-02T03:04:05.000006Z"
+            wanted = LockRecord(holder="one", lease_s=15, acquired_at=now, renewed_at=now)
+            taking = asyncio.create_task(one.lock.create(wanted), name="one")
+            await paused.wait()
+            await used.expire()
+            await two.elector.acquire()
+            go_on.set()
+            with pytest.raises(Conflict):
+                await taking
+            assert (await lease_of(cluster))["holderIdentity"] == "two"
+            assert (await record_of(cluster, used)).holder == "two"
+
+    api.run(test, clock=clock)
+
+
+def test_redis_alone_says_when_the_lock_runs_out(
+    api: Any, clock: FakeClock, redis_locks: Callable[[], RedisLocks]
+) -> None:
+    async def test(cluster: Any) -> None:
+        async with opened(redis_locks) as used:
+            one = Candidate(cluster, used, "one", clock)
+            await one.elector.acquire()
+            left_ms = await used.redis.pttl(used.key)
+            assert 14_000 < left_ms <= 15_000
+            record = await record_of(cluster, used)
+            other = used.of(cluster.client(), cluster.namespace)
+            with pytest.raises(Conflict):
+                await other.update(replace(record, holder="two", transitions=record.transitions + 1))
+            with pytest.raises(AlreadyExists):
+                await one.lock.create(record)
+            await used.expire()
+            with pytest.raises(Conflict):  # what has run out is begun anew, not gone on with
+                await one.lock.update(replace(record, transitions=record.transitions + 1))
+            taken = await other.create(replace(record, holder="two"))
+            assert taken.transitions == record.transitions + 1
+            with pytest.raises(Conflict):
+                await one.lock.update(record)
+
+    api.run(test, clock=clock)
+
+
+def test_a_leader_whose_name_is_no_longer_in_the_lease_gives_up(
+    api: Any, clock: FakeClock, redis_locks: Callable[[], RedisLocks]
+) -> None:
+    async def test(cluster: Any) -> None:
+        async with opened(redis_locks) as used:
+            one = Candidate(cluster, used, "one", clock).start()
+            await until(clock, used, one.elector.leading.is_set)
+            leases = cluster.client().of(LEASES)
+            await leases.patch("leader", {"spec": {"holderIdentity": "a person"}}, cluster.namespace)
+            await until(clock, used, one.elector.lost.is_set)
+            assert one.task is not None
+            with pytest.raises(LostLease):
+                await one.task
+
+    api.run(test, clock=clock)
+
+
+def test_a_redis_that_is_away_is_a_transport_error(api: Any, clock: FakeClock) -> None:
+    @asynccontextmanager
+    async def away() -> AsyncIterator[RedisLocks]:
+        server = redis_server()
+        with server as started:
+            locks = RedisLocks(started.url, "away")
+            started.stop()
+            yield locks
+            await locks.close()
+
+    async def test(cluster: Any) -> None:
+        async with away() as used:
+            lock = used.of(cluster.client(), cluster.namespace)
+            for asking in (lock.get(), lock.create(LockRecord(holder="one", lease_s=15))):
+                with pytest.raises(TransportError, match="Redis did not answer"):
+                    await asking
 
     api.run(test, clock=clock)

@@ -42,13 +42,6 @@ def disk_bytes(backend: Any) -> int:
     return sum(file.stat().st_size for file in path_of(backend).parent.iterdir())
 
 
-def rows(backend: Any) -> int:
-    connection = sqlite3.connect(path_of(backend))
-    (count,) = connection.execute("SELECT count(*) FROM log").fetchone()
-    connection.close()
-    return int(count)
-
-
 def test_everything_acknowledged_is_there_after_a_restart(durable: Any) -> None:
     kept: dict[str, Any] = {}
 
@@ -93,7 +86,7 @@ def test_forgotten_history_stays_forgotten_after_a_restart(durable: Any) -> None
 
     durable.run(before, limits=limits)
     durable.run(after, limits=limits)
-    assert rows(durable) < 100
+    assert durable.rows() < 100
 
 
 def test_the_counter_never_goes_back_even_when_nothing_is_left(durable: Any) -> None:
@@ -109,7 +102,7 @@ def test_the_counter_never_goes_back_even_when_nothing_is_left(durable: Any) -> 
         assert entry.revision == entry.created == 3
 
     durable.run(before)
-    assert rows(durable) == 0
+    assert durable.rows() == 0
     durable.run(after)
 
 
@@ -124,9 +117,9 @@ def test_a_smaller_history_takes_effect_at_the_next_start(durable: Any) -> None:
             store.watch("pods", 300)
 
     durable.run(fill)
-    assert rows(durable) == 500
+    assert durable.rows() == 500
     durable.run(nothing, limits=RingLimits(max_events=100))
-    assert rows(durable) == 101, "a hundred events and the state before the first"
+    assert durable.rows() == 101, "a hundred events and the state before the first"
 
 
 _WRITER = """
@@ -208,7 +201,7 @@ def test_kill_minus_nine_loses_no_acknowledged_write(durable: Any) -> None:
     assert len(acknowledged) >= 4500
 
 
-def test_a_second_process_is_refused_with_a_clear_error(durable: Any) -> None:
+def test_a_second_process_is_refused_with_a_clear_error(filed: Any) -> None:
     async def test(store: LogStore) -> None:
         code = (
             "import asyncio, sys\n"
@@ -217,17 +210,17 @@ def test_a_second_process_is_refused_with_a_clear_error(durable: Any) -> None:
         )
         environment = {**os.environ, "PYTHONPATH": str(Path(shoal.__file__).parent.parent)}
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", code, durable.url, env=environment, stderr=asyncio.subprocess.PIPE
+            sys.executable, "-c", code, filed.url, env=environment, stderr=asyncio.subprocess.PIPE
         )
         _, error = await process.communicate()
         assert process.returncode == 1
-        assert f"ConfigError: store {durable.url} is in use by process {os.getpid()}" in error.decode()
+        assert f"ConfigError: store {filed.url} is in use by process {os.getpid()}" in error.decode()
         with pytest.raises(ConfigError, match="is in use"):
-            await durable.open().start()
-        await store.commit([durable.put("still-works")])
+            await filed.open().start()
+        await store.commit([filed.put("still-works")])
 
-    durable.run(test)
-    durable.run(lambda store: asyncio.sleep(0))
+    filed.run(test)
+    filed.run(lambda store: asyncio.sleep(0))
 
 
 def test_files_and_urls_that_cannot_be_used_are_named(tmp_path: Path) -> None:
@@ -275,42 +268,42 @@ def breakable(backend: Any) -> _BreakableMemory | _BreakableSqlite:
     return _BreakableSqlite(path_of(backend), lambda key, value: Attrs())
 
 
-def test_after_a_failed_fsync_nothing_is_acknowledged_or_shown(backend: Any) -> None:
+def test_after_a_failed_fsync_nothing_is_acknowledged_or_shown(lone: Any) -> None:
     async def main() -> None:
-        journal = breakable(backend)
+        journal = breakable(lone)
         fatal: list[BaseException] = []
         store = LogStore(journal, on_fatal=fatal.append)
         await store.start()
-        await store.commit([backend.put("good")])
+        await store.commit([lone.put("good")])
         heard: list[Any] = []
         store.subscribe("pods", heard.append)
         watch = store.watch("pods", 1)
         waiting = asyncio.ensure_future(watch.wait())
         reaching = asyncio.ensure_future(store.reached(2, 30))
         journal.broken = True
-        first = asyncio.ensure_future(store.commit([backend.put("bad")]))
+        first = asyncio.ensure_future(store.commit([lone.put("bad")]))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        later = [asyncio.ensure_future(store.commit([backend.put(f"later-{i}")])) for i in range(5)]
+        later = [asyncio.ensure_future(store.commit([lone.put(f"later-{i}")])) for i in range(5)]
         results = await asyncio.gather(first, *later, waiting, reaching, return_exceptions=True)
         assert [type(result) for result in results] == [StoreClosed] * 8
         assert [type(error) for error in fatal] == [_Broken], "reported once"
         assert store.revision == 1 and store.count("pods") == 1 and not heard and not watch.take()
         journal.broken = False
         with pytest.raises(StoreClosed):
-            await store.commit([backend.put("after")])
+            await store.commit([lone.put("after")])
         await store.stop()
 
     asyncio.run(asyncio.wait_for(main(), 30))
 
 
-def test_a_full_disk_is_fatal_and_what_was_acknowledged_survives_it(durable: Any) -> None:
+def test_a_full_disk_is_fatal_and_what_was_acknowledged_survives_it(filed: Any) -> None:
     class Small(SqliteJournal):
         def limit(self, pages: int) -> None:
             self._connection.execute(f"PRAGMA max_page_count = {pages}").fetchall()
 
     async def main() -> int:
-        journal = Small(path_of(durable), lambda key, value: Attrs())
+        journal = Small(path_of(filed), lambda key, value: Attrs())
         fatal: list[BaseException] = []
         store = LogStore(journal, on_fatal=fatal.append)
         await store.start()
@@ -318,7 +311,7 @@ def test_a_full_disk_is_fatal_and_what_was_acknowledged_survives_it(durable: Any
         acknowledged = 0
         with pytest.raises(StoreClosed):
             while True:
-                (entry,) = await store.commit([durable.put(f"p{acknowledged}", spec="x" * 1000)])
+                (entry,) = await store.commit([filed.put(f"p{acknowledged}", spec="x" * 1000)])
                 acknowledged = entry.revision
         assert isinstance(fatal[0], sqlite3.OperationalError) and "full" in str(fatal[0])
         await store.stop()
@@ -329,7 +322,7 @@ def test_a_full_disk_is_fatal_and_what_was_acknowledged_survives_it(durable: Any
     async def after(store: LogStore) -> None:
         assert store.revision == store.count("pods") == acknowledged > 100
 
-    durable.run(after)
+    filed.run(after)
 
 
 def test_by_default_a_broken_journal_ends_the_process(tmp_path: Path) -> None:
@@ -362,35 +355,35 @@ async def _in_parallel(store: LogStore, count: int, op: Callable[[int], Put | De
     await asyncio.gather(*(writer() for _ in range(32)))
 
 
-def test_lease_churn_leaves_small_files_and_little_memory(durable: Any) -> None:
-    put = durable.put("node-1", resource=LEASES, spec="x" * 300)
+def test_lease_churn_leaves_small_files_and_little_memory(filed: Any) -> None:
+    put = filed.put("node-1", resource=LEASES, spec="x" * 300)
     largest = 0
 
     async def test(store: LogStore) -> None:
         nonlocal largest
         for _ in range(8):
             await _in_parallel(store, 2500, lambda i: put)
-            largest = max(largest, disk_bytes(durable))
+            largest = max(largest, disk_bytes(filed))
         assert store.revision == 20_000 and store.count(LEASES) == 1
         assert store.history_bytes < 2 << 20
 
-    durable.run(test)
+    filed.run(test)
     assert largest < 12e6, "the log before a checkpoint is most of it"
-    assert disk_bytes(durable) < 3e6
+    assert disk_bytes(filed) < 3e6
 
 
-def test_the_file_shrinks_after_a_compaction_while_writes_go_on(durable: Any) -> None:
+def test_the_file_shrinks_after_a_compaction_while_writes_go_on(filed: Any) -> None:
     async def test(store: LogStore) -> None:
-        await _in_parallel(store, 4000, lambda i: durable.put(f"p{i}", spec="x" * 4000))
+        await _in_parallel(store, 4000, lambda i: filed.put(f"p{i}", spec="x" * 4000))
         await _in_parallel(store, 4000, lambda i: Delete(Key("pods", "default", f"p{i}")))
-        assert path_of(durable).stat().st_size > 15e6
+        assert path_of(filed).stat().st_size > 15e6
         compacting = asyncio.ensure_future(store.compact(store.revision))
         written = 0
         while not compacting.done():
-            await store.commit([durable.put("meanwhile")])
+            await store.commit([filed.put("meanwhile")])
             written += 1
         assert written > 2, "commits went through between the steps"
         await store.compact(store.revision)
 
-    durable.run(test)
-    assert disk_bytes(durable) < 9.5e6
+    filed.run(test)
+    assert disk_bytes(filed) < 9.5e6

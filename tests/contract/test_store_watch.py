@@ -257,10 +257,10 @@ _STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=_STEPS, group=st.integers(1, 7), most=st.integers(3, 40), after_seed=st.integers(0, 10_000))
 def test_watches_and_lists_agree_with_a_model_of_all_revisions(
-    backend: Any, steps: list[Any], group: int, most: int, after_seed: int
+    lonely: Any, steps: list[Any], group: int, most: int, after_seed: int
 ) -> None:
     """Random transactions, committed in groups; ``states[r]`` is what the world looked like at revision r."""
     states: list[dict[Key, Entry]] = []
@@ -294,7 +294,7 @@ def test_watches_and_lists_agree_with_a_model_of_all_revisions(
             assert list(page.entries) == world
 
     async def main() -> None:
-        store = backend.open(limits=RingLimits(max_events=most, short_events=most))
+        store = lonely.open(limits=RingLimits(max_events=most, short_events=most))
         await store.start()
         base = store.revision
         if not states:  # a durable backend keeps its file between examples: begin from what it has
@@ -305,7 +305,7 @@ def test_watches_and_lists_agree_with_a_model_of_all_revisions(
         for start in range(0, len(steps), group):
             chunk = [
                 [
-                    backend.put(name, resource=resource, spec=str(base))
+                    lonely.put(name, resource=resource, spec=str(base))
                     if verb == "put"
                     else Delete(Key(resource, "default", name))
                     for verb, resource, name in step
@@ -331,8 +331,8 @@ def test_watches_and_lists_agree_with_a_model_of_all_revisions(
             for after in {base, store.revision, base + after_seed % (store.revision - base + 1)}:
                 check(store, resource, after)
         await store.stop()
-        if backend.durable:
-            store = backend.open(limits=RingLimits(max_events=most, short_events=most))
+        if lonely.durable:
+            store = lonely.open(limits=RingLimits(max_events=most, short_events=most))
             await store.start()
             assert {e.key: e for r in ("pods", "nodes") for e in store.range(r).entries} == states[-1]
             for resource in ("pods", "nodes"):

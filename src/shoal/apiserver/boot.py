@@ -6,22 +6,44 @@ import asyncio
 import ipaddress
 from collections.abc import Iterable
 
+from shoal.apiserver.authz.bootstrap import reconcile_policy
 from shoal.apiserver.body import WriteOptions
 from shoal.apiserver.context import Core
-from shoal.apiserver.objects import Obj
+from shoal.apiserver.housekeeping import ROOT_CA
+from shoal.apiserver.objects import Obj, decode
 from shoal.apiserver.write import Author, Writer
-from shoal.errors import AlreadyExists
+from shoal.base.logs import get_logger
+from shoal.errors import AlreadyExists, ConfigError
 from shoal.kube.decode import normalize
+from shoal.store import Key, StoreReadOnly
 
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _AUTHOR = Author("shoal-apiserver")
 _OPTIONS = WriteOptions(False, "", "Ignore")
 
 
+def check_same_cluster(core: Core) -> None:
+    """Refuse to serve a store that other servers share with keys that are not theirs: clients of one would not trust
+    the other, and both would write their own certificate into every namespace for ever."""
+    if not core.store.shared:
+        return
+    entry = core.store.get(Key("configmaps", "kube-system", ROOT_CA))
+    if entry is not None and (decode(entry).get("data") or {}).get("ca.crt") != core.config.ca_certificate:
+        raise ConfigError(
+            "the cluster in this store has another certificate authority than this server; start it with "
+            "--credentials DIR, where DIR is the directory of a server that already runs (or a copy of its pki folder "
+            "and tokens.json)"
+        )
+
+
 async def create_boot_objects(core: Core, writer: Writer) -> None:
-    """Create what is missing. What users changed or added meanwhile stays as it is."""
-    await _create_all(core, writer, (_object("v1", "Namespace", name) for name in NAMESPACES))
-    await _create_all(core, writer, (*_network(core), *_policies()))
+    """Create what is missing. What users changed or added meanwhile stays as it is; default roles and bindings get
+    back what they lack."""
+    try:
+        await _create_all(core, writer, (_object("v1", "Namespace", name) for name in NAMESPACES))
+        await asyncio.gather(_create_all(core, writer, (*_network(core), *_policies())), reconcile_policy(core, writer))
+    except StoreReadOnly as refused:  # reads are served all the same
+        get_logger("boot").warning("nothing was created at the start", reason=str(refused))
 
 
 async def _create_all(core: Core, writer: Writer, wanted: Iterable[Obj]) -> None:
@@ -84,11 +106,10 @@ def _network(core: Core) -> list[Obj]:
 
 
 def _policies() -> list[Obj]:
-    from shoal.kube.kinds import bootstrap_flowcontrol, bootstrap_rbac
+    from shoal.kube.kinds import bootstrap_flowcontrol
     from shoal.kube.kinds.cluster import priority_class
 
     return [
         *priority_class.bootstrap_objects(),
-        *bootstrap_rbac.bootstrap_objects(),
         *bootstrap_flowcontrol.bootstrap_objects(),
     ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from shoal.apiserver.audit.config import AuditConfig
+from shoal.apiserver.flow.config import FlowConfig
 from shoal.apiserver.http import Request
 from shoal.apiserver.negotiate import Query
 from shoal.apiserver.paths import Target
@@ -37,9 +39,17 @@ class ServerConfig:
     advertise_port: int = 6443
     ca_certificate: str = ""  # PEM, published as kube-root-ca.crt
     issuer: str = "https://kubernetes.default.svc.cluster.local"
+    anonymous: bool = False  # let requests without credentials through to authorization
     watch_timeout_s: tuple[float, float] = (1800.0, 3600.0)
     bookmark_every_s: float = 60.0
     event_ttl_s: float = 3600.0
+    flow: FlowConfig = FlowConfig()
+    audit: AuditConfig = AuditConfig()
+
+    @property
+    def audiences(self) -> tuple[str, ...]:
+        """Whom a token must be meant for to be good here."""
+        return (self.issuer,)
 
 
 class Core:

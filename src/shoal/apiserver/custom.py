@@ -23,6 +23,8 @@ from shoal.kube import decode
 from shoal.store import Delete, Event, EventType
 
 if TYPE_CHECKING:
+    from shoal.apiserver.admission.webhooks.client import HookClient
+    from shoal.apiserver.admission.webhooks.conversion import Converter
     from shoal.kube.crd import serving
 
 CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
@@ -31,8 +33,9 @@ CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 class CustomVersion:
     """What the verbs need of one served version of a definition, beyond what built-in kinds have."""
 
-    def __init__(self, definition: Obj, version: serving.Served) -> None:
+    def __init__(self, definition: Obj, version: serving.Served, converter: Converter | None) -> None:
         self.version = version
+        self.converter = converter  # shared by all versions of the definition
         self._definition = definition
 
     @cached_property
@@ -86,8 +89,10 @@ class Definitions:
 
     before_validation = False
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, hooks: HookClient) -> None:
+        """``hooks`` calls conversion webhooks."""
         self.core = core
+        self._hooks = hooks
         self._specs: dict[str, bytes] = {}  # what is served now, by definition name
 
     def load(self) -> None:
@@ -117,19 +122,28 @@ class Definitions:
         changed = name in self._specs
         self._specs[name] = spec
         key = f"{definition['spec']['names']['plural']}.{definition['spec']['group']}"
-        versions = [self._served(definition, version, revision) for version in serving.serve(definition)]
+        converter = self._converter(definition)
+        versions = [self._served(definition, version, revision, converter) for version in serving.serve(definition)]
         stored = storage_version(definition)
         storage = next((s for s in versions if s.resource.version == stored), None)
         if storage is None and versions:
-            storage = self._unserved_storage(definition, stored, revision)
+            storage = self._unserved_storage(definition, stored, revision, converter)
         for served in versions:
             served.storage = served
         self.core.registry.set_custom(key, versions, storage)
         if changed:
             self.core.hub.end_resource(key)
 
-    def _served(self, definition: Obj, version: serving.Served, revision: int) -> Served:
-        served = Served(version.resource, version.rules, version.structural.type, CustomVersion(definition, version))
+    def _converter(self, definition: Obj) -> Converter | None:
+        if (definition["spec"].get("conversion") or {}).get("strategy") != "Webhook":
+            return None
+        from shoal.apiserver.admission.webhooks.conversion import Converter
+
+        return Converter(definition, self._hooks, self.core.ids)
+
+    def _served(self, definition: Obj, version: serving.Served, revision: int, converter: Converter | None) -> Served:
+        crd = CustomVersion(definition, version, converter)
+        served = Served(version.resource, version.rules, version.structural.type, crd)
         served.since = revision
         served.list_head = (
             b'{"apiVersion":"%b","kind":"%b","metadata":{"resourceVersion":"'
@@ -137,7 +151,7 @@ class Definitions:
         )  # fmt: skip
         return served
 
-    def _unserved_storage(self, definition: Obj, version: str, revision: int) -> Served:
+    def _unserved_storage(self, definition: Obj, version: str, revision: int, converter: Converter | None) -> Served:
         """The storage version may be one that is not served (any more)."""
         from shoal.kube.crd import serving
 
@@ -145,7 +159,7 @@ class Definitions:
         shown = [{**v, "served": True} if v["name"] == version else v for v in spec["versions"]]
         pretended = {**definition, "spec": {**spec, "versions": shown}}
         found = next(s for s in serving.serve(pretended) if s.resource.version == version)
-        return self._served(definition, found, revision)
+        return self._served(definition, found, revision, converter)
 
     def _remove(self, definition: Obj) -> None:
         name = definition["metadata"]["name"]

@@ -39,6 +39,8 @@ class Deleter:
         served = call.served
         entry, gone = await self.delete_object(call, call.name, options)
         if served.resource.returns_deleted or not gone:
+            if served.converter is not None:
+                entry = await served.converter.entry(served, entry)
             return Response(200, served.render(entry))
         return Response(200, self._success(call, entry))
 
@@ -68,7 +70,10 @@ class Deleter:
                 op: Op = Delete(key)
             else:
                 extra = effects.on_update(obj, objects.decode(entry))
-                op = self.writer.put(storage, obj, key)
+                if storage.converter is None:
+                    op = self.writer.put(storage, obj, key)
+                else:
+                    op = await self.writer.put_converted(storage, obj, key)
             try:
                 requires = [At(key, entry.revision), *extra.requires, *fences(call.request)]
                 entries = await core.store.commit([op, *extra.ops], requires)
@@ -86,6 +91,8 @@ class Deleter:
         chain = self.writer.admission
         if chain.plan(served, DELETE, "") is None:
             return
+        if served.converter is not None:
+            entry = await served.converter.entry(served, entry)
         way = passage(
             chain, call, served, DELETE, old=served.decode(entry), options=options_object(options),
             name=key.name, namespace=key.namespace,
@@ -207,6 +214,8 @@ class Deleter:
             except _Gone:
                 continue
             deleted.append(after)
+        if call.served.converter is not None:
+            deleted = list(await call.served.converter.entries(call.served, deleted))
         done = Page(deleted, self.core.store.revision, False, 0)
         return Response(200, list_body(call, done, "", None))
 

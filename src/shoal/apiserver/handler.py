@@ -10,23 +10,30 @@ import orjson
 
 from shoal.apiserver import paths, read, watch
 from shoal.apiserver.authn import impersonation
-from shoal.apiserver.authn.authenticator import Authenticator
+from shoal.apiserver.authn.authenticator import OPEN_PATHS, Authenticator, UnseenCredential
 from shoal.apiserver.authz.authorizer import Attributes, Authorizer
-from shoal.apiserver.context import Call, Core
+from shoal.apiserver.context import Call, Core, User
 from shoal.apiserver.delete import Deleter
 from shoal.apiserver.http import Answer, Request, Response
-from shoal.apiserver.negotiate import flag, query
+from shoal.apiserver.messages import RequestTimedOut, duration
+from shoal.apiserver.negotiate import Query, flag, query
 from shoal.apiserver.pages import Pages
 from shoal.apiserver.patch import Patcher
+from shoal.apiserver.paths import Target
+from shoal.apiserver.protection import Protection, Visit
+from shoal.apiserver.protection_metrics import FlowMetrics
 from shoal.apiserver.reviews import Reviews
 from shoal.apiserver.subresources import Subresources
 from shoal.apiserver.write import Writer
-from shoal.errors import ApiError, BadRequest, InternalError, MethodNotAllowed, NotFound, ServiceUnavailable
-from shoal.store import StoreClosed
+from shoal.errors import ApiError, BadRequest, InternalError, MethodNotAllowed, NotFound, ServiceUnavailable, Timeout
+from shoal.store import StoreClosed, StoreReadOnly, StoreUnavailable
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _PLAIN_SUBRESOURCES = ("", "status")
-_MAX_WARNING = 256
+_MAX_WARNING = 256  # characters of each, once they are too many in all
+_ALL_WARNINGS = 4096
+_READ_ONLY_RETRY_S = 5  # a copy of the store takes seconds; after one, clients are told where it went
+_DOUBTFUL = frozenset({400, 403, 404, 405, 409, 422})  # refusals that rest on what is stored
 _NOT_FOUND = "the server could not find the requested resource"
 
 Verb = Callable[[Call], Awaitable[Answer]]
@@ -44,51 +51,93 @@ class Handler:
         self.deleter = Deleter(writer)
         self.subresources = Subresources(writer, self.patcher, self.deleter)
         self.reviews = Reviews(core, authenticator, authorizer)
-        self.pages = Pages(core)
+        self._answer = self._serve_shared if core.store.shared else self._serve
+        self.protection = Protection(core)
+        self.pages = Pages(core, FlowMetrics(self.protection))
 
     async def handle(self, request: Request) -> Answer:
+        """Who asks, and whether it is their turn; then what they ask for."""
+        protection = self.protection
+        visit = protection.visit(request)
         try:
-            user = self.authenticator.user_of(request)
+            try:
+                user = self.authenticator.user_of(request)
+            except UnseenCredential:
+                user = await self.authenticator.user_after_all(request)
+            visit.asker = user
             if impersonation.wanted(request):
                 user = impersonation.impersonated(user, request, self.authorizer)
             target = paths.parse(request.path)
-            if target is None:
-                verb = "get" if request.method in ("GET", "HEAD") else request.method.lower()
-                if user.groups != ("system:unauthenticated",):
-                    self.authorizer.check(user, Attributes(verb, path=request.path))
-                return self.pages.handle(request)
-            served = self.core.registry.get(target.group, target.version, target.plural)
-            if served is None or (target.namespace is not None and not served.resource.namespaced):
-                raise NotFound(_NOT_FOUND)
-            call = Call(request, target, served, query(request.query), user)
-            verb = self._verb(call)
-            if not self.authorizer.allows_all(user):
-                namespace = target.namespace or ""
-                asked = Attributes(verb, target.group, target.plural, target.subresource, namespace, target.name)
-                self.authorizer.check(user, asked)
-            answer = await self._run(call, verb)
-            if call.warnings or served.crd is not None:
-                _add_warnings(answer, call)
-            return answer
+            asked = query(request.query)
+            verb = _verb(request.method, target, asked)
+            if protection.enter(visit, user, target, verb, asked) or await protection.queued(visit):
+                if "timeout=" in request.query:
+                    _check_timeout(asked)
+                answer = await self._answer(visit, user, target, verb, asked)
+            else:
+                answer = protection.too_many()
         except ApiError as error:
-            return error_response(error)
+            answer = error_response(error)
         except StoreClosed:
-            return error_response(ServiceUnavailable("the server is stopping", retry_after_s=1))
+            answer = error_response(ServiceUnavailable("the server is stopping", retry_after_s=1))
+        except StoreReadOnly as refused:
+            answer = error_response(ServiceUnavailable(str(refused), retry_after_s=_READ_ONLY_RETRY_S))
+        except StoreUnavailable:
+            answer = error_response(ServiceUnavailable("the database does not answer", retry_after_s=1))
+        except RequestTimedOut:
+            answer = error_response(Timeout("Timeout: request did not complete within the allotted timeout"))
+        except Exception:
+            protection.panicked(visit)
+            raise
+        finally:
+            protection.leave(visit)
+        return protection.finished(visit, answer)
 
-    def _verb(self, call: Call) -> str:
-        """The verb as authorization names it."""
-        method, target = call.request.method, call.target
-        if method in ("GET", "HEAD"):
-            wants_watch = target.deprecated_watch or (not target.name and flag(call.query, "watch"))
-            if wants_watch and method == "GET":  # the answer to HEAD has no body to stream
-                return "watch"
-            return "get" if target.name else "list"
-        if method == "DELETE" and not target.name:
-            return "deletecollection"
-        verb = _VERBS.get(method)
-        if verb is None:
+    async def _serve_shared(self, visit: Visit, user: User, target: Target | None, verb: str, asked: Query) -> Answer:
+        """As ``_serve``, where other servers write too: what is refused must still be refused once everything that they
+        have acknowledged is seen here."""
+        store = self.core.store
+        seen = store.revision
+        try:
+            answer = await self._serve(visit, user, target, verb, asked)
+            if answer.status not in _DOUBTFUL or await store.fresh() <= seen:
+                return answer
+        except ApiError as error:
+            if error.code not in _DOUBTFUL or await store.fresh() <= seen:
+                raise
+        return await self._serve(visit, user, target, verb, asked)
+
+    async def _serve(self, visit: Visit, user: User, target: Target | None, verb: str, asked: Query) -> Answer:
+        """May they; then the verb."""
+        request, trail = visit.request, visit.trail
+        if target is None:
+            if request.path not in OPEN_PATHS:
+                self.authorizer.check(user, Attributes(verb, path=request.path))
+            if trail is not None:
+                self.protection.allowed(trail, self.authorizer, user, verb, target)
+            return self.pages.handle(request)
+        served = self.core.registry.get(target.group, target.version, target.plural)
+        if not self.authorizer.allows_all(user):
+            self.authorizer.check_target(user, verb, target, asked)
+        if trail is not None:
+            self.protection.allowed(trail, self.authorizer, user, verb, target)
+        if served is None or (target.namespace is not None and not served.resource.namespaced):
+            raise NotFound(_NOT_FOUND)
+        call = Call(request, target, served, asked, user)
+        if not verb:
             raise self._not_allowed(call)
-        return verb
+        try:
+            answer = await self._run(call, verb)
+        except ApiError as error:
+            if not call.warnings:
+                raise
+            answer = error_response(error)  # a refusal comes with its warnings
+        finally:
+            if trail is not None and call.annotations:
+                trail.annotations = call.annotations
+        if call.warnings or served.crd is not None:
+            _add_warnings(answer, call)
+        return self.protection.until_sent(visit, answer) if verb == "list" else answer
 
     def _run(self, call: Call, verb: str) -> Awaitable[Answer]:
         """The verb, started; not a coroutine itself, since every level costs each time something is waited for."""
@@ -161,8 +210,28 @@ class Handler:
         return error_response(InternalError(f"Internal error occurred: {type(error).__name__}"))
 
 
+def _check_timeout(asked: Query) -> None:
+    text = asked.get("timeout", "")
+    if text and duration(text) is None:
+        raise BadRequest(f'invalid timeout specified in the request URL - time: invalid duration "{text[:100]}"')
+
+
+def _verb(method: str, target: Target | None, asked: Query) -> str:
+    """The verb as authorization names it; empty when there is none for the method."""
+    if target is None:
+        return "get" if method in ("GET", "HEAD") else method.lower()
+    if method in ("GET", "HEAD"):
+        wants_watch = target.deprecated_watch or (not target.name and flag(asked, "watch"))
+        if wants_watch and method == "GET":  # the answer to HEAD has no body to stream
+            return "watch"
+        return "get" if target.name else "list"
+    if method == "DELETE" and not target.name:
+        return "deletecollection"
+    return _VERBS.get(method, "")
+
+
 def error_response(error: ApiError) -> Response:
-    headers: list[tuple[bytes, bytes]] = [(b"X-Content-Type-Options", b"nosniff")]
+    headers: list[tuple[bytes, bytes]] = []
     if error.retry_after_s is not None:
         headers.append((b"Retry-After", b"%d" % error.retry_after_s))
     if error.code == 401:
@@ -174,10 +243,12 @@ def _add_warnings(answer: Answer, call: Call) -> None:
     texts = list(dict.fromkeys(call.warnings))
     if call.served.crd is not None and call.served.crd.deprecation:
         texts.append(call.served.crd.deprecation)
+    if sum(map(len, texts)) > _ALL_WARNINGS:
+        texts = [text[:_MAX_WARNING] for text in texts[: _ALL_WARNINGS // _MAX_WARNING]]
     if texts:
         answer.headers = [*answer.headers, *((b"Warning", _warning(text)) for text in texts)]
 
 
 def _warning(text: str) -> bytes:
-    clean = " ".join(text.split())[:_MAX_WARNING].replace("\\", "\\\\").replace('"', '\\"')
+    clean = " ".join(text.split()).replace("\\", "\\\\").replace('"', '\\"')
     return f'299 - "{clean}"'.encode("ascii", "replace")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 
 from shoal.apiserver import objects
 from shoal.apiserver.body import DeleteOptions, WriteOptions
@@ -24,7 +25,7 @@ from shoal.apiserver.registry import Served
 from shoal.apiserver.write import Author, Retry, Writer
 from shoal.base.logs import get_logger
 from shoal.errors import AlreadyExists, ApiError, NotFound
-from shoal.store import Delete, Event, EventType, Key
+from shoal.store import Delete, Event, EventType, Key, StoreReadOnly, StoreUnavailable
 
 ROOT_CA = "kube-root-ca.crt"
 _ROOT_CA_NOTE = {"kubernetes.io/description": "The certificate authority that signs the API server's certificate."}
@@ -107,14 +108,18 @@ class Housekeeping:
             await self._wake.wait()
             self._wake.clear()
             failed: list[Job] = []
+            read_only = False
             while self._jobs:
                 job = next(iter(self._jobs))
                 del self._jobs[job]
                 try:
                     await self._do[job[0]](job[1])
-                except (ApiError, Retry) as error:
+                except (ApiError, Retry, StoreReadOnly, StoreUnavailable) as error:
                     self._log.info("housekeeping will try again", job=job[0], name=job[1], error=str(error))
                     failed.append(job)
+                    read_only = read_only or isinstance(error, StoreReadOnly)
+            if read_only:  # nothing more can be done for a while; a server serves reads all the same
+                self.idle.set()
             if failed:
                 await self.core.clock.sleep(_RETRY_S)
                 for job in failed:
@@ -270,7 +275,8 @@ class Housekeeping:
             for start in range(0, len(due), 100):
                 ops = [Delete(key) for key in due[start : start + 100] if self.core.store.get(key) is not None]
                 if ops:
-                    await self.core.store.commit(ops)
+                    with suppress(StoreReadOnly, StoreUnavailable):  # they are still due the next time
+                        await self.core.store.commit(ops)
 
     async def _forget_history(self) -> None:
         while True:

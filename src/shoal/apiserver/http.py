@@ -6,7 +6,8 @@ for one future (a commit); ``_Exchange`` drives it directly. Code that needs a r
 starts one and awaits it.
 
 Refused here, before any handler runs: malformed requests (400), bodies over the limit (413), header floods (431),
-clients that are slower than ``HttpLimits`` allows (connection closed).
+connections over the limit (503, 429), clients that send or read slower than ``HttpLimits`` allows (connection closed).
+What a handler does not answer in time is ended by throwing ``RequestTimedOut`` into it.
 """
 
 from __future__ import annotations
@@ -15,116 +16,42 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Protocol
-from urllib.parse import unquote
+from typing import Any
 
 import httptools
 
-REASONS = {
-    101: "Switching Protocols", 200: "OK", 201: "Created", 202: "Accepted", 301: "Moved Permanently",
-    304: "Not Modified", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found",
-    405: "Method Not Allowed", 406: "Not Acceptable", 409: "Conflict", 410: "Gone", 413: "Request Entity Too Large",
-    415: "Unsupported Media Type", 422: "Unprocessable Entity", 429: "Too Many Requests",
-    431: "Request Header Fields Too Large", 500: "Internal Server Error", 501: "Not Implemented",
-    503: "Service Unavailable", 504: "Gateway Timeout",
-}  # fmt: skip
-STATUS_LINES = {code: f"HTTP/1.1 {code} {text}\r\n".encode() for code, text in REASONS.items()}
+from shoal.apiserver.messages import (
+    STATUS_LINES,
+    Answer,
+    Handler,
+    HttpLimits,
+    LongResponse,
+    Refusal,
+    Request,
+    RequestTimedOut,
+    Response,
+    Sink,
+    Stream,
+    frame,
+    refusal,
+    timeout_of,
+    unframed,
+)
+
+__all__ = ("Answer", "Handler", "HttpLimits", "HttpServer", "Request", "Response", "Sink", "Stream", "frame")
+
 LAST_CHUNK = b"0\r\n\r\n"
 SWEEP_S = 1.0
-_TOO_LARGE = b"request is larger than this server accepts"
 SLICE = 256 * 1024  # a long body is handed to the transport in pieces, so that other connections get their turn
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpLimits:
-    """What a client may ask of a connection."""
-
-    body_bytes: int = 3 * 1024 * 1024
-    header_bytes: int = 64 * 1024
-    header_timeout_s: float = 32.0  # from the first byte of a request to the end of its headers and body
-    idle_timeout_s: float = 300.0  # keep-alive connections without a request
-    pipelined: int = 16  # requests waiting behind one that is being answered; more pauses reading
-
-
-class Request:
-    """One request. ``headers`` has lower-case names; ``path`` is decoded, ``query`` is not."""
-
-    __slots__ = ("body", "client", "headers", "keep_alive", "method", "path", "peer_certificate", "query", "raw_path")
-
-    def __init__(self, method: str, target: bytes, headers: dict[bytes, bytes], body: bytes = b"") -> None:
-        raw, _, query = target.partition(b"?")
-        self.method = method
-        self.raw_path = raw
-        path = raw.decode("latin-1")
-        self.path = unquote(path) if "%" in path else path
-        self.query = query.decode("latin-1")
-        self.headers = headers
-        self.body = body
-        self.keep_alive = True
-        self.client = ""
-        self.peer_certificate: bytes | None = None
-
-
-class Response:
-    """A complete answer. ``body`` may be in parts that are joined on the wire."""
-
-    __slots__ = ("body", "content_type", "headers", "status")
-
-    def __init__(
-        self,
-        status: int,
-        body: bytes | Sequence[bytes] = b"",
-        content_type: bytes = b"application/json",
-        headers: Sequence[tuple[bytes, bytes]] = (),
-    ) -> None:
-        self.status = status
-        self.body = body
-        self.content_type = content_type
-        self.headers = headers
-
-
-class Sink(Protocol):
-    """Where a streaming answer goes: a connection, or a queue in process."""
-
-    @property
-    def writable(self) -> bool:
-        """False while the client reads slower than we write; ``on_writable`` is called when that ends."""
-
-    def write(self, data: bytes) -> None: ...
-
-    def end(self) -> None:
-        """The stream is complete; the connection can serve the next request."""
-
-
-class Stream(Protocol):
-    """A streaming answer. ``attach`` is called once the headers are out."""
-
-    status: int
-    content_type: bytes
-    headers: Sequence[tuple[bytes, bytes]]
-
-    def attach(self, sink: Sink) -> None: ...
-
-    def on_writable(self) -> None: ...
-
-    def on_closed(self) -> None:
-        """The client is gone or the server stops; nothing may be written any more."""
-
-
-Answer = Response | Stream
-Handler = Callable[[Request], Coroutine[Any, Any, Answer]]
-
-
-def frame(data: bytes) -> bytes:
-    """One chunk of a chunked body."""
-    return b"%x\r\n%b\r\n" % (len(data), data)
+PIECE = 16 * 1024  # input is parsed in pieces of this size: between them a connection can be made to wait
+_OVERFLOW = 256  # connections over the limit that are kept for as long as it takes to tell them so
+_OVERFLOW_S = 2.0
 
 
 class _Exchange:
     """Drives one handler coroutine and keeps its answer until it is this request's turn on the wire."""
 
-    __slots__ = ("answer", "connection", "coroutine", "request", "waiting_for")
+    __slots__ = ("answer", "connection", "coroutine", "deadline", "old", "request", "waiting_for")
 
     def __init__(self, connection: HttpConnection, request: Request, coroutine: Coroutine[Any, Any, Answer]) -> None:
         self.connection = connection
@@ -132,11 +59,28 @@ class _Exchange:
         self.answer: Answer | None = None
         self.waiting_for: asyncio.Future[Any] | None = None
         self.coroutine = coroutine
+        server = connection.server
+        self.deadline = server.tick + timeout_of(request.query, server.limits.request_timeout_s)
+        self.old = connection.speaks_old_http()
 
     def step(self, done: asyncio.Future[Any]) -> None:
         """What the handler waited for is there: go on until it waits again or answers."""
+        if done is self.waiting_for:  # not so when the waiting was ended while this call was on its way
+            self._resume(self.coroutine.send, None)
+
+    def time_out(self) -> None:
+        """The time is over. A commit that is under way goes on; only the waiting ends."""
+        self._stop_waiting()
+        self._resume(self.coroutine.throw, RequestTimedOut())
+
+    def _stop_waiting(self) -> None:
+        waiting, self.waiting_for = self.waiting_for, None
+        if waiting is not None and waiting is not _DONE:
+            waiting.remove_done_callback(self.step)
+
+    def _resume(self, resume: Callable[[Any], Any], value: Any) -> None:
         try:
-            waiting = self.coroutine.send(None)
+            waiting = resume(value)
         except StopIteration as stop:
             self.answer = stop.value
             self.connection.flush_answers()
@@ -151,6 +95,7 @@ class _Exchange:
     def wait_for(self, waiting: Any) -> None:
         """Go on when ``waiting``, which the handler has yielded, is done."""
         if waiting is None:  # a bare yield: asyncio.sleep(0)
+            self.waiting_for = _DONE
             self.connection.server.loop.call_soon(self.step, _DONE)
             return
         waiting._asyncio_future_blocking = False  # what a task would do: this exchange is the one that waits
@@ -160,9 +105,10 @@ class _Exchange:
     def cancel(self) -> None:
         """The client went away. A commit that is under way goes on; only the waiting ends."""
         if self.answer is None:
-            if self.waiting_for is not None:
-                self.waiting_for.remove_done_callback(self.step)
+            self._stop_waiting()
             self.coroutine.close()
+        elif isinstance(self.answer, LongResponse):
+            self.answer.on_sent()
 
 
 _DONE: Any = object()  # stands for a finished future where there was none
@@ -185,6 +131,7 @@ class HttpServer:
         self.loop = loop
         self.limits = limits or HttpLimits()
         self.connections: set[HttpConnection] = set()
+        self.addresses: dict[str, int] = {}  # connections of each client address
         self.stopping = False
         self.tick = loop.time()  # about now: good enough for timeouts, and free to read
         self.drained = asyncio.Event()  # set while nobody is connected
@@ -208,6 +155,12 @@ class HttpServer:
         if answer.headers:
             head += b"".join(name + b": " + value + b"\r\n" for name, value in answer.headers)
         return head
+
+    def overflow(self, address: str) -> int:
+        """The status with which one connection too many is refused; 0 when there is room."""
+        if len(self.connections) > self.limits.connections:
+            return 503
+        return 429 if self.addresses.get(address, 0) > self.limits.connections_per_address else 0
 
     def _sweep(self) -> None:
         """Close connections that idle or dawdle: one timer for all of them, not one each."""
@@ -234,8 +187,9 @@ class HttpConnection(asyncio.Protocol):
     """One client connection. Requests are answered in order; a stream holds the connection until it ends."""
 
     __slots__ = (
-        "_body", "_busy_since", "_closes_after_stream", "_exchanges", "_headers", "_in_headers", "_parser",
-        "_pending_body", "_reading", "_size", "_stream", "_target", "_too_large", "client", "peer_certificate",
+        "_address", "_body", "_busy_since", "_closes_after_stream", "_exchanges", "_headers", "_held", "_in_headers",
+        "_long", "_parser", "_pending_body", "_reading", "_refused_at", "_size", "_stalled_since", "_stalled_size",
+        "_stream", "_target", "_too_large", "_unframed", "_unread", "_unwanted", "client", "peer_certificate",
         "server", "transport", "writable",
     )  # fmt: skip
 
@@ -247,15 +201,24 @@ class HttpConnection(asyncio.Protocol):
         self._exchanges: deque[_Exchange] = deque()
         self._stream: Stream | None = None
         self._closes_after_stream = False
-        self._pending_body: deque[bytes] = deque()  # slices of a long body not yet handed to the transport
+        self._unframed = False  # the stream goes to a client that knows no chunks
+        self._pending_body: deque[bytes | memoryview] = deque()  # slices of a long body not yet handed to the transport
+        self._long: LongResponse | None = None  # whose body that is, if somebody wants to know
+        self._unread: deque[bytes] = deque()  # came in while this connection had to wait
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
         self._body: list[bytes] = []
         self._size = 0
-        self._too_large = 0
+        self._too_large = 0  # the status with which the request is refused
+        self._unwanted = 0  # the status with which all of them are
         self._in_headers = False
         self._reading = True
         self._busy_since = 0.0  # start of an unfinished request, or of idling when negative
+        self._held = False  # not read from, since its client does not wait when told to
+        self._refused_at = -1e9
+        self._stalled_since = 0.0  # when the client last took something of what waits for it
+        self._stalled_size = 0
+        self._address = ""
         self.client = ""
         self.peer_certificate: bytes | None = None
 
@@ -264,22 +227,33 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
         self.transport = transport  # type: ignore[assignment]
-        transport.set_write_buffer_limits(high=1024 * 1024)  # type: ignore[attr-defined]
+        server = self.server
+        transport.set_write_buffer_limits(high=server.limits.buffered_bytes)  # type: ignore[attr-defined]
         peer = transport.get_extra_info("peername")
-        self.client = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else ""
+        if isinstance(peer, tuple):
+            self._address = peer[0]
+            self.client = f"{peer[0]}:{peer[1]}"
+        server.addresses[self._address] = server.addresses.get(self._address, 0) + 1
         ssl_object = transport.get_extra_info("ssl_object")
         if ssl_object is not None:
             self.peer_certificate = ssl_object.getpeercert(binary_form=True)
-        self.server.connections.add(self)
-        self.server.drained.clear()
-        self._busy_since = -self.server.tick
-        if self.server.stopping:
+        server.connections.add(self)
+        server.drained.clear()
+        self._busy_since = -server.tick
+        if server.stopping or len(server.connections) > server.limits.connections + _OVERFLOW:
             self.abort()
+        self._unwanted = server.overflow(self._address)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.server.connections.discard(self)
-        if not self.server.connections:
-            self.server.drained.set()
+        server = self.server
+        server.connections.discard(self)
+        left = server.addresses.get(self._address, 1) - 1
+        if left:
+            server.addresses[self._address] = left
+        else:
+            server.addresses.pop(self._address, None)
+        if not server.connections:
+            server.drained.set()
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.on_closed()
@@ -287,28 +261,49 @@ class HttpConnection(asyncio.Protocol):
             exchange.cancel()
         self._exchanges.clear()
         self._pending_body.clear()
+        self._unread.clear()
+        self._sent()
         self.transport = None
 
     def data_received(self, data: bytes) -> None:
         if self._busy_since <= 0:
             self._busy_since = self.server.tick
+        if len(data) <= PIECE and self._reading:
+            self._feed(data)
+        else:
+            self._unread.append(data)
+            self._feed_unread()
+
+    def _feed_unread(self) -> None:
+        """Parse what has come in, until this connection has to wait."""
+        unread = self._unread
+        while unread and self._reading and self.transport is not None and not self.transport.is_closing():
+            data = unread.popleft()
+            if len(data) > PIECE:
+                unread.appendleft(data[PIECE:])
+                data = data[:PIECE]
+            self._feed(data)
+
+    def _feed(self, data: bytes) -> None:
         try:
             self._parser.feed_data(data)
             if self._in_headers and self._size > self.server.limits.header_bytes:
-                self._refuse(431, _TOO_LARGE)  # do not wait for headers that never end
+                self._refuse(431)  # do not wait for headers that never end
         except httptools.HttpParserUpgrade:
             return  # the handler of the upgrade request has the connection
         except httptools.HttpParserError:
-            self._refuse(400, b"malformed HTTP request")
+            self._refuse(400)
 
     def pause_writing(self) -> None:
         self.writable = False
 
     def resume_writing(self) -> None:
         self.writable = True
+        self._stalled_size = 0
         self._write_pending()
         if self._stream is not None:
             self._stream.on_writable()
+        self._read_on()
 
     def eof_received(self) -> bool:
         return False
@@ -320,7 +315,7 @@ class HttpConnection(asyncio.Protocol):
         self._headers = {}
         self._body = []
         self._size = 0
-        self._too_large = 0
+        self._too_large = self._unwanted
         self._in_headers = True
 
     def on_url(self, url: bytes) -> None:
@@ -360,7 +355,7 @@ class HttpConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         if self._too_large:
-            self._refuse(self._too_large, _TOO_LARGE)
+            self._refuse(self._too_large)
             return
         parser = self._parser
         body = self._body
@@ -375,12 +370,46 @@ class HttpConnection(asyncio.Protocol):
         request.peer_certificate = self.peer_certificate
         self._busy_since = 0.0
         self._begin(request)
-        if len(self._exchanges) > self.server.limits.pipelined and self._reading and self.transport is not None:
+        if len(self._exchanges) > self.server.limits.pipelined or self._pending_body or not self.writable:
+            self._stop_reading()
+
+    def speaks_old_http(self) -> bool:
+        """Whether the request that has just been parsed is HTTP/1.0."""
+        return bool(self._parser.get_http_version() == "1.0")
+
+    # -- backpressure --------------------------------------------------------------------------------------------
+
+    def _stop_reading(self) -> None:
+        """Let the client feel that we cannot keep up: what it sends stays in its own buffers."""
+        if self._reading and self.transport is not None:
             self._reading = False
             self.transport.pause_reading()
 
+    def _read_on(self) -> None:
+        """Read again if nothing is in the way any more."""
+        if self._reading or self._held or self.transport is None or self._pending_body or not self.writable:
+            return
+        if len(self._exchanges) <= 1:
+            self._reading = True
+            self.transport.resume_reading()
+            if self._unread:
+                self.server.loop.call_soon(self._feed_unread)
+
+    def _hold(self, hold_s: float) -> None:
+        """The client was refused. If it did not wait after the last time it will now, which costs us nothing."""
+        now = self.server.loop.time()
+        early, self._refused_at = now - self._refused_at < hold_s, now
+        if early and not self._held:
+            self._held = True
+            self._stop_reading()
+            self.server.loop.call_later(hold_s, self._end_hold)
+
+    def _end_hold(self) -> None:
+        self._held = False
+        self._read_on()
+
     def _begin(self, request: Request) -> None:
-        """Run the handler as far as it goes; most reads are answered here and now."""
+        """Run the handler as far as it goes; most reads are answered here."""
         coroutine = self.server.handler(request)
         answer: Answer
         try:
@@ -402,14 +431,29 @@ class HttpConnection(asyncio.Protocol):
             self._answer(answer, request)
             if self._busy_since == 0.0:
                 self._busy_since = -self.server.tick
+        elif isinstance(answer, LongResponse):
+            answer.on_sent()
 
     # -- answering -----------------------------------------------------------------------------------------------
 
-    def _answer(self, answer: Answer, request: Request) -> None:
-        if isinstance(answer, Response):
-            self._send(answer, request)
-        else:
-            self._begin_stream(answer, request)
+    def _answer(self, answer: Answer, request: Request, exchange: _Exchange | None = None) -> None:
+        if not isinstance(answer, Response):
+            old = self.speaks_old_http() if exchange is None else exchange.old
+            self._begin_stream(answer, request, old)
+            return
+        if isinstance(answer, LongResponse):
+            self._long = answer
+        self._send(answer, request)
+        if not self._pending_body:
+            self._sent()
+        if isinstance(answer, Refusal):
+            self._hold(answer.hold_s)
+
+    def _sent(self) -> None:
+        """The body of the last answer is out, or never will be."""
+        answer, self._long = self._long, None
+        if answer is not None:
+            answer.on_sent()
 
     def flush_answers(self) -> None:
         """Send every answer whose turn has come."""
@@ -419,10 +463,9 @@ class HttpConnection(asyncio.Protocol):
             if answer is None:
                 return
             self._exchanges.popleft()
-            self._answer(answer, exchange.request)
-        if not self._reading and self.transport is not None and len(self._exchanges) <= 1:
-            self._reading = True
-            self.transport.resume_reading()
+            self._answer(answer, exchange.request, exchange)
+        if not self._reading:
+            self._read_on()
         if not self._exchanges and self._busy_since == 0.0:
             self._busy_since = -self.server.tick
 
@@ -430,7 +473,7 @@ class HttpConnection(asyncio.Protocol):
         transport = self.transport
         assert transport is not None
         body = answer.body
-        head = self.server.head(answer)
+        head = self.server.head(answer) + answer.head
         closing = b"" if request.keep_alive else b"Connection: close\r\n"
         if isinstance(body, bytes) and len(body) <= SLICE:
             length = b"Content-Length: %d\r\n" % len(body)
@@ -456,33 +499,36 @@ class HttpConnection(asyncio.Protocol):
             if len(part) > SLICE:
                 view = memoryview(part)
                 for start in range(len(part), 0, -SLICE):
-                    pending.appendleft(bytes(view[max(0, start - SLICE) : start]))
+                    pending.appendleft(view[max(0, start - SLICE) : start])
                 continue
             transport.write(part)
         if not pending:
+            self._sent()
             self.server.loop.call_soon(self.flush_answers)
 
-    def _begin_stream(self, stream: Stream, request: Request) -> None:
+    def _begin_stream(self, stream: Stream, request: Request, old: bool) -> None:
         transport = self.transport
         assert transport is not None
         head = self.server.head(stream)
-        self._closes_after_stream = not request.keep_alive
-        closing = b"" if request.keep_alive else b"Connection: close\r\n"
-        transport.write(head + closing + b"Transfer-Encoding: chunked\r\n\r\n")
+        self._unframed = old  # HTTP/1.0 has no chunks: the end of the connection is the end of the stream
+        self._closes_after_stream = old or not request.keep_alive
+        closing = b"Connection: close\r\n" if self._closes_after_stream else b""
+        transport.write(head + closing + (b"\r\n" if old else b"Transfer-Encoding: chunked\r\n\r\n"))
         self._stream = stream
         stream.attach(self)
 
     def write(self, data: bytes) -> None:
         """Sink: one already framed piece of the current stream."""
         if self.transport is not None:
-            self.transport.write(data)
+            self.transport.write(unframed(data) if self._unframed else data)
 
     def end(self) -> None:
         """Sink: the current stream is complete."""
         if self._stream is None or self.transport is None:
             return
         self._stream = None
-        self.transport.write(LAST_CHUNK)
+        if not self._unframed:
+            self.transport.write(LAST_CHUNK)
         if self.server.stopping or self._closes_after_stream:
             self.transport.close()
         else:
@@ -491,19 +537,14 @@ class HttpConnection(asyncio.Protocol):
 
     # -- ending --------------------------------------------------------------------------------------------------
 
-    def _refuse(self, status: int, text: bytes) -> None:
-        """Answer what cannot be parsed or is too large, and hang up: the rest of the input cannot be trusted."""
+    def _refuse(self, status: int) -> None:
+        """Answer what cannot be parsed or is too much, and hang up: the rest of the input cannot be trusted."""
         if self.transport is None:
             return
-        reason = {413: b"RequestEntityTooLarge", 431: b"RequestHeaderFieldsTooLarge"}.get(status, b"BadRequest")
-        body = (
-            b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"%b","reason":"%b","code":%d}'
-            % (text, reason, status)
-        )
-        answer = Response(status, body)
-        self.transport.write(
-            self.server.head(answer) + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body
-        )
+        self._unread.clear()
+        answer, body = refusal(status)
+        head = self.server.head(answer) + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+        self.transport.write(head + body)
         self.transport.close()
 
     def begin_stop(self) -> None:
@@ -520,9 +561,28 @@ class HttpConnection(asyncio.Protocol):
             self.transport.abort()
 
     def enforce_timeouts(self, now: float) -> None:
-        since = self._busy_since
-        if self._stream is not None or self._exchanges or self._pending_body or since == 0.0:
-            return
-        limits = self.server.limits
-        if (since > 0 and now - since > limits.header_timeout_s) or (since < 0 and now + since > limits.idle_timeout_s):
+        """Called every ``SWEEP_S``."""
+        if self._unwanted and now + self._busy_since > _OVERFLOW_S:
             self.abort()
+            return
+        for exchange in tuple(self._exchanges):
+            if exchange.answer is None and now > exchange.deadline:
+                exchange.time_out()
+        if self._stream is not None or self._pending_body or not self.writable:
+            self._enforce_reading(now)
+        elif not self._exchanges and self._busy_since != 0.0 and self._reading:
+            since, limits = self._busy_since, self.server.limits
+            late = now - since > limits.header_timeout_s if since > 0 else now + since > limits.idle_timeout_s
+            if late:
+                self.abort()
+
+    def _enforce_reading(self, now: float) -> None:
+        """Hang up on a client that takes nothing of what it asked for."""
+        if self.transport is None:
+            return
+        size = self.transport.get_write_buffer_size()
+        if size == 0 or size != self._stalled_size:
+            self._stalled_since = now
+        elif now - self._stalled_since > self.server.limits.reader_timeout_s:
+            self.abort()
+        self._stalled_size = size

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
 from shoal.apiserver.handler import Handler
-from shoal.apiserver.http import Answer, Request, Response, Stream
+from shoal.apiserver.messages import Answer, LongResponse, Request, Response, Stream, header_lines, unframed
 
 _PENDING_BYTES = 1024 * 1024  # as much as a connection would buffer before the server holds back
 
@@ -40,8 +40,7 @@ class InProcessStream:
         return self._size < _PENDING_BYTES
 
     def write(self, data: bytes) -> None:
-        # the server frames chunks for HTTP/1.1: take the frame off again
-        payload = data[data.index(b"\r\n") + 2 : -2]
+        payload = unframed(data)  # the server frames chunks for HTTP/1.1
         self._pending.append(payload)
         self._size += len(payload)
         self._wake.set()
@@ -121,14 +120,18 @@ class InProcessTransport:
             sent[name.lower().encode()] = value.encode()
         request = Request(method, target.encode(), sent, body)
         try:
-            return await self._handler.handle(request)
+            answer = await self._handler.handle(request)
         except Exception as error:
             return self._handler.on_error(request, error)
+        if isinstance(answer, LongResponse):
+            answer.on_sent()
+        return answer
 
 
 def _headers(answer: Answer) -> dict[str, str]:
     found = {"content-type": answer.content_type.decode("latin-1")}
-    for name, value in answer.headers:
+    lines = header_lines(answer.head) if isinstance(answer, Response) else ()
+    for name, value in (*answer.headers, *lines):
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
         found[key] = f"{found[key]}, {text}" if key in found else text
     return found

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import platform
+from typing import TYPE_CHECKING
 
 import orjson
 
+from shoal.apiserver.authn.keys import IssuerDocuments
 from shoal.apiserver.context import Core
 from shoal.apiserver.http import Request, Response
 from shoal.apiserver.negotiate import query
 from shoal.errors import NotFound
 from shoal.kube.discovery import Discovery, wants_aggregated
 from shoal.kube.schema import kubernetes_version
+
+if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
 
 _TEXT = b"text/plain; charset=utf-8"
 _CHECKS = ("ping", "store", "watch-hub")
@@ -20,14 +25,16 @@ _CHECKS = ("ping", "store", "watch-hub")
 class Pages:
     """Answers the paths that name no resource."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, metrics: Collector | None = None) -> None:
         self.core = core
+        self.metrics = metrics  # of this server, where a process may have several
         address = f"{core.config.advertise_address}:{core.config.advertise_port}"
         self._discovery = Discovery((served.resource for served in core.registry), server_address=address)
         self._registry_version = core.registry.version
         self._openapi: object | None = None
         self._version = _version_body()
         self.ready = False
+        self.issuer: IssuerDocuments | None = None  # of service account tokens, when this server signs them
 
     def handle(self, request: Request) -> Response:
         path = request.path.rstrip("/") or "/"
@@ -41,6 +48,10 @@ class Pages:
             return self._open_api(path, request)
         if path == "/metrics":
             return self._metrics()
+        if self.issuer is not None:
+            document = self.issuer.get(path)
+            if document is not None:
+                return Response(200, *document)
         if path == "/":
             return Response(200, orjson.dumps({"paths": self._paths()}))
         raise NotFound("the server could not find the requested resource")
@@ -71,6 +82,7 @@ class Pages:
         self._refresh()
         groups = [f"/apis/{g}/{v}" if g else f"/api/{v}" for g, v in self._discovery.group_versions()]
         return [
+            *(() if self.issuer is None else (self.issuer.CONFIGURATION,)),
             "/api",
             "/apis",
             *groups,
@@ -79,6 +91,7 @@ class Pages:
             "/metrics",
             "/openapi/v2",
             "/openapi/v3",
+            *(() if self.issuer is None else (self.issuer.KEY_SET,)),
             "/readyz",
             "/version",
         ]
@@ -121,7 +134,12 @@ class Pages:
     def _metrics(self) -> Response:
         from shoal.base import metrics
 
-        return Response(200, metrics.exposition(), b"text/plain; version=0.0.4; charset=utf-8")
+        body = metrics.exposition()
+        if self.metrics is not None:
+            from prometheus_client.exposition import generate_latest
+
+            body += generate_latest(self.metrics)
+        return Response(200, body, b"text/plain; version=0.0.4; charset=utf-8")
 
 
 def _version_body() -> bytes:

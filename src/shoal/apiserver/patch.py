@@ -71,7 +71,7 @@ class Patcher:
 
     async def _try_change(self, call: Call, change: Change, options: WriteOptions) -> Entry | Obj:
         served = call.served
-        entry = self.core.store.get(served.key_of(call.namespace, call.name))
+        entry = await self.writer.stored(call)
         if entry is None:
             raise self.writer.missing(call)
         new = change(served.decode(entry))
@@ -124,7 +124,7 @@ class Patcher:
     async def _try_apply(self, call: Call, applied: Obj, options: WriteOptions) -> Response:
         served, core = call.served, self.core
         author = Author(options.field_manager, call.target.subresource)
-        entry = core.store.get(served.key_of(call.namespace, call.name))
+        entry = await self.writer.stored(call)
         live = served.decode(entry) if entry is not None else None
         if live is None and call.target.subresource:
             raise self.writer.missing(call)

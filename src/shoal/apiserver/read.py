@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import orjson
@@ -12,15 +13,17 @@ from shoal.apiserver.context import Call, Core
 from shoal.apiserver.http import Response
 from shoal.apiserver.negotiate import PLAIN, YAML, Representation, integer, representation
 from shoal.apiserver.objects import Obj
+from shoal.apiserver.registry import Served
 from shoal.apiserver.selection import Selection, select
 from shoal.errors import BadRequest, Cause, Expired, FieldError, Invalid, NotFound, Timeout, forbidden, invalid
-from shoal.store import Compacted, Entry, FutureRevision, Page
+from shoal.store import Compacted, Entry, FutureRevision, Page, Whole
 
 if TYPE_CHECKING:
     from shoal.kube.tables import Include
 
 FUTURE_WAIT_S = 3.0
 MAX_REVISION_DIGITS = 20  # of a number of 64 bits
+_KEPT_BYTES = 32 << 20  # a joined list that is larger is made anew each time
 
 
 async def get(core: Core, call: Call) -> Response:
@@ -42,7 +45,8 @@ async def _read(core: Core, call: Call) -> Entry:
     if entry is None:
         resource = call.served.resource
         raise NotFound.of(resource.plural, resource.group, call.name)
-    return entry
+    converter = call.served.converter
+    return entry if converter is None else await converter.entry(call.served, entry)
 
 
 def represent(core: Core, call: Call, entry: Entry, choice: Representation, status: int = 200) -> Response:
@@ -94,11 +98,14 @@ async def list_(core: Core, call: Call) -> Response:
     check_list_options(call)
     choice = representation(call.request.headers.get(b"accept"), collection=True)
     selection = select(call)
-    page, start = await _page(core, call, selection)
+    page, start = await _page(core, call, selection.before_conversion(call))
     token = ""
     if page.more:
         last = page.entries[-1].key
         token = _token(page.revision if start != -1 else -1, last.namespace, last.name)
+    if call.served.converter is not None:
+        shown = selection.of(await call.served.converter.entries(call.served, page.entries))
+        page = Page(shown, page.revision, page.more, page.remaining)
     remaining = page.remaining if page.more and selection.where is None else None
     if choice.as_kind or choice.media == YAML:
         return _list_as(core, call, page, token, remaining, choice)
@@ -113,20 +120,34 @@ def list_body(call: Call, page: Page, token: str, remaining: int | None) -> byte
         meta += b',"continue":"%b"' % token.encode()
     if remaining is not None:
         meta += b',"remainingItemCount":%d' % remaining
+    return b"".join((served.list_head, meta, b'},"items":[', _items(served, page.entries), b"]}\n"))
+
+
+def _items(served: Served, entries: Sequence[Entry]) -> bytes:
+    """The items with commas between them. What is listed again before anything has changed is joined only once."""
+    whole = entries if isinstance(entries, Whole) else None
+    if whole is not None and served in whole.notes:
+        kept = whole.notes[served]
+        if kept:
+            return kept
     cut, prefix, since = served.item_prefix, served.prefix, served.since
     if served.from_storage is None and served.crd is None:
         # every entry of a built-in kind is in the storage version: cut without looking
-        items = [entry.value[cut:] for entry in page.entries]
+        items = [entry.value[cut:] for entry in entries]
     else:
         items = [
             entry.value[cut:]
             if entry.revision >= since and entry.value.startswith(prefix) and served.from_storage is None
             else served.render(entry)[cut:]
-            for entry in page.entries
+            for entry in entries
         ]
+    if cut and items:
+        items[0] = b"{" + items[0]
     joined = b",{".join(items) if cut else b",".join(items)
-    opening = b'},"items":[{' if cut and items else b'},"items":['
-    return b"".join((served.list_head, meta, opening, joined, b"]}\n"))
+    if whole is not None:
+        again = served in whole.notes
+        whole.notes[served] = joined if again and len(joined) <= _KEPT_BYTES else b""
+    return joined
 
 
 def _list_as(core: Core, call: Call, page: Page, token: str, remaining: int | None, choice: Representation) -> Response:

@@ -7,7 +7,7 @@ objects; ``to_storage`` and ``from_storage`` convert between the version asked f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoal.apiserver import objects
 from shoal.apiserver.objects import LazyFields, Obj
@@ -16,6 +16,9 @@ from shoal.kube.kinds.rules import KindRules
 from shoal.kube.resources import BUILTIN, Resource
 from shoal.kube.schema import Type, type_of_kind
 from shoal.store import Attrs, Entry, Key
+
+if TYPE_CHECKING:
+    from shoal.apiserver.admission.webhooks.conversion import Converter
 
 Convert = Callable[[Obj], Obj]
 
@@ -66,6 +69,11 @@ class Served:
         if self._rules is None:
             self._rules = rules_for(self.resource.group, self.resource.version, self.resource.kind)
         return self._rules
+
+    @property
+    def converter(self) -> Converter | None:
+        """What entries of other versions have to pass before this one can use them; None for nearly all."""
+        return None if self.crd is None else self.crd.converter
 
     def key_of(self, namespace: str | None, name: str) -> Key:
         return Key(self.key, namespace or "", name)

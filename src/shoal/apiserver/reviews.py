@@ -7,14 +7,19 @@ from collections.abc import Callable
 import orjson
 
 from shoal.apiserver.authn.authenticator import Authenticator
+from shoal.apiserver.authn.credential import Rejected
 from shoal.apiserver.authz.authorizer import Attributes, Authorizer
 from shoal.apiserver.body import read_object, write_options
 from shoal.apiserver.context import Call, Core, User
-from shoal.apiserver.http import Request, Response
+from shoal.apiserver.http import Response
 from shoal.apiserver.negotiate import representation
 from shoal.apiserver.objects import Obj
 from shoal.apiserver.write import raise_invalid
-from shoal.errors import ApiError, BadRequest
+from shoal.errors import BadRequest
+from shoal.kube import fieldselector, labels
+
+_SIGNS = {"In": "=", "NotIn": "!="}
+_LABEL_OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 
 
 class Reviews:
@@ -49,15 +54,11 @@ class Reviews:
 
     def _token(self, call: Call, obj: Obj) -> Obj:
         spec = obj.get("spec") or {}
-        token, ours = spec.get("token") or "", self.core.config.issuer
-        probe = Request("GET", b"/", {b"authorization": b"Bearer " + token.encode()})
-        if ours not in (spec.get("audiences") or [ours]):
-            return {"authenticated": False, "user": {}, "error": "the token is not for these audiences"}
         try:
-            user = self.authenticator.user_of(probe)
-        except ApiError:
-            return {"authenticated": False, "user": {}, "error": "the token is not known"}
-        return {"authenticated": True, "user": user_info(user), "audiences": [ours]}
+            found = self.authenticator.review(spec.get("token") or "", spec.get("audiences") or ())
+        except Rejected as why:
+            return {"authenticated": False, "user": {}, "error": str(why)}
+        return {"authenticated": True, "user": user_info(found.user), "audiences": list(found.audiences)}
 
     def _may_i(self, call: Call, obj: Obj) -> Obj:
         return self._decide(call.user, obj)
@@ -72,16 +73,24 @@ class Reviews:
         return self._decide(user, obj)
 
     def _decide(self, user: User, obj: Obj) -> Obj:
-        allowed = self.authorizer.allows(user, _attributes(obj.get("spec") or {}))
-        return {"allowed": True} if allowed else {"allowed": False, "reason": "no rule allows it"}
+        faults: list[str] = []
+        decision = self.authorizer.authorize(user, _attributes(obj.get("spec") or {}, faults))
+        status: Obj = {"allowed": decision.allowed}
+        if decision.reason:
+            status["reason"] = decision.reason
+        if faults:
+            status["evaluationError"] = "; ".join(faults)
+        return status
 
     def _my_rules(self, call: Call, obj: Obj) -> Obj:
-        everything = self.authorizer.allows(call.user, Attributes("*", "*", "*"))
-        return {
-            "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}] if everything else [],
-            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}] if everything else [],
-            "incomplete": False,
-        }
+        rules = self.authorizer.listed_rules(call.user, obj["spec"]["namespace"])
+        obj["spec"] = {}
+        status: Obj = {
+            "resourceRules": rules.resource, "nonResourceRules": rules.non_resource, "incomplete": rules.incomplete,
+        }  # fmt: skip
+        if rules.error:
+            status["evaluationError"] = rules.error
+        return status
 
 
 def user_info(user: User) -> Obj:
@@ -93,12 +102,53 @@ def user_info(user: User) -> Obj:
     return info
 
 
-def _attributes(spec: Obj) -> Attributes:
+def _attributes(spec: Obj, faults: list[str]) -> Attributes:
+    """What a review asks about. Selectors that cannot be read are left out, which asks for more, and said so."""
     asked = spec.get("resourceAttributes")
-    if asked is not None:
-        return Attributes(
-            asked.get("verb") or "", asked.get("group") or "", asked.get("resource") or "",
-            asked.get("subresource") or "", asked.get("namespace") or "", asked.get("name") or "",
-        )  # fmt: skip
-    path = spec.get("nonResourceAttributes") or {}
-    return Attributes(path.get("verb") or "", path=path.get("path") or "/")
+    if asked is None:
+        path = spec.get("nonResourceAttributes") or {}
+        return Attributes(path.get("verb") or "", path=path.get("path") or "/")
+    fields = _field_selector(asked.get("fieldSelector") or {}, faults)
+    _check_label_selector(asked.get("labelSelector") or {}, faults)
+    return Attributes(
+        asked.get("verb") or "", asked.get("group") or "", asked.get("resource") or "",
+        asked.get("subresource") or "", asked.get("namespace") or "", asked.get("name") or "", fields=fields,
+    )  # fmt: skip
+
+
+def _field_selector(selector: Obj, faults: list[str]) -> str:
+    raw: str = selector.get("rawSelector") or ""
+    if raw:
+        try:
+            fieldselector.parse(raw)
+        except BadRequest:
+            faults.append(_ignored("fieldSelector", partially=False))
+            return ""
+        return raw
+    requirements: list[Obj] = selector.get("requirements") or []
+    terms = []
+    for requirement in requirements:
+        sign = _SIGNS.get(requirement.get("operator") or "")
+        values: list[str] = requirement.get("values") or []
+        if sign is not None and len(values) == 1:
+            terms.append(f"{requirement['key']}{sign}{fieldselector.escape(values[0])}")
+    if len(terms) < len(requirements):
+        faults.append(_ignored("fieldSelector", partially=bool(terms)))
+    return ",".join(terms)
+
+
+def _check_label_selector(selector: Obj, faults: list[str]) -> None:
+    """No rule here looks at labels; a selector that cannot be read is reported all the same."""
+    if selector.get("rawSelector"):
+        try:
+            labels.parse(selector["rawSelector"])
+        except BadRequest:
+            faults.append(_ignored("labelSelector", partially=False))
+    known = [each.get("operator") in _LABEL_OPERATORS for each in selector.get("requirements") or ()]
+    if not all(known):
+        faults.append(_ignored("labelSelector", partially=any(known)))
+
+
+def _ignored(name: str, *, partially: bool) -> str:
+    how = "partially ignored" if partially else "ignored"
+    return f"spec.resourceAttributes.{name} {how} due to parse error"

@@ -44,6 +44,17 @@ class Selection:
             return ()
         return (entry,)
 
+    def before_conversion(self, call: Call) -> Selection:
+        """What to look for in the store when a webhook converts what is found: the fields of one version say nothing
+        about the other, so objects are chosen by them only afterwards."""
+        if call.served.converter is None or "fieldSelector" not in call.query or not call.served.rules.selectable:
+            return self
+        return Selection(self.namespace, None, "", None, self.text)
+
+    def of(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+        where = self.where
+        return entries if where is None else [entry for entry in entries if where(entry.attrs)]
+
 
 def select(call: Call) -> Selection:
     """The selection a request describes; BadRequest when a selector cannot be parsed or a field is not selectable."""

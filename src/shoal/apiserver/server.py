@@ -5,13 +5,23 @@ from __future__ import annotations
 import asyncio
 import gc
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from shoal.apiserver.admission.builtin import QuotaEffects, QuotaStatus, builtin_chain
+from shoal.apiserver.admission.builtin.node_restriction import NodeRestriction
+from shoal.apiserver.admission.chain import Chain
+from shoal.apiserver.admission.policies.model import VALIDATING
+from shoal.apiserver.admission.policies.service import Policies
+from shoal.apiserver.admission.policies.type_checking import TypeChecks
+from shoal.apiserver.admission.webhooks.client import HookClient
+from shoal.apiserver.admission.webhooks.service import Webhooks
 from shoal.apiserver.allocation import ServiceEffects
-from shoal.apiserver.authn.authenticator import Authenticator
-from shoal.apiserver.authn.tokens import TokenIssuer, TokenReader
+from shoal.apiserver.authn.credential import Credential
+from shoal.apiserver.authn.service import Authentication, Authority
+from shoal.apiserver.authz.aggregation import Aggregation
 from shoal.apiserver.authz.authorizer import Authorizer
-from shoal.apiserver.boot import create_boot_objects
+from shoal.apiserver.authz.escalation import EscalationCheck
+from shoal.apiserver.boot import check_same_cluster, create_boot_objects
 from shoal.apiserver.context import Core, ServerConfig, User
 from shoal.apiserver.custom import Definitions
 from shoal.apiserver.effects import CRDS
@@ -25,10 +35,11 @@ from shoal.base.clock import Clock
 from shoal.base.ids import Ids
 from shoal.store import Store
 
-_HEADERS = ((b"Cache-Control", b"no-cache, private"),)
+_HEADERS = ((b"Cache-Control", b"no-cache, private"), (b"X-Content-Type-Options", b"nosniff"))
 _BACKLOG = 4096
 _GC_EVERY = 10_000
 _TLS_GOODBYE_S = 0.5
+_TLS_HELLO_S = 10.0  # a handshake that takes longer is somebody holding the door
 
 
 class ApiServer:
@@ -42,23 +53,45 @@ class ApiServer:
         clock: Clock,
         ids: Ids,
         config: ServerConfig,
-        tokens: Mapping[str, User],
+        tokens: Mapping[str, User | Credential],
         signing_key: bytes = b"",
+        verification_keys: Sequence[bytes] = (),
+        authority: Authority | None = None,
     ) -> None:
         self.core = Core(store, registry, clock, ids, config)
         self.writer = Writer(self.core)
-        self.handler = Handler(self.core, self.writer, Authenticator(tokens), Authorizer())
-        self.definitions = Definitions(self.core)
+        self.authentication = Authentication(
+            self.core, self.writer, tokens, signing_key=signing_key, verification_keys=verification_keys
+        )
+        self.handler = Handler(self.core, self.writer, self.authentication.authenticator, Authorizer(store))
+        self.hooks = HookClient(store, clock)
+        self.webhooks = Webhooks(
+            self.core, lambda: self.writer.admission.changed(), self.hooks, decide=self.handler.authorizer.decide
+        )
+        self.builtin = builtin_chain(self.core)
+        self.policies = Policies(
+            self.core, lambda: self.writer.admission.changed(), authorizer_decide=self.handler.authorizer.decide
+        )
+        self.writer.admission = Chain(
+            mutators=self.builtin.mutators,
+            validators=(NodeRestriction(self.core, self.handler.authorizer), *self.builtin.validators),
+            chargers=self.builtin.chargers,
+            dynamic=[self.policies, self.webhooks], spec_context=self.builtin.spec_context,
+        )  # fmt: skip
+        self.quotas = QuotaStatus(self.core, self.writer)
+        self.definitions = Definitions(self.core, self.hooks)
         self.writer.effects.update(
             {
                 "services": ServiceEffects(self.core),
                 "namespaces": NamespaceEffects(self.writer),
+                "resourcequotas": QuotaEffects(self.core),
                 CRDS: self.definitions,
+                VALIDATING: TypeChecks(self.core),
             }
         )
-        if signing_key:
-            self.handler.subresources.issue_token = TokenIssuer(self.core, signing_key).issue
-            self.handler.authenticator.account_of = TokenReader(self.core, signing_key).user_of
+        self.authentication.install(self.handler, authority)
+        self.writer.guards.update(EscalationCheck(self.handler.authorizer).guards())
+        self.aggregation = Aggregation(self.core, self.writer)
         self.housekeeping = Housekeeping(self.core, self.writer, self.handler.deleter)
         self._tasks: list[asyncio.Task[None]] = []
         self._http: HttpServer | None = None
@@ -66,13 +99,22 @@ class ApiServer:
 
     async def start(self) -> None:
         """The store must be started. Ready to answer when this returns."""
+        check_same_cluster(self.core)
         self.core.hub = WatchHub(self.core)
         self.core.store.subscribe(CRDS, self.definitions.on_events)
         self.definitions.load()
         self.housekeeping.start()
         self._tasks.append(asyncio.create_task(self.housekeeping.run(), name="housekeeping"))
+        self.authentication.start()
+        self.handler.authorizer.start()
+        self.builtin.start()
+        self.quotas.start()
+        self.policies.start()
+        self.webhooks.start()
         await create_boot_objects(self.core, self.writer)
+        self.aggregation.start()
         await self.housekeeping.idle.wait()  # the first client finds the default service accounts
+        self.handler.protection.start()
         self.handler.pages.ready = True
         # what exists now lives as long as the process: keep the collector from walking it again and again
         gc.collect()
@@ -89,22 +131,33 @@ class ApiServer:
                 self.handler.handle, self.handler.on_error, loop=loop, limits=limits, common_headers=_HEADERS
             )
         # an idle client does not answer a TLS goodbye: without a bound of its own it would hold up every stop
-        goodbye_s = None if tls is None else _TLS_GOODBYE_S
+        goodbye_s, hello_s = (None, None) if tls is None else (_TLS_GOODBYE_S, _TLS_HELLO_S)
         listener = await loop.create_server(
-            self._http, host, port, ssl=tls, backlog=_BACKLOG, ssl_shutdown_timeout=goodbye_s
-        )
+            self._http, host, port, ssl=tls, backlog=_BACKLOG, ssl_handshake_timeout=hello_s,
+            ssl_shutdown_timeout=goodbye_s,
+        )  # fmt: skip
         self._listeners.append(listener)
         bound: int = listener.sockets[0].getsockname()[1]
         return bound
 
     async def stop(self) -> None:
         """Stop listening, end watches, finish what is being answered. The store is the caller's to stop."""
+        if not self._tasks:
+            return  # it was never started
         self.handler.pages.ready = False
         for listener in self._listeners:
             listener.close()
         self.core.hub.stop()
         if self._http is not None:
             await self._http.stop()
+        await self.authentication.stop()
+        await self.aggregation.stop()
+        self.handler.authorizer.stop()
+        await self.quotas.stop()
+        self.policies.stop()
+        self.webhooks.stop()
+        self.hooks.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.handler.protection.stop()

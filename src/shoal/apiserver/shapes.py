@@ -20,6 +20,7 @@ from shoal.apiserver.registry import Served
 
 MAX_SHAPES = 1000
 MAX_SPEC_BYTES = 16 * 1024
+_MIRROR = "kubernetes.io/config.mirror"
 
 
 ShapeKey = tuple[str, bytes, Hashable]  # resource, the spec as it came, what admission makes of it depends on
@@ -46,6 +47,10 @@ class Shapes:
         spec = obj.get("spec")
         if served.crd is not None or served.rules.spec_alone is None or not spec or context is None:
             return None
+        metadata = obj.get("metadata")
+        annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+        if isinstance(annotations, dict) and _MIRROR in annotations:
+            return None  # admission leaves the specs of nodes' own pods as they are
         raw = orjson.dumps(spec)
         return (served.key, raw, context) if len(raw) <= MAX_SPEC_BYTES else None
 

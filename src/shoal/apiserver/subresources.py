@@ -67,8 +67,8 @@ class Subresources:
             details={"group": resource.group, "kind": resource.plural},
         )
 
-    def _entry(self, call: Call) -> Entry:
-        entry = self.core.store.get(call.served.key_of(call.namespace, call.name))
+    async def _entry(self, call: Call) -> Entry:
+        entry = await self.writer.stored(call)
         if entry is None:
             raise self.writer.missing(call)
         return entry
@@ -108,7 +108,7 @@ class Subresources:
     async def _slice(self, call: Call, method: str) -> Response:
         """Subresources whose representation is the object itself but that may only change a part of it."""
         if method == "GET":
-            return Response(200, call.served.render(self._entry(call)))
+            return Response(200, call.served.render(await self._entry(call)))
         if method == "PUT":
             return await self.writer.update(call)
         return await self.patcher.patch(call)
@@ -132,7 +132,7 @@ class Subresources:
     async def _scale(self, call: Call, method: str) -> Response:
         served = call.served
         if method == "GET":
-            return Response(200, orjson.dumps(self._scale_of(served, served.decode(self._entry(call)))))
+            return Response(200, orjson.dumps(self._scale_of(served, served.decode(await self._entry(call)))))
         options = write_options(call, "UpdateOptions" if method == "PUT" else "PatchOptions")
         if method == "PUT":
             wanted = self.body(call, "autoscaling", "v1", "Scale")
@@ -162,7 +162,7 @@ class Subresources:
         served = call.served
         author = Author(manager_of(call, options), "scale")
         for _ in range(ATTEMPTS):
-            entry = self._entry(call)
+            entry = await self._entry(call)
             obj = served.decode(entry)
             before = self._scale_of(served, served.decode(entry))
             wanted = change(before)
@@ -250,7 +250,7 @@ class Subresources:
             options = DeleteOptions(
                 options.grace_s, options.propagation, options.orphan, options.uid, options.revision, True
             )
-        entry = self._entry(call)
+        entry = await self._entry(call)
         pod = objects.decode(entry)
         if self._needs_budget(pod):
             await self._spend_budget(call, pod, options)
@@ -310,7 +310,7 @@ class Subresources:
     async def _mark_disrupted(self, call: Call) -> None:
         served = call.served
         for _ in range(ATTEMPTS):
-            entry = self._entry(call)
+            entry = await self._entry(call)
             pod = objects.decode(entry)
             condition = {
                 "type": "DisruptionTarget",
@@ -331,7 +331,7 @@ class Subresources:
 
     async def _token(self, call: Call) -> Response:
         request = self.body(call, "authentication.k8s.io", "v1", "TokenRequest")
-        account = call.served.decode(self._entry(call))
+        account = call.served.decode(await self._entry(call))
         if self.issue_token is None:
             raise InternalError("this server has no key to sign service account tokens with")
         request = await self._admitted(call, request, CREATE, ("authentication.k8s.io", "v1", "TokenRequest"))

@@ -24,7 +24,7 @@ from shoal.apiserver.negotiate import YAML, Representation, flag, integer, repre
 from shoal.apiserver.objects import at_revision
 from shoal.apiserver.read import check_list_options, include_object, parse_revision, printer_of, reach
 from shoal.apiserver.selection import Selection, select
-from shoal.errors import Expired, NotAcceptable
+from shoal.errors import ApiError, Expired, NotAcceptable
 from shoal.store import Compacted, Entry, Event, EventType, Watch
 
 if TYPE_CHECKING:
@@ -78,13 +78,29 @@ class WatchGroup:
                 out.append(encode(_DELETED, previous, at_revision(previous, entry.revision), entry.revision))
         return b"".join(out)
 
+    def foreign(self, events: Sequence[Event]) -> bool:
+        """Whether a webhook has to convert something before this group can show the events."""
+        if self.served.converter is None:
+            return False
+        prefix, previous = self.served.prefix, self.selection.where is not None
+        return any(
+            not event.entry.value.startswith(prefix)
+            or (previous and event.previous is not None and not event.previous.value.startswith(prefix))
+            for event in self.near(events)
+        )
+
+    def near(self, events: Sequence[Event]) -> Sequence[Event]:
+        """The events of the group's namespace."""
+        namespace = self.selection.namespace
+        return events if namespace is None else [event for event in events if event.entry.key.namespace == namespace]
+
 
 class Watcher:
     """One watch request; the ``Stream`` that the HTTP connection drives."""
 
     __slots__ = (
-        "_cursor", "_initial", "_sink", "_timeout", "bookmarks", "content_type", "group", "headers", "hub",
-        "initial_end", "next_bookmark", "revision", "status", "timeout_s",
+        "_converting", "_cursor", "_initial", "_sink", "_timeout", "bookmarks", "content_type", "group", "headers",
+        "hub", "initial_end", "next_bookmark", "revision", "status", "timeout_s",
     )  # fmt: skip
 
     def __init__(
@@ -104,6 +120,7 @@ class Watcher:
         self._initial: Sequence[Entry] = initial
         self._sink: Sink | None = None
         self._cursor: Watch | None = None
+        self._converting: asyncio.Task[None] | None = None
         self._timeout: asyncio.TimerHandle | None = None
 
     def attach(self, sink: Sink) -> None:
@@ -115,7 +132,7 @@ class Watcher:
     def on_writable(self) -> None:
         """Send what is owed: initial objects, then events from the cursor, until live or the client lags again."""
         sink = self._sink
-        if sink is None or self in self.group.live:
+        if sink is None or self in self.group.live or self._converting is not None:
             return
         while self._initial and sink.writable:
             part, self._initial = self._initial[:_CATCH_UP], self._initial[_CATCH_UP:]
@@ -140,12 +157,41 @@ class Watcher:
                     self.revision = self.hub.core.store.revision
                     self.group.live.add(self)
                     return
-                lines = self.group.lines(events)
-                self.revision = events[-1].entry.revision
-                if lines:
-                    sink.write(frame(lines))
+                if self.group.foreign(events):
+                    self._converting = self.hub.loop.create_task(self._convert(events), name="watch/convert")
+                    return
+                self._write(sink, events)
         except Compacted as compacted:
             self._fail(Expired(f"too old resource version: {compacted.revision} ({compacted.oldest})"))
+
+    def _write(self, sink: Sink, events: Sequence[Event]) -> None:
+        lines = self.group.lines(events)
+        self.revision = events[-1].entry.revision
+        if lines:
+            sink.write(frame(lines))
+
+    async def _convert(self, events: Sequence[Event]) -> None:
+        """Write events that a webhook has to convert first, then go on."""
+        group, revision = self.group, events[-1].entry.revision
+        converter = group.served.converter
+        assert converter is not None
+        try:
+            near = await converter.events(group.served, group.near(events), previous=group.selection.where is not None)
+        except ApiError as error:
+            self._converting = None
+            self._fail(error)
+            return
+        self._converting = None
+        if self._sink is not None:
+            self._write(self._sink, near)
+            self.revision = revision
+            self.on_writable()
+
+    def fall_behind(self, before: int) -> None:
+        """Events have come that cannot be shown at once: the cursor takes over, from ``before`` them."""
+        self.group.live.discard(self)
+        self.revision = max(self.revision, before)
+        self.hub.loop.call_soon(self.on_writable)
 
     def send(self, framed: bytes, revision: int) -> None:
         """A batch as the whole group sees it. Only called while live."""
@@ -168,7 +214,7 @@ class Watcher:
             self._sink.write(frame(self.hub.bookmark(self.group, self.hub.core.store.revision)))
         self._finish()
 
-    def _fail(self, error: Expired) -> None:
+    def _fail(self, error: ApiError) -> None:
         if self._sink is not None:
             line = b'{"type":"ERROR","object":%b}\n' % orjson.dumps(error.status())
             self._sink.write(frame(line))
@@ -191,6 +237,9 @@ class Watcher:
         if self._cursor is not None:
             self._cursor.close()
             self._cursor = None
+        if self._converting is not None:
+            self._converting.cancel()
+            self._converting = None
         self.hub.left(self)
 
 
@@ -242,7 +291,7 @@ class WatchHub:
         revision = events[-1].entry.revision
         for group in list(resource.broad.values()):
             if group.live:
-                self._send(group, group.lines(events), revision)
+                self._send(group, events, revision)
         if resource.triggered:
             self._publish_triggered(resource, events, revision)
 
@@ -258,10 +307,15 @@ class WatchHub:
                     concerned.setdefault(id(group), (group, []))[1].append(event)
         for group, seen in concerned.values():
             if group.live:
-                self._send(group, group.lines(seen), revision)
+                self._send(group, seen, revision)
 
     @staticmethod
-    def _send(group: WatchGroup, lines: bytes, revision: int) -> None:
+    def _send(group: WatchGroup, events: Sequence[Event], revision: int) -> None:
+        if group.foreign(events):
+            for watcher in list(group.live):
+                watcher.fall_behind(events[0].entry.revision - 1)
+            return
+        lines = group.lines(events)
         if not lines:
             return
         framed = frame(lines)
@@ -295,7 +349,9 @@ class WatchHub:
         resource = self._resources.get(key)
         if resource is None:
             resource = self._resources[key] = _Resource()
-            resource.unsubscribe = self.core.store.subscribe(key, lambda events: self._publish(key, events))
+            resource.unsubscribe = self.core.store.subscribe(
+                key, lambda events: self._publish(key, events), lambda: self._reset(key)
+            )
         # an answer may wait behind others on its connection: meanwhile an equal group may have come, or ours gone
         known = resource.find(group.key, group.trigger)
         if known is None:
@@ -320,6 +376,12 @@ class WatchHub:
                 del self._resources[group.served.key]
                 if resource.unsubscribe is not None:
                     resource.unsubscribe()
+
+    def _reset(self, key: str) -> None:
+        """The store has lost what these watches have seen: none can go on, and each learns it from its cursor."""
+        for watcher in [w for w in self._watchers if w.group.served.key == key]:
+            watcher.group.live.discard(watcher)
+            watcher.on_writable()
 
     def end_resource(self, key: str) -> None:
         """Close the watches of a resource that is no longer served as it was (its definition changed or went)."""
@@ -427,12 +489,15 @@ async def watch(core: Core, call: Call) -> Watcher:
     initial: Sequence[Entry] = ()
     revision = start or core.store.revision
     if send_initial:
-        named = selection.entries(core.store, call.served)
+        stored = selection.before_conversion(call)
+        named = stored.entries(core.store, call.served)
         if named is not None:
             initial, revision = named, core.store.revision
         else:
-            page = core.store.range(call.served.key, selection.namespace, where=selection.where, index=selection.index)
+            page = core.store.range(call.served.key, stored.namespace, where=stored.where, index=stored.index)
             initial, revision = page.entries, page.revision
+    if call.served.converter is not None:
+        initial = selection.of(await call.served.converter.entries(call.served, initial))
     bookmarks = flag(query, "allowWatchBookmarks")
     group = core.hub.group(call, selection, choice)
     return Watcher(

@@ -118,7 +118,7 @@ class Writer:
         text = orjson.dumps(body)
         author = Author(manager_of(call, options), call.target.subresource)
         for _ in range(ATTEMPTS):
-            entry = self.core.store.get(call.served.key_of(call.namespace, call.name))
+            entry = await self.stored(call)
             if entry is None:
                 if call.served.resource.create_on_update and not call.target.subresource:
                     return await self._create_by_update(call, body, options, author)
@@ -148,6 +148,14 @@ class Writer:
         if plan is None:
             return ()
         return None if plan.dynamic_mutators else self.admission.spec_context(served.key, namespace)
+
+    async def stored(self, call: Call) -> Entry | None:
+        """What is stored of the call's object, in the call's version."""
+        served = call.served
+        entry = self.core.store.get(served.key_of(call.namespace, call.name))
+        if entry is None or served.converter is None:
+            return entry
+        return await served.converter.entry(served, entry)
 
     # -- create ----------------------------------------------------------------------------------------------------
 
@@ -260,10 +268,15 @@ class Writer:
         metadata = obj["metadata"]
         key = storage.key_of(metadata.get("namespace"), metadata["name"])
         requires = [*create_requires(storage, key), *extra.requires, *fenced]
-        put = self.put(storage, obj, key, shape)
+        if storage.converter is None:
+            put = self.put(storage, obj, key, shape)
+        else:
+            put = await self.put_converted(storage, obj, key)
         if charged is None:
-            return (await self.core.store.commit([put, *extra.ops], requires))[0]
-        return (await self._commit_charged(charged, obj, [put, *extra.ops], requires))[0]
+            entry = (await self.core.store.commit([put, *extra.ops], requires))[0]
+        else:
+            entry = (await self._commit_charged(charged, obj, [put, *extra.ops], requires))[0]
+        return entry if storage.converter is None else await storage.converter.entry(storage, entry)
 
     async def _commit_charged(
         self, way: Passage, obj: Obj, ops: Sequence[Op], requires: Sequence[Require]
@@ -340,7 +353,13 @@ class Writer:
                 way.charge(new)
             return new if served.from_storage is None else served.from_storage(new)
         fenced = () if call is None else fences(call.request)
-        op: Op = Delete(entry.key) if gone else self.put(storage, new, entry.key)
+        op: Op
+        if gone:
+            op = Delete(entry.key)
+        elif storage.converter is None:
+            op = self.put(storage, new, entry.key)
+        else:
+            op = await self.put_converted(storage, new, entry.key)
         requires = [At(entry.key, entry.revision), *extra.requires, *fenced]
         try:
             if way is not None and not gone and way.charges(new):
@@ -353,7 +372,7 @@ class Writer:
         if gone:
             new["metadata"]["resourceVersion"] = str(entries[0].revision)
             return new if served.from_storage is None else served.from_storage(new)
-        return entries[0]
+        return entries[0] if storage.converter is None else await storage.converter.entry(storage, entries[0])
 
     def _check_preconditions(self, served: Served, new: Obj, old: Obj, given: str, entry: Entry) -> None:
         metadata, resource = meta(new), served.resource
@@ -437,6 +456,12 @@ class Writer:
             obj = {**obj, "spec": shape.spec}  # encoded already
         value, hole = objects.encode(obj, storage.resource.kind, storage.resource.api_version)
         return Put(key, value, hole, attrs)
+
+    async def put_converted(self, served: Served, obj: Obj, key: Key) -> Put:
+        """The same for a kind whose versions a webhook converts: stored in the storage version only."""
+        assert served.converter is not None
+        storage = self.core.registry.stored(served.key) or served
+        return self.put(storage, await served.converter.to_store(storage, obj), key)
 
     def _add_warnings(self, storage: Served, obj: Obj, call: Call | None, shape: Shape | None = None) -> None:
         if call is not None:

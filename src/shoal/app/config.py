@@ -4,21 +4,26 @@ Flags, files and tests all build the same ``ClusterConfig``. An option that name
 refused with a message that says so; it is never ignored.
 
     DIR/kubeconfig      CA and an admin's bearer token (0600): the only place the token is readable
-    DIR/tokens.json     sha256 of each static token and whose it is (0600)
+    DIR/tokens.json     sha256 of each static token, whose it is and until when (0600)
     DIR/pki/            keys and certificates (0600)
     DIR/store.db        the objects, when the store is SQLite
+    DIR/audit.log       who changed what, and who was refused (0600); older parts are audit-TIME.log
     DIR/port            the port chosen at the first start, used again at the next
     DIR/cluster.lock    held while a cluster runs in the directory; has its pid inside
 """
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from shoal.apiserver.audit.config import AuditConfig
+from shoal.apiserver.audit.policy import load as load_policy
+from shoal.apiserver.flow.config import FlowConfig
 from shoal.app.files import DirectoryLock, make_private_dir
 from shoal.app.ports import choose_port
 from shoal.errors import ConfigError
@@ -29,34 +34,38 @@ SERVICE_CIDR = "10.96.0.0/16"
 
 COMPONENTS = ("apiserver", "scheduler", "controllers", "nodes")
 AVAILABLE_COMPONENTS = ("apiserver",)
-_STORE_FIX = "use sqlite:///PATH or memory://"
+_STORE_FIX = "use sqlite:///PATH, postgresql://USER@HOST/DATABASE or memory://"
 RUNTIMES = ("process", "docker", "simulated")
 
 
 @dataclass(frozen=True, slots=True)
 class StoreUrl:
-    """Where the objects live: ``memory`` or ``sqlite``."""
+    """Where the objects live: ``memory``, ``sqlite`` or ``postgresql``."""
 
     scheme: str
     path: Path | None = None  # of the database file, for sqlite; absolute
+    address: str = ""  # the URL itself, for postgresql; may hold a password
 
     @classmethod
     def parse(cls, url: str, directory: Path) -> StoreUrl:
         """``""`` is SQLite in ``directory``; ``memory://`` keeps nothing; ``sqlite:///PATH`` is that file, a relative
-        path (three slashes) below ``directory``. ``memory`` and ``sqlite:PATH`` are short for these."""
+        path (three slashes) below ``directory``. ``memory`` and ``sqlite:PATH`` are short for these.
+        ``postgresql://...`` is a database that several servers may share."""
         scheme, _, rest = (url or "sqlite").partition(":")
         if scheme == "memory" and rest.strip("/") == "":
             return cls("memory")
         if scheme == "sqlite":
             path = rest.removeprefix("///") if rest.startswith("//") else rest
             return cls("sqlite", directory / (path or "store.db"))
-        if scheme in ("postgresql", "postgres"):
-            raise not_available("store", without_password(url), _STORE_FIX)
+        if scheme in ("postgresql", "postgres") and rest.startswith("//"):
+            return cls("postgresql", None, url)
         raise ConfigError(f"store is {without_password(url)!r}: {_STORE_FIX}")
 
     @property
     def url(self) -> str:
         """The long form, which the store package takes."""
+        if self.address:
+            return self.address
         return "memory://" if self.path is None else f"sqlite:///{self.path}"
 
 
@@ -68,9 +77,14 @@ class ClusterConfig:
     port: int = DEFAULT_PORT
     host: str = LOOPBACK  # address the API server binds
     store: StoreUrl
+    events: str = ""  # a Redis through which the servers of one store tell each other of writes
+    credentials: Path | None = None  # directory of another server of this cluster, whose keys and tokens are ours too
     components: tuple[str, ...] = AVAILABLE_COMPONENTS
     service_cidr: str = SERVICE_CIDR
     extra_hosts: tuple[str, ...] = ()  # further names and addresses in the server's certificate
+    anonymous: bool = False  # requests without credentials are system:anonymous instead of refused
+    flow: FlowConfig = FlowConfig()
+    audit: AuditConfig = AuditConfig()
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
@@ -105,8 +119,20 @@ class ClusterConfig:
         return tuple(dict.fromkeys(hosts))
 
     @property
+    def credentials_dir(self) -> Path:
+        """Where the keys and tokens are that all servers of a cluster share."""
+        return self.credentials or self.dir
+
+    @property
+    def server_name(self) -> str:
+        """Of the files of this server's own certificate, which stand beside those of the others."""
+        if self.credentials is None:
+            return "server"
+        return f"server-{hashlib.sha256(str(self.dir.absolute()).encode()).hexdigest()[:12]}"
+
+    @property
     def pki_dir(self) -> Path:
-        return self.dir / "pki"
+        return self.credentials_dir / "pki"
 
     @property
     def kubeconfig_path(self) -> Path:
@@ -114,7 +140,7 @@ class ClusterConfig:
 
     @property
     def tokens_path(self) -> Path:
-        return self.dir / "tokens.json"
+        return self.credentials_dir / "tokens.json"
 
     @property
     def port_path(self) -> Path:
@@ -161,10 +187,18 @@ class ClusterOptions:
     nodes: int = 0
     runtime: str = ""
     events: str = ""
+    credentials: str = ""
     components: str = ",".join(AVAILABLE_COMPONENTS)
     server: str = ""
     kubeconfig: str = ""
     extra_hosts: tuple[str, ...] = ()
+    anonymous: bool = False
+    flow: FlowConfig = FlowConfig()
+    audit_policy: str = ""  # a file; empty is the default policy
+    audit_log: str = ""  # a file, or "off"; empty is the one in the directory
+    audit_max_size: int = 100
+    audit_max_backups: int = 10
+    audit_max_age: int = 0
 
 
 def refuse_what_is_not_built(options: ClusterOptions) -> None:
@@ -177,8 +211,11 @@ def refuse_what_is_not_built(options: ClusterOptions) -> None:
         if options.runtime not in RUNTIMES:
             raise ConfigError(f"runtime is {options.runtime!r}: choose from {', '.join(RUNTIMES)}")
         raise not_available("runtime", options.runtime, "leave --runtime out: there are no nodes to run pods")
-    if options.events:
-        raise not_available("events", without_password(options.events), "leave --events out")
+    if options.events and not options.store.startswith(("postgresql:", "postgres:")):
+        raise ConfigError(
+            f"events is {without_password(options.events)!r}: servers only tell each other of writes when they share a "
+            "store; use it with --store postgresql://..., or leave it out"
+        )
     if options.server:
         raise not_available("server", options.server, "leave --server out: the cluster runs its own API server")
     if options.kubeconfig:
@@ -194,8 +231,36 @@ def checked_config(options: ClusterOptions) -> ClusterConfig:
         port=DEFAULT_PORT if options.port is None else options.port,
         host=options.host,
         store=StoreUrl.parse(options.store, options.dir),
+        events=options.events,
+        credentials=_credentials(options),
         components=components,
         extra_hosts=options.extra_hosts,
+        anonymous=options.anonymous,
+        flow=options.flow,
+        audit=_audit(options),
+    )
+
+
+def _credentials(options: ClusterOptions) -> Path | None:
+    if not options.credentials:
+        return None
+    folder = Path(options.credentials)
+    if not (folder / "pki" / "ca.crt").is_file():
+        raise ConfigError(
+            f"credentials is {options.credentials!r}: there is no pki/ca.crt in it; give the directory of a server "
+            "that has been started, or a copy of its pki folder and tokens.json"
+        )
+    return folder
+
+
+def _audit(options: ClusterOptions) -> AuditConfig:
+    off = options.audit_log == "off"
+    return AuditConfig(
+        path=None if off else Path(options.audit_log) if options.audit_log else options.dir / "audit.log",
+        policy=load_policy(Path(options.audit_policy)) if options.audit_policy else None,
+        max_size_mb=options.audit_max_size,
+        max_backups=options.audit_max_backups,
+        max_age_days=options.audit_max_age,
     )
 
 

@@ -1,32 +1,45 @@
-"""The admin's way in: a bearer token made at the first start, and the kubeconfig that carries it.
+"""Static bearer tokens, kept as digests, and the admin's kubeconfig, which carries one.
 
-The server keeps only digests (``tokens.json``); the token itself stands in the kubeconfig and nowhere else. When the
-kubeconfig is lost or was changed, a new token is made and the old one ends.
+The server keeps only digests (``tokens.json``); a token itself stands in the kubeconfig of its holder and nowhere else.
+When the admin's kubeconfig is lost or was changed, a new token is made and the old one ends. A running server follows
+the file: a token that is added, revoked or expired is so within a second.
 """
 
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from shoal.app.config import ClusterConfig
-from shoal.app.files import write_private
+from shoal.app.files import PRIVATE_FILE, write_private
 from shoal.base.ids import new_token, token_digest
+from shoal.errors import ConfigError
 
 ADMIN_USER = "kubernetes-admin"
 ADMIN_GROUPS = ("system:masters",)
+ADMIN_TOKEN = "admin"
 
 
-@dataclass(frozen=True, slots=True)
-class TokenUser:
-    """Whose a static token is."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticToken:
+    """Whose a static token is, under which name it is listed and revoked, and until when it is good."""
 
     name: str
+    user: str
     groups: tuple[str, ...] = ()
     uid: str = ""
+    expires_at: datetime | None = None  # never, when None
+
+    def is_expired(self, now: datetime) -> bool:
+        return self.expires_at is not None and self.expires_at <= now
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,45 +51,107 @@ class Access:
     token: str
 
 
-def read_tokens(path: Path) -> dict[str, TokenUser]:
-    """Digest of each static token -> its user; empty when there is no file."""
+def read_tokens(path: Path) -> dict[str, StaticToken]:
+    """The static tokens by their digests; empty when there is no file. ConfigError when it is not such a file."""
     try:
         entries = json.loads(path.read_bytes())["tokens"]
+        return {digest: _token(digest, entry) for digest, entry in entries.items()}
     except FileNotFoundError:
         return {}
-    return {
-        digest: TokenUser(entry["user"], tuple(entry.get("groups", ())), entry.get("uid", ""))
-        for digest, entry in entries.items()
-    }
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise ConfigError(f"{path} is not a list of tokens; remove it to start with a new one") from None
 
 
-def write_tokens(path: Path, tokens: dict[str, TokenUser]) -> None:
-    entries = {
-        digest: {"user": user.name, "groups": list(user.groups)} | ({"uid": user.uid} if user.uid else {})
-        for digest, user in tokens.items()
-    }
+def write_tokens(path: Path, tokens: dict[str, StaticToken]) -> None:
+    entries = {digest: _entry(token) for digest, token in tokens.items()}
     write_private(path, json.dumps({"tokens": entries}, indent=1).encode() + b"\n")
 
 
-def ensure_admin(config: ClusterConfig, ca_cert: Path) -> dict[str, TokenUser]:
+def create_token(path: Path, wanted: StaticToken, *, now: datetime) -> str:
+    """Add a token and return it; it cannot be read again. Tokens that have expired are forgotten on the way."""
+    with _changing(path):
+        tokens = {digest: token for digest, token in read_tokens(path).items() if not token.is_expired(now)}
+        if any(token.name == wanted.name for token in tokens.values()):
+            raise ConfigError(f"name is {wanted.name!r}: there is such a token; choose another or revoke it first")
+        made = new_token()
+        tokens[token_digest(made)] = wanted
+        write_tokens(path, tokens)
+    return made
+
+
+def revoke_token(path: Path, name: str) -> None:
+    """End the token of that name."""
+    with _changing(path):
+        tokens = read_tokens(path)
+        left = {digest: token for digest, token in tokens.items() if token.name != name}
+        if len(left) == len(tokens):
+            known = ", ".join(sorted(token.name for token in tokens.values())) or "there are none"
+            raise ConfigError(f"name is {name!r}: there is no such token; known: {known}")
+        write_tokens(path, left)
+
+
+def ensure_admin(config: ClusterConfig, ca_cert: Path) -> dict[str, StaticToken]:
     """Make sure that ``DIR/kubeconfig`` lets the admin in at ``config.url``; returns all static tokens.
 
     Call it when the port is known. A kubeconfig that already does so is left alone, with whatever else its owner
     has put into it.
     """
-    tokens = read_tokens(config.tokens_path)
-    admin = TokenUser(ADMIN_USER, ADMIN_GROUPS)
-    found = read_access(config.kubeconfig_path)
-    token = found.token if found else ""
-    if not token or tokens.get(token_digest(token)) != admin:
-        token = new_token()
-        tokens = {digest: user for digest, user in tokens.items() if user.name != ADMIN_USER}
-        tokens[token_digest(token)] = admin
-        write_tokens(config.tokens_path, tokens)
+    with _changing(config.tokens_path):
+        tokens = read_tokens(config.tokens_path)
+        admin = StaticToken(name=ADMIN_TOKEN, user=ADMIN_USER, groups=ADMIN_GROUPS)
+        found = read_access(config.kubeconfig_path)
+        known = found or read_access(config.credentials_dir / "kubeconfig")
+        token = known.token if known else ""
+        if not token or not _is_admin(tokens.get(token_digest(token))):
+            token = new_token()
+            tokens = {digest: held for digest, held in tokens.items() if not _is_admin(held)}
+            tokens[token_digest(token)] = admin
+            write_tokens(config.tokens_path, tokens)
     access = Access(config.url, ca_cert.read_bytes(), token)
     if found != access:
         write_private(config.kubeconfig_path, render_kubeconfig(access))
     return tokens
+
+
+def _is_admin(token: StaticToken | None) -> bool:
+    return (
+        token is not None
+        and token.user == ADMIN_USER
+        and token.groups == ADMIN_GROUPS
+        and token.expires_at is None
+        and not token.uid
+    )
+
+
+def _token(digest: str, entry: dict[str, Any]) -> StaticToken:
+    ends = entry.get("expires")
+    return StaticToken(
+        name=entry.get("name") or (ADMIN_TOKEN if entry["user"] == ADMIN_USER else digest[:12]),
+        user=entry["user"],
+        groups=tuple(entry.get("groups", ())),
+        uid=entry.get("uid", ""),
+        expires_at=datetime.fromisoformat(ends) if ends else None,
+    )
+
+
+def _entry(token: StaticToken) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": token.name, "user": token.user, "groups": list(token.groups)}
+    if token.uid:
+        entry["uid"] = token.uid
+    if token.expires_at is not None:
+        entry["expires"] = token.expires_at.isoformat(timespec="seconds")
+    return entry
+
+
+@contextmanager
+def _changing(path: Path) -> Iterator[None]:
+    """Keep other processes from changing the file between our reading and our writing it."""
+    descriptor = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def render_kubeconfig(access: Access, *, name: str = "shoal", user: str = "admin") -> bytes:

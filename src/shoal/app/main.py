@@ -10,6 +10,7 @@ from shoal.cli.catalog import Command
 from shoal.cli.dispatch import run
 
 _START = "Start and stop"
+_STATE = "Look after the state"
 _HELP = "Find out"
 
 COMMANDS = (
@@ -30,6 +31,18 @@ COMMANDS = (
         group=_START,
         summary="run one Kubernetes-compatible cluster",
         target="shoal.app.commands.cluster:app",
+    ),
+    Command(
+        name="token",
+        group=_STATE,
+        summary="make, list and revoke the bearer tokens of a cluster",
+        target="shoal.app.commands.token:app",
+    ),
+    Command(
+        name="store",
+        group=_STATE,
+        summary="move a cluster's objects between SQLite and PostgreSQL",
+        target="shoal.app.commands.store:app",
     ),
     Command(
         name="doctor",

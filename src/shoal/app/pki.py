@@ -4,6 +4,7 @@
     pki/server.{crt,key}      the API server's certificate
     pki/<name>.{crt,key}      client certificates: CN is the user, O are the groups
     pki/sa.{key,pub}          signs and checks service-account tokens (ES256)
+    pki/sa-*.pub              check tokens that earlier keys have signed; delete one to end its tokens
     pki/manifest.json         for each certificate what it says and until when, with the digest of its file
 
 The manifest lets a later start decide that everything is still good without loading the cryptography library, which
@@ -78,22 +79,39 @@ class Pki:
             self._authority = key, cert
         return pair
 
-    def ensure_server(self, hosts: Sequence[str]) -> KeyPair:
-        """The API server's certificate for these names and addresses."""
-        return self._ensure_leaf("server", Subject(common_name="kube-apiserver", hosts=tuple(hosts)))
+    def ensure_server(self, hosts: Sequence[str], name: str = "server") -> KeyPair:
+        """An API server's certificate for these names and addresses, in the files ``name``."""
+        return self._ensure_leaf(name, Subject(common_name="kube-apiserver", hosts=tuple(hosts)))
 
     def ensure_client(self, name: str, user: str, groups: Sequence[str] = ()) -> KeyPair:
         """A certificate that authenticates as ``user`` in ``groups``, in the files ``name``."""
         return self._ensure_leaf(name, Subject(common_name=user, organizations=tuple(groups)))
 
     def ensure_service_account_key(self) -> tuple[Path, Path]:
-        """The private and the public key of service-account tokens. Never renewed: that would end every token."""
+        """The private and the public key of service-account tokens. Renewed only by ``rotate_service_account_key``."""
         private, public = self._dir / "sa.key", self._dir / "sa.pub"
         if not (private.exists() and public.exists()):
-            key = _new_key()
-            write_private(public, _public_pem(key))
-            write_private(private, _private_pem(key))
+            self._write_service_account_key()
         return private, public
+
+    def rotate_service_account_key(self) -> Path:
+        """Sign with a new key from now on. Returns the file that keeps the old one's tokens good."""
+        from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+        private, _ = self.ensure_service_account_key()
+        key = load_pem_private_key(private.read_bytes(), password=None)
+        assert isinstance(key, EllipticCurvePrivateKey)
+        public = _public_pem(key)  # not from its file, which an interrupted rotation may have left behind
+        kept = self._dir / f"sa-{hashlib.sha256(public).hexdigest()[:16]}.pub"
+        write_private(kept, public)
+        self._write_service_account_key()
+        return kept
+
+    def _write_service_account_key(self) -> None:
+        key = _new_key()
+        write_private(self._dir / "sa.pub", _public_pem(key))
+        write_private(self._dir / "sa.key", _private_pem(key))
 
     def _ensure_leaf(self, name: str, subject: Subject) -> KeyPair:
         self.ensure_ca()
@@ -156,12 +174,28 @@ class Pki:
         return manifest if isinstance(manifest, dict) else {}
 
 
+@dataclass(frozen=True, slots=True)
+class ServiceAccountKeys:
+    """The key that signs and the older ones that still verify, as PEM."""
+
+    signing: bytes
+    older: tuple[bytes, ...]
+
+
+def service_account_keys(directory: Path) -> ServiceAccountKeys:
+    """The keys of service-account tokens as they are on disk now."""
+    older = sorted(directory.glob("sa-*.pub"))
+    return ServiceAccountKeys((directory / "sa.key").read_bytes(), tuple(path.read_bytes() for path in older))
+
+
 def server_context(server: KeyPair, client_ca: Path) -> ssl.SSLContext:
     """TLS for a server that accepts, and does not require, client certificates of ``client_ca``."""
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")  # of TLS 1.2; all of 1.3 are as good
+    context.options |= ssl.OP_NO_RENEGOTIATION
     context.load_cert_chain(server.cert, server.key)
     context.load_verify_locations(client_ca)
     context.verify_mode = ssl.CERT_OPTIONAL

@@ -15,6 +15,7 @@ from shoal.errors import BadRequest
 
 MAX_DEPTH = 200  # orjson cannot encode past 254, and a list or a watch event adds a few levels
 MAX_DUPLICATES = 100
+_TOO_DEEP = f"the body of the request is nested deeper than {MAX_DEPTH} levels"
 
 dumps = orjson.dumps
 
@@ -24,12 +25,14 @@ def loads(body: bytes | bytearray | memoryview | str) -> Any:
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
+        if "limit" in str(error):  # the parser's own, which is far beyond ours
+            raise BadRequest(_TOO_DEEP) from None
         raise BadRequest(f"the body of the request is not valid JSON: {error}") from None
     if isinstance(body, memoryview):
         body = bytes(body)
     opened = body.count("{") + body.count("[") if isinstance(body, str) else body.count(b"{") + body.count(b"[")
     if opened > MAX_DEPTH and is_deeper_than(value, MAX_DEPTH):
-        raise BadRequest(f"the body of the request is nested deeper than {MAX_DEPTH} levels")
+        raise BadRequest(_TOO_DEEP)
     return value
 
 

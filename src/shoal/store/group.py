@@ -18,7 +18,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from shoal.store.journal import Journal, Result, Transaction
+from shoal.store.journal import Journal, Loaded, Result, Transaction
 from shoal.store.model import (
     Attrs,
     Compacted,
@@ -63,6 +63,7 @@ class LogStore:
         on_fatal: Callable[[BaseException], None] = exit_process,
     ) -> None:
         self._journal = journal
+        self.shared = journal.shared
         self._on_fatal = on_fatal
         self._view = View()
         self._rings = Rings(limits or RingLimits(), clock)
@@ -164,15 +165,21 @@ class LogStore:
     def watch(self, resource: str, after: int) -> Cursor:
         return Cursor(self._rings.ring(resource), after, self._newest)
 
-    def subscribe(self, resource: str, on_events: Callable[[Sequence[Event]], None]) -> Callable[[], None]:
+    def subscribe(
+        self,
+        resource: str,
+        on_events: Callable[[Sequence[Event]], None],
+        on_reset: Callable[[], None] | None = None,
+    ) -> Callable[[], None]:
         ring = self._rings.ring(resource)
+        subscriber = on_events, on_reset
         # A new tuple each time: a callback may subscribe or unsubscribe while the old one is being walked.
-        ring.subscribers = (*ring.subscribers, on_events)
+        ring.subscribers = (*ring.subscribers, subscriber)
 
         def unsubscribe() -> None:
             kept = list(ring.subscribers)
-            if on_events in kept:
-                kept.remove(on_events)
+            if subscriber in kept:
+                kept.remove(subscriber)
                 ring.subscribers = tuple(kept)
 
         return unsubscribe
@@ -192,14 +199,32 @@ class LogStore:
         self._revision = events[-1].entry.revision
         touched = self._keep(events)
         for ring, group in touched.items():
-            for subscriber in ring.subscribers:
-                self._tell(subscriber, group)
+            for on_events, _ in ring.subscribers:
+                self._tell(on_events, group)
             if ring.waiters:
                 ring.wake()
-        if self._reaching:
-            for waiter, revision in self._reaching.items():
-                if revision <= self._revision and not waiter.done():
-                    waiter.set_result(None)
+        self._wake_reached()
+
+    def reset(self, loaded: Loaded) -> None:
+        """For the journal: the database is not what it was, show what it is."""
+        changes = self._view.replace(loaded.entries, loaded.revision)
+        self._revision = loaded.revision
+        self._incarnation = loaded.incarnation
+        self._rings.reset(loaded.revision)
+        for event in loaded.events:
+            self._rings.ring(event.entry.key.resource)  # whose floor is to be kept along with what is forgotten
+        self._forget(loaded.events)
+        grouped: dict[str, list[Event]] = {}
+        for event in changes:
+            grouped.setdefault(event.entry.key.resource, []).append(event)
+        for ring in self._rings.all():
+            events = grouped.get(ring.resource, ())
+            for on_events, on_reset in ring.subscribers:
+                if on_reset is not None:
+                    self._tell(on_reset)
+                elif events:
+                    self._tell(on_events, events)
+        self._wake_reached()
 
     def fail(self, error: BaseException) -> None:
         """For the journal: nothing can be made durable any more."""
@@ -234,9 +259,14 @@ class LogStore:
         if dropped:
             self._journal.forget(superseded(dropped), self._rings.floors())
 
-    def _tell(self, subscriber: Callable[[Sequence[Event]], None], events: Sequence[Event]) -> None:
+    def _wake_reached(self) -> None:
+        for waiter, revision in self._reaching.items():
+            if revision <= self._revision and not waiter.done():
+                waiter.set_result(None)
+
+    def _tell(self, call: Callable[..., None], *arguments: Sequence[Event]) -> None:
         try:
-            subscriber(events)
+            call(*arguments)
         except Exception as error:
             # The write is durable and others must hear of it; the broken listener is a bug to be seen.
             loop = asyncio.get_running_loop()

@@ -30,6 +30,8 @@ from shoal.store.model import (
     RequirementFailed,
 )
 
+MAX_KEY_BYTES = 2500  # PostgreSQL indexes no more than a third of a page
+
 Lookup = Callable[[Key], Entry | None]
 Result = Sequence[Entry] | Exception
 
@@ -60,11 +62,16 @@ class Replica(Protocol):
     def publish(self, events: Sequence[Event]) -> None:
         """Show durable events, the next ones in revision order."""
 
+    def reset(self, loaded: Loaded) -> None:
+        """Show this instead of everything shown before; what was, is history of another log."""
+
     def fail(self, error: BaseException) -> None:
         """Nothing can be made durable any more."""
 
 
 class Journal(Protocol):
+    shared: bool  # whether other servers write to the same log
+
     async def open(self, replica: Replica) -> Loaded: ...
 
     async def commit(self, batch: Sequence[Transaction]) -> Sequence[Result]:
@@ -87,6 +94,7 @@ class Journal(Protocol):
 class LoneWriter:
     """Commit for journals whose process is the only writer: memory decides, ``_append`` makes durable."""
 
+    shared = False
     _replica: Replica
 
     async def commit(self, batch: Sequence[Transaction]) -> Sequence[Result]:
@@ -140,7 +148,7 @@ def _perform(ops: Sequence[Op], lookup: Lookup, revision: int) -> list[Event]:
         previous = lookup(key) if len(ops) == 1 else _after_own(done, key, lookup)
         if type(op) is Put:
             if previous is None:
-                _check_new(key)
+                check_key(key)
                 done.append(Event(EventType.ADDED, _entry(op, revision, revision), None))
             else:
                 done.append(Event(EventType.MODIFIED, _entry(op, revision, previous.created), previous))
@@ -174,12 +182,13 @@ def check(require: Require, lookup: Lookup) -> None:
         raise RequirementFailed(require, found)
 
 
-def _check_new(key: Key) -> None:
-    """Refuse, as the fault of its transaction alone, a key that a database could not give back unchanged."""
-    for part in key:
-        if "\0" in part:
-            raise ValueError(f"zero byte in the key {key}")
-        part.encode()
+def check_key(key: Key) -> None:
+    """Refuse, as the fault of its transaction alone, a key that a database could not give back unchanged or index."""
+    text = "".join(key)
+    if "\0" in text:
+        raise ValueError(f"zero byte in the key {key}")
+    if len(text if text.isascii() else text.encode()) > MAX_KEY_BYTES:
+        raise ValueError(f"the key {key.name[:60]}... has more than {MAX_KEY_BYTES} bytes")
 
 
 def _entry(op: Put, revision: int, created: int) -> Entry:

@@ -144,6 +144,19 @@ class StoreClosed(Exception):
     """The store was stopped, or failed, or the watch was closed. A write that was waiting may or may not be durable."""
 
 
+class StoreReadOnly(Exception):
+    """The store refuses writes, for now or for good; ``reason`` says why. Nothing of the write happened."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the store is read-only: {reason}")
+        self.reason = reason
+
+
+class StoreUnavailable(Exception):
+    """The database has not answered for longer than writers and fresh reads are willing to wait; try again. A write
+    that was on its way may or may not have happened, and if it did it will be seen."""
+
+
 class Page(msgspec.Struct, frozen=True):
     """A slice of a range at one revision. ``remaining`` counts the entries after the last one, of those asked for
     (namespace, index and filter applied); ``more`` says whether there are any."""
@@ -175,6 +188,8 @@ class Watch(Protocol):
 class Store(Protocol):
     """The seam. One instance serves one process; memory, SQLite and PostgreSQL behave the same."""
 
+    shared: bool  # whether other servers write too, so that what is seen here may be a moment old
+
     @property
     def revision(self) -> int:
         """The newest durable, visible revision; 0 when nothing was ever written."""
@@ -186,11 +201,12 @@ class Store(Protocol):
 
     async def commit(self, ops: Sequence[Op], requires: Sequence[Require] = ()) -> Sequence[Entry]:
         """Atomically check ``requires`` and apply ``ops``. Returns, per op, the new entry (for Delete: the removed
-        object with the deletion's revision). Returns only when durable and visible. Raises RequirementFailed."""
+        object with the deletion's revision). Returns only when durable and visible. Raises RequirementFailed,
+        StoreReadOnly, StoreUnavailable."""
 
     async def fresh(self) -> int:
         """A revision that includes every write acknowledged by any server before this call; waits until this server
-        has it. On one-process stores that is ``revision`` at once."""
+        has it. On one-process stores that is ``revision`` at once. Raises StoreUnavailable."""
 
     async def reached(self, revision: int, timeout_s: float) -> None:
         """Wait until ``revision`` is visible here; FutureRevision when it is not within ``timeout_s``."""
@@ -214,9 +230,18 @@ class Store(Protocol):
     def watch(self, resource: str, after: int) -> Watch:
         """A cursor that sees every event of ``resource`` with a revision above ``after``. Raises Compacted."""
 
-    def subscribe(self, resource: str, on_events: Callable[[Sequence[Event]], None]) -> Callable[[], None]:
+    def subscribe(
+        self,
+        resource: str,
+        on_events: Callable[[Sequence[Event]], None],
+        on_reset: Callable[[], None] | None = None,
+    ) -> Callable[[], None]:
         """Call ``on_events`` on the loop, in order, once per commit batch that touched ``resource``; returns the
-        unsubscribe function. Must not raise and must not block: this is the fan-out path."""
+        unsubscribe function. Must not raise and must not block: this is the fan-out path.
+
+        When the database has lost its newest writes (a failover, a restored backup) everything is loaded anew and
+        watches end as Compacted. ``on_reset`` is then called; one who gave none gets, as events, what makes the old
+        objects the new ones, with revisions in no order."""
 
     def forget_old(self) -> None:
         """Let go of history past its age. Writes do it by themselves; call it now and then where nothing is written,

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from shoal.store.model import Compacted, Entry, Event, EventType, Key, StoreClosed
 
 Subscriber = Callable[[Sequence[Event]], None]
+OnReset = Callable[[], None]
 
 # About what an event weighs by itself, and what an old state of an object does on top of its value.
 _EVENT_BYTES = 100
@@ -48,7 +49,7 @@ class Ring:
         self.floor = 0
         self.bytes = 0
         self.closed = False
-        self.subscribers: tuple[Subscriber, ...] = ()
+        self.subscribers: tuple[tuple[Subscriber, OnReset | None], ...] = ()
         self.waiters: set[asyncio.Future[None]] = set()
 
     @property
@@ -77,6 +78,14 @@ class Ring:
         self.floor = dropped[-1].entry.revision
         return dropped
 
+    def clear(self, floor: int) -> None:
+        """Forget everything, and leave every cursor behind, also those at the end."""
+        self.base += len(self.events) + 1
+        self.events = []
+        self.bytes = 0
+        self.floor = floor
+        self.wake()
+
     def wake(self) -> None:
         for waiter in self.waiters:
             if not waiter.done():
@@ -103,6 +112,7 @@ class Rings:
         self._clock = clock
         self._rings: dict[str, Ring] = {}
         self._bytes = 0
+        self._floor = 0  # of rings yet to come
         self._marks: deque[tuple[float, int]] = deque()  # (seen at, revision then), a few dozen per max_age_s
         self.aged = 0  # snapshots at revisions below this one are not given out any more, whatever the rings still hold
 
@@ -116,7 +126,11 @@ class Rings:
             limits = self._limits
             most = limits.short_events if resource in limits.short else limits.max_events
             ring = self._rings[resource] = Ring(resource, most)
+            ring.floor = self._floor
         return ring
+
+    def all(self) -> Sequence[Ring]:
+        return tuple(self._rings.values())
 
     def floors(self) -> dict[str, int]:
         return {resource: ring.floor for resource, ring in self._rings.items() if ring.floor}
@@ -124,6 +138,14 @@ class Rings:
     def set_floors(self, floors: Mapping[str, int]) -> None:
         for resource, floor in floors.items():
             self.ring(resource).floor = floor
+
+    def reset(self, floor: int) -> None:
+        """Nothing before ``floor`` can be asked for any more, of any resource."""
+        self._floor = self.aged = floor
+        self._bytes = 0
+        self._marks.clear()
+        for ring in self._rings.values():
+            ring.clear(floor)
 
     def append(self, ring: Ring, events: Sequence[Event]) -> None:
         ring.events.extend(events)

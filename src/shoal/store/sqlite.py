@@ -5,48 +5,63 @@ current objects are simply the newest rows of their keys, so a value is written 
 an older row is deleted when neither the present nor any kept event needs it. A batch is a single INSERT, committed by
 itself: the interpreter lock is given up and waited for once per batch instead of once per row or statement.
 
-Checkpoints, deletions and the shrinking of the file are done here between batches, each in bounded pieces.
+Checkpoints, deletions and the shrinking of the file are done here between batches, each in bounded pieces: along with a
+batch while there are many, else by a task that takes at most a tenth of the thread's time from the writers
+(docs/decisions/0013-compaction-and-size.md).
+
+A store can be *frozen*: it then refuses writes and its file stays as it is, for whoever copies it.
+``shoal.store.control`` lets another process ask for that; ``shoal.store.copy`` is the one that does.
 """
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import sqlite3
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import orjson
 
 from shoal.base.ids import Ids
-from shoal.errors import ConfigError
-from shoal.store.journal import Loaded, LoneWriter, Replica, deleted_entry
-from shoal.store.model import Attrs, Entry, Event, EventType, Key
+from shoal.errors import ConfigError, ShoalError
+from shoal.store.control import ControlSocket
+from shoal.store.journal import Loaded, LoneWriter, Replica, Result, Transaction, deleted_entry
+from shoal.store.model import Attrs, Entry, Event, EventType, Key, StoreReadOnly
 from shoal.store.thread import SerialThread
 
 AttrsOf = Callable[[Key, bytes], Attrs]
 
-_FORMAT = 1
+FORMAT = 1
 _PAGE_BYTES = 4096
 _WAL_BYTES = 8 << 20  # a checkpoint follows; the file stays about this large and is written over
 _FORGET_ROWS = 512  # superseded rows are deleted together with a batch once there are this many
 _FORGET_MOST = 2048  # and at most so many at a time
+_FORGET_BYTES = 4 << 20  # nor more of their values: the pages of large ones are freed one by one
 _VACUUM_PAGES = 256  # given back to the file system per step
 _SLACK_PAGES = 2048  # free pages that are kept for the rows to come
+_TIDY_AFTER_S = 5.0  # rows too few to go along with a batch are deleted this long after they were superseded
+_TIDY_PAUSE = 9  # after a step that writers met, as a multiple of what it took: they keep nine tenths
 
-_PRAGMAS = (
+FILE_PRAGMAS = (
     f"page_size={_PAGE_BYTES}",
     "auto_vacuum=INCREMENTAL",  # only works before the first table
     "locking_mode=EXCLUSIVE",  # no other connection: no lock calls and no shared-memory file
+)
+_PRAGMAS = (
+    *FILE_PRAGMAS,
     "journal_mode=WAL",
     "synchronous=FULL",
+    "secure_delete=FAST",  # some builds zero every freed page, through the log: a megabyte more for each one deleted
     "wal_autocheckpoint=0",
     f"journal_size_limit={2 * _WAL_BYTES}",
 )
 
-_SCHEMA = """
+SCHEMA = """
 CREATE TABLE IF NOT EXISTS log (
     revision INTEGER PRIMARY KEY,
     resource TEXT NOT NULL,
@@ -66,6 +81,13 @@ _INSERT = """
 INSERT INTO log SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5,
     coalesce(substr(?2, value ->> 6, value ->> 7), x'') FROM json_each(?1)
 """
+# How many of these rows, from the first, have at most so many bytes together; one step, not one per row.
+_FITTING = """
+SELECT count(*) FROM (
+    SELECT sum(coalesce(length(log.value), 0)) OVER (ORDER BY asked.key) AS bytes
+    FROM json_each(?1) AS asked LEFT JOIN log ON log.revision = asked.value
+) WHERE bytes <= ?2
+"""
 _DELETE = "DELETE FROM log WHERE revision IN (SELECT value FROM json_each(?))"
 _SET_FLOORS = """
 INSERT INTO floor SELECT key, value FROM json_each(?) WHERE true
@@ -73,12 +95,12 @@ INSERT INTO floor SELECT key, value FROM json_each(?) WHERE true
 """
 _SELECT = "SELECT revision, resource, namespace, name, created, hole, value FROM log ORDER BY revision"
 
-_Row = tuple[int, str, str, str, int, int, bytes]
+Row = tuple[int, str, str, str, int, int, bytes]  # of the log, in the order of its columns
 _Batch = tuple[str, bytes]
 
 
 class _Forget(NamedTuple):
-    revisions: str
+    revisions: Sequence[int]
     floors: str
     newest: int
 
@@ -89,21 +111,43 @@ class SqliteJournal(LoneWriter):
         self._attrs_of = attrs_of
         self._superseded: list[int] = []
         self._floors: Mapping[str, int] = {}
+        self._forgetting = False  # one at a time: rows must go in order
         self._wal_bytes = 0
+        self._batches = 0  # written so far
+        self._vacuum_wanted = False  # set on the writing thread: many pages are free
+        self._untidy = asyncio.Event()
+        self._tidier: asyncio.Task[None] | None = None
         self._lock_fd = -1
+        self._moved = ""  # why writes are refused for good; in the file as well
+        self._frozen = ""  # why they are refused now; empty: they are not
+        self._control: ControlSocket | None = None
 
     async def open(self, replica: Replica) -> Loaded:
         self._replica = replica
-        self._lock_fd = _lock(self._path)
+        self._lock_fd = lock(self._path)
         self._thread = SerialThread("store-sqlite", replica.fail)
         try:
-            return await self._thread.run(self._load)
+            loaded = await self._thread.run(self._load)
         except BaseException:
             await self._thread.close()
             os.close(self._lock_fd)
             raise
+        self._tidier = asyncio.create_task(self._tidy(), name="store-sqlite/tidy")
+        control = ControlSocket(control_path(self._path), self)
+        with suppress(OSError):  # not every file system has sockets; a copy then asks for the server to be stopped
+            await control.open()
+            self._control = control
+        if self._superseded or self._vacuum_wanted:
+            self._untidy.set()
+        return loaded
+
+    async def commit(self, batch: Sequence[Transaction]) -> Sequence[Result]:
+        if self._frozen:
+            return [StoreReadOnly(self._frozen) for _ in batch]
+        return await super().commit(batch)
 
     async def _append(self, events: Sequence[Event]) -> None:
+        self._batches += 1
         rows, values, offset = [], [], 1
         for event in events:
             entry = event.entry
@@ -115,7 +159,7 @@ class SqliteJournal(LoneWriter):
             rows.append((entry.revision, key[0], key[1], key[2], entry.created, entry.hole, offset, size))
             offset += size
         insert = orjson.dumps(rows).decode(), b"".join(values)
-        if len(self._superseded) < _FORGET_ROWS:
+        if len(self._superseded) < _FORGET_ROWS or self._forgetting:
             await self._thread.run(lambda: self._insert(insert))
         else:
             await self._forget_some(insert, events[-1].entry.revision)
@@ -124,16 +168,20 @@ class SqliteJournal(LoneWriter):
     def forget(self, revisions: Sequence[int], floors: Mapping[str, int]) -> None:
         self._superseded += revisions
         self._floors = floors
+        self._untidy.set()
 
     async def settle(self) -> None:
-        while self._superseded:
-            await self._forget_some(None, self._replica.revision)
-        while await self._thread.run(self._checkpoint):
+        while await self._tidy_step(checkpoint=True):
             pass
 
     async def close(self) -> None:
+        if self._tidier is not None:
+            self._tidier.cancel()
+            await asyncio.wait((self._tidier,))
+        if self._control is not None:
+            await self._control.close()
         try:
-            while self._superseded:
+            while self._superseded and not self._frozen:
                 await self._forget_some(None, self._replica.revision)
             await self._thread.run(self._connection.close)
         finally:
@@ -141,12 +189,59 @@ class SqliteJournal(LoneWriter):
             self._connection.close()  # when the thread has refused to: it runs nothing after a failure
             os.close(self._lock_fd)
 
+    # Being copied (see ``shoal.store.control``).
+
+    @property
+    def frozen(self) -> str:
+        return self._frozen
+
+    async def freeze(self, reason: str) -> None:
+        if self._frozen != self._moved:
+            raise ShoalError(f"it is read-only already: {self._frozen}")
+        self._frozen = reason
+        try:
+            # Whatever was to be written is in the thread's queue by now, and what comes later finds the store frozen.
+            await self._thread.run(self._checkpoint_all)
+        except sqlite3.Error as error:
+            self._replica.fail(error)
+            raise ShoalError(f"it cannot be written: {error}") from error
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        self._frozen = self._moved
+        self._untidy.set()
+
+    async def keep(self, reason: str) -> None:
+        await self._set_moved(reason)
+
+    async def thaw(self) -> None:
+        if self._frozen != self._moved:
+            raise ShoalError(f"it is still needed as it is: {self._frozen}")
+        await self._set_moved("")
+        self._untidy.set()
+
+    async def _set_moved(self, reason: str) -> None:
+        try:
+            await self._thread.run(lambda: set_frozen(self._connection, reason))
+        except sqlite3.Error as error:
+            self._replica.fail(error)
+            raise ShoalError(f"it cannot be written: {error}") from error
+        self._moved = self._frozen = reason
+
+    # Keeping the file small.
+
     async def _forget_some(self, insert: _Batch | None, newest: int) -> None:
         revisions = self._superseded[:_FORGET_MOST]
-        del self._superseded[:_FORGET_MOST]
-        forget = _Forget(orjson.dumps(revisions).decode(), orjson.dumps(self._floors).decode(), newest)
-        await self._thread.run(lambda: self._insert_and_forget(insert, forget))
-        self._written(_PAGE_BYTES * len(revisions))
+        forget = _Forget(revisions, orjson.dumps(self._floors).decode(), newest)
+        self._forgetting = True
+        try:
+            done = await self._thread.run(lambda: self._insert_and_forget(insert, forget))
+        finally:
+            self._forgetting = False
+        del self._superseded[:done]
+        self._written(_PAGE_BYTES * done)
 
     def _written(self, estimate_bytes: int) -> None:
         """Count what the write-ahead log has grown by, about; SQLite tells no one without being asked on its thread."""
@@ -154,12 +249,57 @@ class SqliteJournal(LoneWriter):
         if self._wal_bytes > _WAL_BYTES:
             self._wal_bytes = 0
             self._thread.post(self._checkpoint)
+            self._untidy.set()
+
+    async def _tidy(self) -> None:
+        """Delete what batches have left over and give space back, in steps that leave writers most of the time."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._untidy.wait()
+            await asyncio.sleep(_TIDY_AFTER_S)
+            self._untidy.clear()
+            try:
+                await self._tidy_up(loop)
+            except sqlite3.Error as error:
+                self._replica.fail(error)
+                return
+
+    async def _tidy_up(self, loop: asyncio.AbstractEventLoop) -> None:
+        vacuumed = False
+        while True:
+            begun_s, batches, vacuuming = loop.time(), self._batches, self._vacuum_wanted
+            if not await self._tidy_step(checkpoint=vacuumed):
+                return
+            vacuumed = vacuumed or vacuuming
+            if self._batches != batches:
+                await asyncio.sleep(_TIDY_PAUSE * (loop.time() - begun_s))
+
+    async def _tidy_step(self, *, checkpoint: bool) -> bool:
+        """Do one bounded piece of work; False when nothing was left. ``checkpoint`` asks for one in the end, which is
+        when the file gets shorter."""
+        if self._frozen:
+            return False
+        if self._superseded:
+            if self._forgetting:
+                await self._thread.run(_nothing)  # a batch is at it: wait for that
+            else:
+                await self._forget_some(None, self._replica.revision)
+            return True
+        if self._vacuum_wanted:
+            await self._thread.run(self._vacuum)
+            self._written(2 * _PAGE_BYTES * _VACUUM_PAGES)
+            return True
+        if not checkpoint:
+            return False
+        await self._thread.run(self._checkpoint)
+        return self._vacuum_wanted
 
     # From here on: called on the writing thread only.
 
     def _load(self) -> Loaded:
-        self._connection = _connect(self._path)
+        self._connection = connect(self._path)
         try:
+            self._look_for_free_pages()
             return self._read()
         except BaseException:
             self._connection.close()
@@ -169,10 +309,10 @@ class SqliteJournal(LoneWriter):
         run = self._connection.execute
         meta = dict(run("SELECT name, value FROM meta").fetchall())
         if "incarnation" not in meta:
-            meta = {"format": _FORMAT, "incarnation": Ids().new_uid(), "revision": 0}
+            meta = {"format": FORMAT, "incarnation": Ids().new_uid(), "revision": 0}
             run("INSERT INTO meta SELECT key, value FROM json_each(?)", (orjson.dumps(meta).decode(),))
-        elif meta["format"] != _FORMAT:
-            raise ConfigError(f"store {self._path} has format {meta['format']}, this version reads {_FORMAT} only")
+        elif meta["format"] != FORMAT:
+            raise ConfigError(f"store {self._path} has format {meta['format']}, this version reads {FORMAT} only")
         floors = dict(run("SELECT resource, revision FROM floor").fetchall())
         history = _History(floors, self._attrs_of)
         newest = int(meta["revision"])
@@ -181,6 +321,7 @@ class SqliteJournal(LoneWriter):
             newest = row[0]
         self._superseded += history.superseded
         self._floors = floors
+        self._moved = self._frozen = str(meta.get("frozen") or "")
         return Loaded(
             entries=history.entries,
             events=history.events,
@@ -192,30 +333,48 @@ class SqliteJournal(LoneWriter):
     def _insert(self, batch: _Batch) -> None:
         self._connection.execute(_INSERT, batch)
 
-    def _insert_and_forget(self, batch: _Batch | None, forget: _Forget) -> None:
+    def _insert_and_forget(self, batch: _Batch | None, forget: _Forget) -> int:
+        """Write a batch, if there is one, and delete old rows; how many of those asked for."""
         run = self._connection.execute
+        revisions = orjson.dumps(forget.revisions).decode()
         run("BEGIN IMMEDIATE")
         if batch is not None:
             run(_INSERT, batch)
-        run(_DELETE, (forget.revisions,))
+        (fitting,) = run(_FITTING, (revisions, _FORGET_BYTES)).fetchone()
+        done = max(1, int(fitting))
+        if done < len(forget.revisions):
+            revisions = orjson.dumps(forget.revisions[:done]).decode()
+        run(_DELETE, (revisions,))
         run(_SET_FLOORS, (forget.floors,))
         # The newest row of all may be the mark of a deletion and gone now: keep its number.
         run("UPDATE meta SET value = max(value, ?) WHERE name = 'revision'", (forget.newest,))
         run("COMMIT")
+        self._look_for_free_pages()
+        return done
 
-    def _checkpoint(self) -> bool:
-        """Bring the write-ahead log into the file, and give free pages back to the file system when there are many.
-        True when that is worth doing again."""
-        run = self._connection.execute
+    def _checkpoint(self) -> None:
+        """Bring the write-ahead log into the file, and see whether much of the file is free."""
+        if self._frozen:
+            return
         # Passive is complete here, since there is no other connection, and leaves the log to be written over.
-        run("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-        (free,) = run("PRAGMA freelist_count").fetchone()
-        (pages,) = run("PRAGMA page_count").fetchone()
-        if free <= max(_SLACK_PAGES, pages // 4):
-            return False
+        self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        self._look_for_free_pages()
+
+    def _checkpoint_all(self) -> None:
+        """Leave nothing in the write-ahead log: the file alone is the store."""
+        busy, left, _ = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if busy or left > 0:
+            raise sqlite3.OperationalError("the write-ahead log could not be brought into the file")
+
+    def _vacuum(self) -> None:
         # As a script: a plain execute() would stop after the first page.
         self._connection.executescript(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")
-        return True
+        self._look_for_free_pages()
+
+    def _look_for_free_pages(self) -> None:
+        (free,) = self._connection.execute("PRAGMA freelist_count").fetchone()
+        (pages,) = self._connection.execute("PRAGMA page_count").fetchone()
+        self._vacuum_wanted = free > max(_SLACK_PAGES, pages // 4)
 
 
 class _History:
@@ -228,7 +387,7 @@ class _History:
         self.events: list[Event] = []
         self.superseded: list[int] = []  # left by a process that ended between dropping events and deleting rows
 
-    def add(self, row: _Row) -> None:
+    def add(self, row: Row) -> None:
         revision, resource, namespace, name, created, hole, value = row
         key = Key(sys.intern(resource), sys.intern(namespace), name)
         previous = self.entries.get(key)
@@ -255,32 +414,64 @@ class _History:
         self.superseded.append(revision)
 
 
-def _lock(path: Path) -> int:
-    """Hold the store for this process. SQLite's own locks would only say ``database is locked``, and late."""
+def _nothing() -> None:
+    pass
+
+
+def control_path(path: Path) -> Path:
+    """Where the process that holds the store at ``path`` can be asked."""
+    return Path(f"{path}.sock")
+
+
+def lock(path: Path) -> int:
+    """Hold the store for this process until the descriptor is closed. SQLite's own locks would only say ``database is
+    locked``, and late."""
+    fd = lock_if_free(path)
+    if fd is None:
+        raise ConfigError(f"store sqlite:///{path} is in use by process {holder(path)}; stop it or use another file")
+    return fd
+
+
+def lock_if_free(path: Path) -> int | None:
+    """The same, but None when another process has it."""
     if not path.parent.is_dir():
         raise ConfigError(f"store sqlite:///{path}: the folder {path.parent} does not exist; create it")
-    fd = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = os.open(_lock_path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        holder = os.pread(fd, 32, 0).decode().strip() or "unknown"
         os.close(fd)
-        raise ConfigError(
-            f"store sqlite:///{path} is in use by process {holder}; stop it or use another file"
-        ) from None
+        return None
     os.ftruncate(fd, 0)
     os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
     return fd
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def holder(path: Path) -> str:
+    """The number of the process that has locked the store at ``path``."""
+    return _lock_path(path).read_text().strip() or "unknown"
+
+
+def _lock_path(path: Path) -> Path:
+    return Path(f"{path}.lock")
+
+
+def set_frozen(connection: sqlite3.Connection, reason: str) -> None:
+    """Durably note why the store refuses writes; with an empty reason it takes them again."""
+    if reason:
+        connection.execute("INSERT OR REPLACE INTO meta VALUES ('frozen', ?)", (reason,))
+    else:
+        connection.execute("DELETE FROM meta WHERE name = 'frozen'")
+
+
+def connect(path: Path) -> sqlite3.Connection:
     if sqlite3.sqlite_version_info < (3, 38):
         raise ConfigError(f"SQLite {sqlite3.sqlite_version} is too old for store {path}; 3.38 or newer is needed")
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
         for pragma in _PRAGMAS:
             connection.execute(f"PRAGMA {pragma}").fetchall()
-        connection.executescript(_SCHEMA)
+        connection.executescript(SCHEMA)
     except BaseException:
         connection.close()
         raise

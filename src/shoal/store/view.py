@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from shoal.store.journal import deleted_entry
 from shoal.store.model import Attrs, Entry, Event, EventType, Key
 from shoal.store.ordered import OrderedKeys
 
@@ -16,6 +17,17 @@ Where = Callable[[Attrs], bool]
 Undo = Mapping[Key, Entry | None]
 
 _NO_KEYS = OrderedKeys()
+
+
+class Whole(tuple[Entry, ...]):
+    """A whole list, the same object until the next write to its resource; ``notes`` is for what readers make of it."""
+
+    notes: dict[object, bytes]
+
+    def __new__(cls, entries: Iterable[Entry]) -> Whole:
+        made = super().__new__(cls, entries)
+        made.notes = {}
+        return made
 
 
 class _Table:
@@ -26,7 +38,7 @@ class _Table:
     def __init__(self, keys: OrderedKeys) -> None:
         self.keys = keys
         self.index: dict[str, OrderedKeys] = {}
-        self.lists: dict[str | None, tuple[Entry, ...]] = {}
+        self.lists: dict[str | None, Whole] = {}
 
     def add_index(self, indexed: Iterable[str], key: Key) -> None:
         for text in indexed:
@@ -50,6 +62,22 @@ class View:
         self._entries: dict[Key, Entry] = {}
         self._tables: dict[str, _Table] = {}
         self.get = self._entries.get
+
+    def replace(self, entries: Mapping[Key, Entry], revision: int) -> list[Event]:
+        """Take over everything instead of what is there; returns what makes the old objects the new ones. Deletions
+        carry ``revision``."""
+        changes: list[Event] = []
+        for key, old in self._entries.items():
+            new = entries.get(key)
+            if new is None:
+                changes.append(Event(EventType.DELETED, deleted_entry(old, revision), old))
+            elif new.revision != old.revision or new.value != old.value:
+                changes.append(Event(EventType.MODIFIED, new, old))
+        changes += [Event(EventType.ADDED, entry, None) for key, entry in entries.items() if key not in self._entries]
+        self._entries.clear()
+        self._tables.clear()
+        self.load(entries)
+        return changes
 
     def load(self, entries: Mapping[Key, Entry]) -> None:
         """Take over everything at once; far cheaper than applying it event by event."""
@@ -133,7 +161,7 @@ class View:
         entries = table.lists.get(namespace)
         if entries is None:
             start, stop = table.keys.bounds(resource, namespace, None)
-            entries = tuple(map(self._entries.__getitem__, table.keys.slice(start, stop)))
+            entries = Whole(map(self._entries.__getitem__, table.keys.slice(start, stop)))
             if entries:  # asking for namespaces that do not exist must not fill the memory
                 table.lists[namespace] = entries
         return entries

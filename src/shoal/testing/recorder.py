@@ -58,6 +58,7 @@ class Recorder:
         self._sessions: list[Session] = []
         self._reads: list[_Read] = []
         self._problems: list[str] = []
+        self.chapter = 0
         self.newest = 0  # the newest acknowledged revision: what any read from now on must include
 
     def acknowledged(self, key: str, revision: int, token: str) -> None:
@@ -70,11 +71,16 @@ class Recorder:
         """A writer was told that the object, last written at this revision, is deleted."""
         self._removed[key] = max(revision, self._removed.get(key, 0))
 
-    def forget_after(self, revision: int) -> None:
-        """The store was taken back to this revision on purpose: later writes are not there any more."""
+    def turn_back(self, revision: int) -> list[str]:
+        """The store was taken back to this revision on purpose: later writes are not there any more, and watches from
+        before must not go on. Returns the problems up to now; a new chapter begins."""
+        found = self.problems()
         self._acknowledged = {r: write for r, write in self._acknowledged.items() if r <= revision}
         self._removed = {key: r for key, r in self._removed.items() if r <= revision}
+        self._sessions, self._reads, self._problems = [], [], []
         self.newest = min(self.newest, revision)
+        self.chapter += 1
+        return found
 
     def session(self, name: str, start: int, initial: Mapping[str, State]) -> Session:
         made = Session(name, start, dict(initial))

@@ -10,6 +10,7 @@ with server_process() as cluster:          # a real process; cluster.kubeconfig 
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import signal
 import subprocess
@@ -163,7 +164,12 @@ class ServerProcess:
 
     @property
     def ca_file(self) -> str:
-        return str(self.directory / "pki" / "ca.crt")
+        """The CA certificate of the kubeconfig; servers that share their keys have no pki folder of their own."""
+        path = self.directory / "kubeconfig-ca.crt"
+        if not path.exists():
+            cluster = orjson.loads((self.directory / "kubeconfig").read_bytes())["clusters"][0]["cluster"]
+            path.write_bytes(base64.b64decode(cluster["certificate-authority-data"]))
+        return str(path)
 
     def kill(self) -> None:
         """End it as a power cut would."""

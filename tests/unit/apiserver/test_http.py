@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+import pytest
+
 from shoal.apiserver.http import Answer, HttpLimits, HttpServer, Request, Response, Sink, frame
+from shoal.apiserver.messages import LongResponse, Refusal, RequestTimedOut, duration, header_lines, timeout_of
 
 
 class Ticks:
@@ -239,3 +242,325 @@ def test_headers_that_never_end_are_refused_before_they_end() -> None:
         writer.close()
 
     run(echo, check, HttpLimits(header_bytes=2000))
+
+
+# -- time ------------------------------------------------------------------------------------------------------------
+
+
+async def forever(request: Request) -> Answer:
+    try:
+        await asyncio.get_running_loop().create_future()
+    except RequestTimedOut:
+        return Response(504, b"too late")
+    raise AssertionError("unreachable")
+
+
+def test_a_handler_that_does_not_answer_in_time_is_told_so_and_the_connection_goes_on() -> None:
+    async def check(connect: Connect, server: HttpServer) -> None:
+        reader, writer = await connect()
+        for target in (b"/", b"/?timeout=1h", b"/?timeout=0s"):
+            writer.write(b"GET " + target + b" HTTP/1.1\r\n\r\n")
+            await asyncio.sleep(0.03)
+            server._sweep()
+            assert (await read_answer(reader))[::2] == (504, b"too late")
+        writer.close()
+
+    run(forever, check, HttpLimits(request_timeout_s=0.01))
+
+
+def test_a_client_may_ask_for_less_time() -> None:
+    async def check(connect: Connect, server: HttpServer) -> None:
+        reader, writer = await connect()
+        writer.write(b"GET /?a=b&timeout=10ms HTTP/1.1\r\n\r\n")
+        await asyncio.sleep(0.03)
+        server._sweep()
+        assert (await read_answer(reader))[0] == 504
+        writer.close()
+
+    run(forever, check)
+
+
+def test_requests_that_are_in_time_are_left_alone() -> None:
+    gate: asyncio.Future[None]
+
+    async def handler(request: Request) -> Answer:
+        await gate
+        return Response(200, b"in time")
+
+    async def check(connect: Connect, server: HttpServer) -> None:
+        nonlocal gate
+        gate = asyncio.get_running_loop().create_future()
+        reader, writer = await connect()
+        writer.write(b"GET /?timeoutSeconds=0 HTTP/1.1\r\n\r\n")
+        await asyncio.sleep(0.03)
+        server._sweep()
+        gate.set_result(None)
+        assert (await read_answer(reader))[0] == 200
+        writer.close()
+
+    run(handler, check)
+
+
+def test_what_comes_after_the_end_of_the_waiting_is_ignored() -> None:
+    gates: list[asyncio.Future[None]] = []
+    errors: list[Exception] = []
+    begun = asyncio.Event()
+
+    async def handler(request: Request) -> Answer:
+        gates.append(asyncio.get_running_loop().create_future())
+        begun.set()
+        await gates[-1]
+        return Response(200, b"fine")
+
+    async def check(connect: Connect, server: HttpServer) -> None:
+        server.on_error = lambda request, error: errors.append(error) or Response(500)  # type: ignore[func-returns-value]
+        _, writer = await connect()
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        await begun.wait()
+        gates[0].set_result(None)  # the call that goes on is on its way when the connection ends
+        next(iter(server.connections)).connection_lost(None)
+        await asyncio.sleep(0.01)
+        assert not errors
+        writer.transport.abort()
+
+    run(handler, check)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("1s", 1), ("1m30s", 90), ("1.5h", 5400), ("250ms", 0.25), ("0", 0), ("1", None), ("", None), ("s", None), ("1x", None), ("1s ", None)],
+)  # fmt: skip
+def test_durations_are_read_as_go_writes_them(text: str, seconds: float | None) -> None:
+    assert duration(text) == (None if seconds is None else pytest.approx(seconds))
+
+
+def test_a_timeout_is_only_what_is_called_so() -> None:
+    assert timeout_of("timeoutSeconds=1&xtimeout=1s", 60) == 60
+    assert timeout_of("x=y&timeout=2s", 60) == 2
+    assert timeout_of("timeout=nonsense", 60) == 60
+
+
+# -- slow readers ----------------------------------------------------------------------------------------------------
+
+
+async def sweep_until_closed(server: HttpServer) -> None:
+    while server.connections:
+        server._sweep()
+        await asyncio.sleep(0.01)
+
+
+def test_a_client_that_does_not_take_its_answer_is_closed() -> None:
+    async def handler(request: Request) -> Answer:
+        return Response(200, b"x" * 64 * 1024 * 1024)
+
+    async def check(connect: Connect, server: HttpServer) -> None:
+        reader, writer = await connect()
+        writer.transport.pause_reading()
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        await sweep_until_closed(server)
+        writer.transport.abort()
+
+    run(handler, check, HttpLimits(reader_timeout_s=0.1))
+
+
+def test_a_client_that_does_not_take_its_stream_is_closed_and_one_that_does_is_not() -> None:
+    async def check(connect: Connect, server: HttpServer) -> None:
+        slow, good = Ticks(), Ticks()
+        server.handler = lambda request: _answer(slow if request.path == "/slow" else good)  # type: ignore[assignment,return-value]
+        _, slow_writer = await connect()
+        slow_writer.transport.pause_reading()
+        slow_writer.write(b"GET /slow HTTP/1.1\r\n\r\n")
+        reader, writer = await connect()
+        writer.write(b"GET /good HTTP/1.1\r\n\r\n")
+        await asyncio.gather(slow.attached.wait(), good.attached.wait())
+        assert slow.sink is not None and good.sink is not None
+        while slow.sink.writable:
+            slow.sink.write(frame(b"x" * 1024 * 1024))
+            await asyncio.sleep(0)
+        while not slow.closed.is_set():
+            good.sink.write(frame(b"x" * 1024))
+            server._sweep()
+            await asyncio.sleep(0.01)
+            await reader.read(65536)
+        assert not good.closed.is_set()
+        slow_writer.transport.abort()
+        writer.close()
+
+    run(echo, check, HttpLimits(reader_timeout_s=0.1))
+
+
+# -- floods ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_flood_in_one_packet_is_taken_in_pieces_and_answered_whole() -> None:
+    most = 0
+
+    async def handler(request: Request) -> Answer:
+        nonlocal most
+        most = max(most, len(next(iter(handler_server.connections))._exchanges))
+        await asyncio.sleep(0)
+        return Response(200, request.path.encode())
+
+    handler_server: HttpServer
+
+    async def check(connect: Connect, server: HttpServer) -> None:
+        nonlocal handler_server
+        handler_server = server
+        reader, writer = await connect()
+        count = 5000
+        writer.write(b"".join(b"GET /%d HTTP/1.1\r\n\r\n" % number for number in range(count)))
+        for number in range(count):
+            assert (await read_answer(reader))[2] == b"/%d" % number
+        assert most < 1500, most
+        writer.close()
+
+    run(handler, check)
+
+
+def test_a_large_body_in_many_pieces_arrives_whole() -> None:
+    async def handler(request: Request) -> Answer:
+        return Response(200, b"%d %d" % (len(request.body), request.body.count(b"y")))
+
+    async def check(connect: Connect, server: HttpServer) -> None:
+        reader, writer = await connect()
+        body = (b"x" * 999 + b"y") * 2000
+        writer.write(b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        assert (await read_answer(reader))[2] == b"2000000 2000"
+        writer.close()
+
+    run(handler, check)
+
+
+def refusing(hold_s: float) -> Callable[[Request], Awaitable[Answer]]:
+    async def handler(request: Request) -> Answer:
+        if request.path == "/fine":
+            return Response(200, b"fine")
+        answer = Refusal(429, b"later")
+        answer.hold_s = hold_s
+        return answer
+
+    return handler
+
+
+def test_a_client_that_comes_back_before_it_should_is_not_read_from_for_a_while() -> None:
+    async def check(connect: Connect, server: HttpServer) -> None:
+        reader, writer = await connect()
+        loop = asyncio.get_running_loop()
+        for _ in range(2):
+            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            assert (await read_answer(reader))[0] == 429
+        started = loop.time()
+        writer.write(b"GET /fine HTTP/1.1\r\n\r\n")
+        assert (await read_answer(reader))[0] == 200
+        assert loop.time() - started > 0.2
+        writer.close()
+
+    run(refusing(0.3), check)
+
+
+def test_the_first_refusal_delays_nobody() -> None:
+    async def check(connect: Connect, server: HttpServer) -> None:
+        reader, writer = await connect()
+        writer.write(b"GET / HTTP/1.1\r\n\r\nGET /fine HTTP/1.1\r\n\r\n")
+        assert (await read_answer(reader))[0] == 429
+        assert (await read_answer(reader))[0] == 200
+        writer.close()
+
+    run(refusing(60.0), check)
+
+
+@pytest.mark.parametrize(
+    ("limits", "status"), [(HttpLimits(connections=2), 503), (HttpLimits(connections_per_address=2), 429)]
+)
+def test_a_connection_too_many_is_told_so_and_the_others_work(limits: HttpLimits, status: int) -> None:
+    async def check(connect: Connect, server: HttpServer) -> None:
+        open_ones = [await connect() for _ in range(2)]
+        reader, writer = await connect()
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        found, headers, body = await read_answer(reader)
+        assert found == status and headers[b"retry-after"] == b"1" and b"too many connections" in body
+        assert await reader.read() == b""
+        writer.close()
+        for reader, writer in open_ones:
+            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            assert (await read_answer(reader))[0] == 200
+            writer.close()
+        await server.drained.wait()
+        assert not server.addresses
+        reader, writer = await connect()
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        assert (await read_answer(reader))[0] == 200
+        writer.close()
+
+    run(echo, check, limits)
+
+
+# -- old clients, headers, long answers ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keep_alive", [b"", b"Connection: keep-alive\r\n"])
+def test_a_client_of_http_1_0_gets_its_stream_without_chunks(keep_alive: bytes) -> None:
+    async def check(connect: Connect, server: HttpServer) -> None:
+        ticks = Ticks()
+        server.handler = lambda request: _answer(ticks)  # type: ignore[assignment,return-value]
+        reader, writer = await connect()
+        writer.write(b"GET / HTTP/1.0\r\n" + keep_alive + b"\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert b"Transfer-Encoding" not in head and b"Connection: close" in head
+        assert ticks.sink is not None
+        ticks.sink.write(frame(b"one\n"))
+        ticks.sink.write(frame(b"two\n"))
+        ticks.sink.end()
+        assert await reader.read() == b"one\ntwo\n"
+        writer.close()
+
+    run(echo, check)
+
+
+def test_header_lines_of_an_answer_are_sent_as_they_are() -> None:
+    async def handler(request: Request) -> Answer:
+        answer = Response(200, b"x", headers=((b"A", b"1"),))
+        answer.head = b"B: 2\r\nC: 3: 4\r\n"
+        return answer
+
+    async def check(connect: Connect, server: HttpServer) -> None:
+        reader, writer = await connect()
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        headers = (await read_answer(reader))[1]
+        assert (headers[b"a"], headers[b"b"], headers[b"c"]) == (b"1", b"2", b"3: 4")
+        writer.close()
+
+    run(handler, check)
+    assert header_lines(b"B: 2\r\nC: 3: 4\r\n") == [(b"B", b"2"), (b"C", b"3: 4")]
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_who_made_a_long_answer_learns_once_that_it_is_gone(leaves: bool) -> None:
+    sent: list[str] = []
+    made = 0
+
+    async def handler(request: Request) -> Answer:
+        nonlocal made
+        made += 1
+        answer = LongResponse(200, b"x" * 32 * 1024 * 1024)
+        answer.on_sent = lambda: sent.append(request.path)
+        return answer
+
+    async def check(connect: Connect, server: HttpServer) -> None:
+        reader, writer = await connect()
+        writer.transport.pause_reading()
+        writer.write(b"GET /a HTTP/1.1\r\n\r\n" * 2)
+        await asyncio.sleep(0.05)
+        assert not sent
+        if leaves:
+            writer.transport.abort()
+            await server.drained.wait()
+            assert made and len(sent) == made
+            return
+        writer.transport.resume_reading()
+        for _ in range(2):
+            assert len((await read_answer(reader))[2]) == 32 * 1024 * 1024
+        assert sent == ["/a", "/a"]
+        writer.close()
+
+    run(handler, check)

@@ -51,6 +51,7 @@ def test_the_certificate_covers_every_name_clients_use(tmp_path: Path) -> None:
         ("sqlite:///x.db", StoreUrl("sqlite", Path("/d/x.db"))),
         ("sqlite:////var/x.db", StoreUrl("sqlite", Path("/var/x.db"))),
         ("memory", StoreUrl("memory")),
+        ("postgresql://me@db/x", StoreUrl("postgresql", None, "postgresql://me@db/x")),
         ("memory:", StoreUrl("memory")),
         ("memory://", StoreUrl("memory")),
     ],
@@ -60,7 +61,11 @@ def test_store_urls(url: str, expected: StoreUrl) -> None:
 
 
 def test_the_long_form_of_a_store_url_means_the_same_store() -> None:
-    for store in (StoreUrl("memory"), StoreUrl("sqlite", Path("/var/x.db"))):
+    for store in (
+        StoreUrl("memory"),
+        StoreUrl("postgresql", None, "postgresql://db/x"),
+        StoreUrl("sqlite", Path("/var/x.db")),
+    ):
         assert StoreUrl.parse(store.url, Path("/d")) == store
 
 
@@ -71,14 +76,15 @@ def test_the_long_form_of_a_store_url_means_the_same_store() -> None:
         ({"nodes": -1}, "nodes is -1: use 0 or more"),
         ({"runtime": "docker"}, "runtime is 'docker': not available yet"),
         ({"runtime": "magic"}, "runtime is 'magic': choose from process, docker, simulated"),
-        ({"events": "redis://r"}, "events is 'redis://r': not available yet"),
+        ({"events": "redis://me:hunter2@r"}, r"events is 'redis://me:\*\*\*@r': servers only tell each other"),
+        ({"credentials": "/nowhere"}, "credentials is '/nowhere': there is no pki/ca.crt in it"),
         ({"server": "https://x"}, "server is 'https://x': not available yet"),
         ({"kubeconfig": "f"}, "kubeconfig is 'f': not available yet"),
         ({"components": "apiserver,scheduler"}, "components is 'scheduler': not available yet; use apiserver"),
         ({"components": "apiserver,kubelet"}, "components has 'kubelet': choose from apiserver, scheduler"),
         ({"components": ","}, "components is empty: use apiserver"),
-        ({"store": "postgresql://me:hunter2@db/x"}, r"store is 'postgresql://me:\*\*\*@db/x': not available yet"),
-        ({"store": "mysql://db"}, "store is 'mysql://db': use sqlite:///PATH or memory://"),
+        ({"store": "postgresql:db"}, "store is 'postgresql:db': use sqlite:///PATH, postgresql://USER@HOST/DATABASE"),
+        ({"store": "mysql://me:hunter2@db"}, r"store is 'mysql://me:\*\*\*@db': use sqlite:///PATH"),
         ({"port": 70000}, "port is 70000: use 1 to 65535"),
     ],
 )

@@ -10,7 +10,13 @@ import pytest
 import yaml
 
 from shoal.app.config import ClusterConfig, StoreUrl
-from shoal.app.credentials import TokenUser, ensure_admin, read_access, read_tokens, write_tokens
+from shoal.app.credentials import (
+    StaticToken,
+    ensure_admin,
+    read_access,
+    read_tokens,
+    write_tokens,
+)
 from shoal.base.ids import token_digest
 
 
@@ -94,7 +100,7 @@ def test_a_lost_kubeconfig_means_a_new_token_and_the_end_of_the_old_one(
 
 
 def test_other_static_tokens_stay(config: ClusterConfig, ca: Path) -> None:
-    robot = TokenUser("robot", ("ci",), "u1")
+    robot = StaticToken(name="build", user="robot", groups=("ci",), uid="u1")
     write_tokens(config.tokens_path, {"d" * 64: robot})
     assert ensure_admin(config, ca)["d" * 64] == robot
     assert len(read_tokens(config.tokens_path)) == 2

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from shoal.app.pki import LEAF_LIFE, KeyPair, Pki, server_context
+from shoal.app.pki import LEAF_LIFE, KeyPair, Pki, server_context, service_account_keys
 
 NOW = datetime.now(UTC)
 HOSTS = ("kubernetes.default.svc", "localhost", "127.0.0.1", "::1", "10.96.0.1")
@@ -142,3 +142,20 @@ def test_the_service_account_keys_belong_together_and_are_never_replaced(tmp_pat
     before = private.read_bytes()
     Pki(tmp_path, now=NOW + timedelta(days=9000)).ensure_service_account_key()
     assert private.read_bytes() == before
+
+
+def test_a_rotation_keeps_the_old_key_for_verifying_even_after_an_interrupted_one(tmp_path: Path) -> None:
+    pki = Pki(tmp_path, now=NOW)
+    private, public = pki.ensure_service_account_key()
+    before = public.read_bytes()
+    public.write_bytes(b"of a rotation that ended half way")
+    kept = pki.rotate_service_account_key()
+    keys = service_account_keys(tmp_path)
+    assert kept.read_bytes() == before
+    assert keys.older == (before,)
+    assert keys.signing == private.read_bytes()
+    key = load_pem_private_key(keys.signing, None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    assert key.public_key() == load_pem_public_key(public.read_bytes())
+    pki.rotate_service_account_key()
+    assert len(service_account_keys(tmp_path).older) == 2

@@ -21,7 +21,7 @@ def put(name: str, size: int = 10) -> Put:
 
 
 def test_writes_are_synced_in_full_and_the_file_can_shrink(tmp_path: Path) -> None:
-    connection = module._connect(tmp_path / "store.db")
+    connection = module.connect(tmp_path / "store.db")
     asked = {
         name: connection.execute(f"PRAGMA {name}").fetchone()[0]
         for name in ("journal_mode", "synchronous", "auto_vacuum")
@@ -34,8 +34,9 @@ def test_rows_left_by_a_crash_between_dropping_and_deleting_go_at_the_next_start
     class Forgetful(SqliteJournal):
         """Writes the floors but dies before deleting all the rows."""
 
-        def _insert_and_forget(self, batch: tuple[str, bytes] | None, forget: module._Forget) -> None:
-            super()._insert_and_forget(batch, forget._replace(revisions="[1]"))
+        def _insert_and_forget(self, batch: tuple[str, bytes] | None, forget: module._Forget) -> int:
+            super()._insert_and_forget(batch, forget._replace(revisions=[1]))
+            return len(forget.revisions)
 
     async def main() -> None:
         path = tmp_path / "store.db"

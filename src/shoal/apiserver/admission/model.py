@@ -52,9 +52,11 @@ class Admission:
     def denied(self, message: str) -> Forbidden:
         """The refusal of this write, as Kubernetes words it."""
         resource = self.served.resource
-        details = {"name": self.name, "group": resource.group, "kind": resource.plural}
+        made_up = ((self.object or {}).get("metadata") or {}).get("name")
+        name = self.name or made_up or "Unknown"
+        details = {"name": name, "group": resource.group, "kind": resource.plural}
         return Forbidden(
-            f'{resource.qualified} "{self.name}" is forbidden: {message}',
+            f'{resource.qualified} "{name}" is forbidden: {message}',
             details={name: value for name, value in details.items() if value},
         )
 

@@ -1,52 +1,125 @@
 """Who asks: credentials of a request turned into a user.
 
-Deny by default: a request without known credentials is refused unless its path is open to all (health, version).
+Client certificates come first, then bearer tokens: static ones by their digest, then those of service accounts. Deny by
+default: a request without known credentials is refused unless its path is open to all (health, version) or anonymous
+requests are let through to authorization. Headers of a front proxy (X-Remote-User and the like) are never looked at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 
-from shoal.apiserver.context import User
+from shoal.apiserver.authn.accounts import AccountReader
+from shoal.apiserver.authn.certificates import ClientCertificates
+from shoal.apiserver.authn.credential import ANONYMOUS, AUTHENTICATED, Credential, Rejected, Unseen
+from shoal.apiserver.context import Core, User
 from shoal.apiserver.http import Request
 from shoal.base.ids import token_digest
 from shoal.errors import Unauthorized
 
-AUTHENTICATED = "system:authenticated"
-ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
 OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/version"})
 _CACHE_LIMIT = 10_000
+_INVALID = "invalid bearer token"
+
+
+class UnseenCredential(Unauthorized):
+    """Refused for what this server knows; worth a second look when it has caught up with the others."""
 
 
 class Authenticator:
-    """Turns credentials into users. Accepted headers are remembered, so that a request costs one look-up."""
+    """Turns credentials into users. Accepted headers are remembered: a request costs a look-up, a comparison with the
+    clock, and for a service account one look-up for each object its token depends on."""
 
-    def __init__(self, tokens: Mapping[str, User]) -> None:
-        self.account_of: Callable[[str], User | None] | None = None  # knows the tokens of service accounts
-        self._by_digest = dict(tokens)
-        self._accepted: dict[bytes, User] = {}
+    def __init__(self, core: Core, tokens: Mapping[str, User | Credential]) -> None:
+        self.core = core
+        self.accounts: AccountReader | None = None  # knows the tokens of service accounts
+        self._certificates = ClientCertificates(core.clock)
+        self._by_digest: dict[str, Credential] = {}
+        self._accepted: dict[bytes, Credential] = {}
+        self.replace_tokens(tokens)
+
+    def replace_tokens(self, tokens: Mapping[str, User | Credential]) -> None:
+        """From now on these static tokens are good, by digest, and no others."""
+        self._by_digest = {
+            digest: held if isinstance(held, Credential) else Credential(held) for digest, held in tokens.items()
+        }
+        self.forget()
+
+    def forget(self) -> None:
+        """What was accepted is checked again."""
+        self._accepted.clear()
 
     def user_of(self, request: Request) -> User:
+        if request.peer_certificate is not None:
+            user = self._certificates.user_of(request.peer_certificate)
+            if user is not None:
+                return user
         header = request.headers.get(b"authorization")
         if header is not None:
             known = self._accepted.get(header)
-            return known if known is not None else self._check(header)
-        if request.path in OPEN_PATHS:
+            if known is not None and self._holds(known):
+                return known.user
+            return self._check(header, known)
+        if self.core.config.anonymous or request.path in OPEN_PATHS:
             return ANONYMOUS
         raise Unauthorized("Unauthorized")
 
-    def _check(self, header: bytes) -> User:
-        scheme, _, token = header.partition(b" ")
-        user = None
-        if scheme.lower() == b"bearer":
-            text = token.strip().decode("latin-1")
-            user = self._by_digest.get(token_digest(text))
-            if user is None and self.account_of is not None and text.count(".") == 2:
-                account = self.account_of(text)
-                if account is not None:
-                    return account  # not remembered here: it lives no longer than its account
-        if user is None:
+    async def user_after_all(self, request: Request) -> User:
+        """As ``user_of``, once this server knows all that any other has acknowledged."""
+        await self.core.store.fresh()
+        return self.user_of(request)
+
+    def review(self, token: str, audiences: Sequence[str] = ()) -> Credential:
+        """What is known of a token that somebody else was shown; Rejected when it is not good for the audiences."""
+        asked = tuple(audiences) or self.core.config.audiences
+        static = self._static(token)
+        if static is not None:
+            shared = tuple(audience for audience in self.core.config.audiences if audience in asked)
+            if shared:
+                return Credential(static.user, static.not_after, audiences=shared)
+        elif self.accounts is not None and token.count(".") == 2:
+            try:
+                return self.accounts.accept(self.accounts.claims_of(token), token, asked)
+            except Rejected as why:
+                raise Rejected(f"[{_INVALID}, {why}]") from None
+        raise Rejected(_INVALID)
+
+    def _holds(self, credential: Credential) -> bool:
+        if self.core.clock.wall_s() >= credential.not_after:
+            return False
+        get = self.core.store.get
+        for key, entry in credential.rests_on:
+            if get(key) is not entry:
+                return False
+        return True
+
+    def _check(self, header: bytes, known: Credential | None) -> User:
+        scheme, _, given = header.partition(b" ")
+        if scheme.lower() != b"bearer":
             raise Unauthorized("Unauthorized")
-        if len(self._accepted) < _CACHE_LIMIT:
-            self._accepted[header] = user
-        return user
+        token = given.strip().decode("latin-1")
+        credential = self._static(token)
+        if credential is None and self.accounts is not None and token.count(".") == 2:
+            claims = known.claims if known is not None else None  # the signature needs no second look
+            try:
+                credential = self.accounts.accept(
+                    claims or self.accounts.claims_of(token), token, self.core.config.audiences
+                )
+            except Unseen:
+                self._accepted.pop(header, None)
+                raise UnseenCredential("Unauthorized") from None
+            except Rejected:
+                self._accepted.pop(header, None)
+        if credential is None:
+            raise Unauthorized("Unauthorized")
+        if len(self._accepted) >= _CACHE_LIMIT:
+            self._accepted.clear()
+        self._accepted[header] = credential
+        return credential.user
+
+    def _static(self, token: str) -> Credential | None:
+        held = self._by_digest.get(token_digest(token))
+        return held if held is not None and self.core.clock.wall_s() < held.not_after else None
+
+
+__all__ = ["ANONYMOUS", "AUTHENTICATED", "OPEN_PATHS", "Authenticator", "UnseenCredential"]

@@ -4,33 +4,37 @@ from __future__ import annotations
 
 from urllib.parse import unquote
 
-from shoal.apiserver.authn.authenticator import ANONYMOUS, AUTHENTICATED
+from shoal.apiserver.authn.credential import ANONYMOUS, AUTHENTICATED
 from shoal.apiserver.authz.authorizer import Attributes, Authorizer
 from shoal.apiserver.context import User
 from shoal.apiserver.http import Request
-from shoal.errors import InternalError
+from shoal.errors import BadRequest
+from shoal.kube.names import is_dns1123_label, is_dns1123_subdomain
 
 USER = b"impersonate-user"
 _GROUP = b"impersonate-group"
 _UID = b"impersonate-uid"
 _EXTRA = b"impersonate-extra-"
 _ACCOUNT = "system:serviceaccount:"
+_UNAUTHENTICATED = ANONYMOUS.groups[0]
 
 
 def impersonated(user: User, request: Request, authorizer: Authorizer) -> User:
     """The user that ``user`` wants to be, as the headers say; Forbidden unless they may be all of it."""
     headers = request.headers
-    name = _text(headers.get(USER, b""))
+    name, uid = _first(headers.get(USER, b"")), _first(headers.get(_UID, b""))
+    groups = _values(headers.get(_GROUP, b""))
     extra = {
         unquote(_text(header[len(_EXTRA) :])): _values(value)
         for header, value in headers.items()
         if header.startswith(_EXTRA)
     }
-    groups, uid = _values(headers.get(_GROUP, b"")), _text(headers.get(_UID, b""))
     if not name:
-        raise InternalError("Internal error occurred: groups, uid or extra are impersonated without a user")
-    for asked in _asked(name, groups, uid, extra):
-        authorizer.check(user, asked)
+        asked = [("group", ", ".join(groups)), ("uid", uid), ("extra", ", ".join(extra))]
+        shown = ", ".join(f"{kind} {value}" for kind, value in asked if value)
+        raise BadRequest(f"requested {shown} without impersonating a user")
+    for attributes in _asked(name, groups, uid, extra):
+        authorizer.check(user, attributes)
     return User(name, _with_implied(name, groups), uid, tuple(extra.items()))
 
 
@@ -47,26 +51,40 @@ def _values(value: bytes) -> tuple[str, ...]:
     return tuple(_text(value).split("\x00")) if value else ()
 
 
+def _first(value: bytes) -> str:
+    return _text(value.partition(b"\x00")[0])
+
+
+def _account(name: str) -> tuple[str, str] | None:
+    """Namespace and name of the service account that a user's name stands for."""
+    if not name.startswith(_ACCOUNT):
+        return None
+    namespace, separator, account = name.removeprefix(_ACCOUNT).partition(":")
+    if not separator or is_dns1123_label(namespace) or is_dns1123_subdomain(account):
+        return None
+    return namespace, account
+
+
 def _asked(name: str, groups: tuple[str, ...], uid: str, extra: dict[str, tuple[str, ...]]) -> list[Attributes]:
     """One question for each thing that is taken on."""
-    if name.startswith(_ACCOUNT):
-        namespace, _, account = name.removeprefix(_ACCOUNT).partition(":")
-        asked = [Attributes("impersonate", "", "serviceaccounts", "", namespace, account)]
+    account = _account(name)
+    if account is not None:
+        asked = [Attributes("impersonate", "", "serviceaccounts", "", *account)]
     else:
         asked = [Attributes("impersonate", "", "users", name=name)]
     asked += [Attributes("impersonate", "", "groups", name=group) for group in groups]
-    if uid:
-        asked.append(Attributes("impersonate", "authentication.k8s.io", "uids", name=uid))
     for key, values in extra.items():
         asked += [Attributes("impersonate", "authentication.k8s.io", "userextras", key, name=value) for value in values]
+    if uid:
+        asked.append(Attributes("impersonate", "authentication.k8s.io", "uids", name=uid))
     return asked
 
 
 def _with_implied(name: str, groups: tuple[str, ...]) -> tuple[str, ...]:
     """The groups everybody of that kind is in."""
     if name == ANONYMOUS.name:
-        return groups if groups else ANONYMOUS.groups
-    if name.startswith(_ACCOUNT) and not groups:
-        namespace = name.removeprefix(_ACCOUNT).partition(":")[0]
-        groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
-    return groups if AUTHENTICATED in groups else (*groups, AUTHENTICATED)
+        return groups if _UNAUTHENTICATED in groups else (*groups, _UNAUTHENTICATED)
+    account = _account(name)
+    if account is not None and not groups:
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{account[0]}")
+    return groups if AUTHENTICATED in groups or _UNAUTHENTICATED in groups else (*groups, AUTHENTICATED)

@@ -1,196 +1,142 @@
-"""Service account tokens: JWTs signed by the cluster's own key, made by the ``token`` subresource and read again when
-they come back as credentials."""
+"""Service account tokens, made: what the ``token`` subresource answers."""
 
 from __future__ import annotations
 
-import base64
 from datetime import timedelta
 from typing import Any
 
 import orjson
 
-from shoal.apiserver.authn.authenticator import AUTHENTICATED
-from shoal.apiserver.context import Call, Core, User
-from shoal.apiserver.objects import Obj
-from shoal.errors import Conflict, Invalid, NotFound, invalid
+from shoal.apiserver.authn.keys import SigningKeys
+from shoal.apiserver.context import Call, Core
+from shoal.apiserver.objects import Obj, meta
+from shoal.errors import BadRequest, Conflict, FieldError, Invalid, NotFound, invalid
+from shoal.kube.kinds.access.reviews import TOKEN_REQUEST
 from shoal.store import Key
 
-_BOUND_KINDS = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
-_MIN_S, _DEFAULT_S, _MAX_S = 600, 3600, 1 << 32
-_HEADER = orjson.dumps({"alg": "ES256", "typ": "JWT"})
-_SIGNATURE_BYTES = 64
-_CACHE_LIMIT = 10_000
+_GROUP, _KIND = "authentication.k8s.io", "TokenRequest"
+_BOUND = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
+# Clients that mount a token with this life were written when tokens did not end: theirs lasts a year, with a note of
+# when it should have been renewed.
+WARN_ONLY_S = 3607
+EXTENDED_S = 365 * 24 * 3600
 
 
 class TokenIssuer:
-    """Signs tokens with an ES256 key; the key is loaded when the first token is asked for."""
+    """Answers TokenRequests."""
 
-    def __init__(self, core: Core, key_pem: bytes) -> None:
+    def __init__(self, core: Core, keys: SigningKeys) -> None:
         self.core = core
-        self._key_pem = key_pem
-        self._key: Any = None
+        self.keys = keys
 
     async def issue(self, call: Call, request: Obj, account: Obj) -> Obj:
         """The TokenRequest with its status filled in."""
-        spec = request.setdefault("spec", {})
-        lifetime = spec.get("expirationSeconds") or _DEFAULT_S
-        spec["expirationSeconds"] = lifetime
-        spec["audiences"] = spec.get("audiences") or [self.core.config.issuer]
-        errors = []
-        if lifetime < _MIN_S:
-            errors.append(
-                invalid("spec.expirationSeconds", lifetime, "may not specify a duration less than 10 minutes")
-            )
-        if lifetime > _MAX_S:
-            errors.append(
-                invalid("spec.expirationSeconds", lifetime, "may not specify a duration larger than 2^32 seconds")
-            )
+        named, metadata = account["metadata"], meta(request)
+        self._check_metadata(metadata, named)
+        TOKEN_REQUEST.default(request)
+        spec = request["spec"]
+        spec["audiences"] = spec.get("audiences") or list(self.core.config.audiences)
+        errors = TOKEN_REQUEST.validate_create(request)
+        if spec.get("attestations"):
+            text = "attestations may only be specified with a webhook bound object reference"
+            errors = [invalid("spec.attestations", spec["attestations"], text)]
         if errors:
-            raise Invalid.of("TokenRequest", "authentication.k8s.io", account["metadata"]["name"], errors)
-        bound = self._bound(spec.get("boundObjectRef"), account)
-        now = self.core.clock.now()
-        expires = now + timedelta(seconds=lifetime)
-        claims = self._claims(account, spec, bound, int(now.timestamp()), int(expires.timestamp()))
-        metadata = account["metadata"]
-        request["apiVersion"], request["kind"] = "authentication.k8s.io/v1", "TokenRequest"
+            raise Invalid.of(_KIND, _GROUP, "", errors)
+        bound = await self._bound(spec.get("boundObjectRef"), named)
+        now, life_s = self.core.clock.now(), spec["expirationSeconds"]
+        expires = now + timedelta(seconds=life_s)
+        second = int(now.timestamp())
+        if "pod" in bound and life_s == WARN_ONLY_S and set(spec["audiences"]) <= set(self.core.config.audiences):
+            bound["warnafter"] = second + life_s
+            life_s = EXTENDED_S
+        request["apiVersion"], request["kind"] = f"{_GROUP}/v1", _KIND
         request["metadata"] = {
-            "name": metadata["name"],
-            "namespace": metadata["namespace"],
+            **metadata,
+            "name": named["name"],
+            "namespace": named["namespace"],
+            "uid": named["uid"],
             "creationTimestamp": self.core.now(),
         }
         request["status"] = {
-            "token": self._sign(claims),
+            "token": self.keys.sign(self._claims(named, spec["audiences"], bound, second, second + life_s)),
             "expirationTimestamp": expires.strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
         return request
 
-    def _claims(self, account: Obj, spec: Obj, bound: Obj, now: int, expires: int) -> Obj:
-        metadata = account["metadata"]
-        named = {"name": metadata["name"], "uid": metadata["uid"]}
+    @staticmethod
+    def _check_metadata(metadata: Obj, account: Obj) -> None:
+        """Name, namespace and uid may be given, and are then the account's."""
+        errors: list[FieldError] = []
+        for field in ("name", "namespace"):
+            given = metadata.get(field)
+            if given and given != account[field]:
+                text = f"must match the service account {field} if specified"
+                errors.append(invalid(f"metadata.{field}", given, text))
+        if errors:
+            raise Invalid.of(_KIND, _GROUP, account["name"], errors)
+        uid = metadata.get("uid")
+        if uid and uid != account["uid"]:
+            text = f"the UID in the token request ({uid}) does not match the UID of the service account"
+            raise Conflict.of(_KIND, _GROUP, account["name"], f"{text} ({account['uid']})")
+
+    def _claims(self, account: Obj, audiences: list[str], bound: Obj, now: int, expires: int) -> Obj:
+        namespace, name = account["namespace"], account["name"]
+        about = {"namespace": namespace, **bound, "serviceaccount": {"name": name, "uid": account["uid"]}}
         return {
-            "aud": spec["audiences"],
+            "aud": audiences,
             "exp": expires,
             "iat": now,
             "iss": self.core.config.issuer,
             "jti": self.core.ids.new_uid(),
-            "kubernetes.io": {"namespace": metadata["namespace"], "serviceaccount": named, **bound},
+            "kubernetes.io": about,
             "nbf": now,
-            "sub": f"system:serviceaccount:{metadata['namespace']}:{metadata['name']}",
+            "sub": f"system:serviceaccount:{namespace}:{name}",
         }
 
-    def _bound(self, reference: Obj | None, account: Obj) -> Obj:
+    async def _bound(self, reference: Obj | None, account: Obj) -> Obj:
         """The object whose life limits the token's; it must exist, and be the one that was meant."""
         if not reference:
             return {}
         kind, name = reference.get("kind") or "", reference.get("name") or ""
-        plural = _BOUND_KINDS.get(kind)
+        group, _, version = (reference.get("apiVersion") or "").rpartition("/")
+        plural = _BOUND.get(kind) if not group else None
         if plural is None:
-            raise Invalid.of(
-                "TokenRequest", "authentication.k8s.io", account["metadata"]["name"],
-                [invalid("spec.boundObjectRef", kind, f"cannot bind token to object of type {kind}")],
-            )  # fmt: skip
-        namespace = "" if plural == "nodes" else account["metadata"]["namespace"]
-        entry = self.core.store.get(Key(plural, namespace, name))
-        if entry is None:
-            raise NotFound.of(plural, "", name)
-        uid = orjson.loads(entry.value)["metadata"]["uid"]
-        if reference.get("uid") and reference["uid"] != uid:
+            raise BadRequest(f"cannot bind token to object of type {group}/{version}, Kind={kind}")
+        key = Key(plural, "" if plural == "nodes" else account["namespace"], name)
+        if self.core.store.get(key) is None:
+            await self.core.store.fresh()  # another server may have made it just now
+        obj = self._object(key)
+        claims: Obj = {kind.lower(): {"name": name, "uid": obj["metadata"]["uid"]}}
+        if plural == "pods":
+            claims |= self._of_pod(obj, account)
+        uid = reference.get("uid")
+        if uid and uid != obj["metadata"]["uid"]:
             raise Conflict.of(
-                plural, "", name,
-                f"the UID in the bound object reference ({reference['uid']}) does not match the UID in record. "
+                kind, "", name,
+                f"the UID in the bound object reference ({uid}) does not match the UID in record. "
                 "The object might have been deleted and then recreated",
             )  # fmt: skip
-        return {kind.lower(): {"name": name, "uid": uid}}
-
-    def _sign(self, claims: Obj) -> str:
-        from cryptography.hazmat.primitives import hashes
-        from cryptography.hazmat.primitives.asymmetric import ec
-        from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
-        from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
-        if self._key is None:
-            self._key = load_pem_private_key(self._key_pem, None)
-        text = _b64(_HEADER) + b"." + _b64(orjson.dumps(claims))
-        r, s = decode_dss_signature(self._key.sign(text, ec.ECDSA(hashes.SHA256())))
-        signature = r.to_bytes(32, "big") + s.to_bytes(32, "big")
-        return (text + b"." + _b64(signature)).decode()
-
-
-class TokenReader:
-    """Recognises the tokens that the issuer has signed. Signatures are checked once; that a token is still in its time
-    and that its account, and what it is bound to, are still there is checked each time."""
-
-    def __init__(self, core: Core, key_pem: bytes) -> None:
-        self.core = core
-        self._key_pem = key_pem
-        self._key: Any = None
-        self._signed: dict[str, Obj] = {}  # claims by token
-
-    def user_of(self, token: str) -> User | None:
-        """The service account of a good token that is meant for this server."""
-        claims = self._signed.get(token)
-        if claims is None:
-            claims = self._read(token)
-            if claims is None:
-                return None
-            if len(self._signed) >= _CACHE_LIMIT:
-                self._signed.clear()
-            self._signed[token] = claims
-        now, issuer = self.core.clock.wall_s(), self.core.config.issuer
-        if claims["iss"] != issuer or issuer not in claims["aud"] or not claims["nbf"] <= now < claims["exp"]:
-            return None
-        return self._account(claims)
-
-    def _account(self, claims: Obj) -> User | None:
-        about = claims["kubernetes.io"]
-        namespace, account = about["namespace"], about["serviceaccount"]
-        if not self._lives("serviceaccounts", namespace, account):
-            return None
-        extra = [("authentication.kubernetes.io/credential-id", (f"JTI={claims['jti']}",))]
-        for kind, plural in _BOUND_KINDS.items():
-            bound = about.get(kind.lower())
-            if bound is None:
-                continue
-            if not self._lives(plural, "" if plural == "nodes" else namespace, bound):
-                return None
-            if plural != "secrets":
-                extra.append((f"authentication.kubernetes.io/{kind.lower()}-name", (bound["name"],)))
-                extra.append((f"authentication.kubernetes.io/{kind.lower()}-uid", (bound["uid"],)))
-        groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", AUTHENTICATED)
-        return User(claims["sub"], groups, account["uid"], tuple(extra))
-
-    def _lives(self, plural: str, namespace: str, named: Obj) -> bool:
-        entry = self.core.store.get(Key(plural, namespace, named["name"]))
-        return entry is not None and orjson.loads(entry.value)["metadata"]["uid"] == named["uid"]
-
-    def _read(self, token: str) -> Obj | None:
-        """The claims of a token with our signature."""
-        from cryptography.exceptions import InvalidSignature
-        from cryptography.hazmat.primitives import hashes
-        from cryptography.hazmat.primitives.asymmetric import ec
-        from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
-        from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
-        text, _, signed = token.rpartition(".")
-        header, _, body = text.partition(".")
-        if self._key is None:
-            self._key = load_pem_private_key(self._key_pem, None).public_key()
-        try:
-            signature = _unb64(signed)
-            if len(signature) != _SIGNATURE_BYTES or _unb64(header) != _HEADER:
-                return None
-            half = _SIGNATURE_BYTES // 2
-            der = encode_dss_signature(int.from_bytes(signature[:half], "big"), int.from_bytes(signature[half:], "big"))
-            self._key.verify(der, text.encode(), ec.ECDSA(hashes.SHA256()))
-            claims: Obj = orjson.loads(_unb64(body))
-        except (ValueError, InvalidSignature):
-            return None
         return claims
 
+    def _of_pod(self, pod: Obj, account: Obj) -> Obj:
+        """A pod's token is its own account's, and says on which node the pod is."""
+        spec = pod["spec"]
+        if spec.get("serviceAccountName") != account["name"]:
+            raise BadRequest(
+                f'cannot bind token for serviceaccount "{account["name"]}" to pod running with different '
+                "serviceaccount name."
+            )
+        node = spec.get("nodeName")
+        if not node:
+            return {}
+        entry = self.core.store.get(Key("nodes", "", node))
+        named = {"name": node}
+        if entry is not None:
+            named["uid"] = orjson.loads(entry.value)["metadata"]["uid"]
+        return {"node": named}
 
-def _b64(data: bytes) -> bytes:
-    return base64.urlsafe_b64encode(data).rstrip(b"=")
-
-
-def _unb64(text: str) -> bytes:
-    return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    def _object(self, key: Key) -> Any:
+        entry = self.core.store.get(key)
+        if entry is None:
+            raise NotFound.of(key.resource, "", key.name)
+        return orjson.loads(entry.value)

@@ -1,1 +1,1 @@
-"""May they: role-based access control, and what it says of a request that is refused."""
+"""May they: RBAC and the rules of nodes, how a refusal is worded, and what keeps roles in order."""

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from shoal.apiserver.flow.config import FlowConfig
 from shoal.app.config import AVAILABLE_COMPONENTS, DEFAULT_PORT, LOOPBACK, ClusterOptions, opened_config
 from shoal.app.home import directory
 from shoal.base import logs
@@ -27,16 +28,44 @@ def start(
         int | None, typer.Option(help=f"API port; default the last one used, else {DEFAULT_PORT} or the next free one")
     ] = None,
     host: Annotated[str, typer.Option(help="address the API server binds")] = LOOPBACK,
-    store: Annotated[str, typer.Option(help="sqlite:///PATH or memory://; default SQLite in the directory")] = "",
+    store: Annotated[
+        str,
+        typer.Option(
+            help="sqlite:///PATH, postgresql://USER@HOST/DATABASE (for several servers) or memory://; "
+            "default SQLite in the directory",
+            envvar="SHOAL_STORE",
+        ),
+    ] = "",
     components: Annotated[str, typer.Option(help=f"comma-separated; today: {_COMPONENTS}")] = _COMPONENTS,
     nodes: Annotated[int, typer.Option(help="number of nodes; only 0 today")] = 0,
     runtime: Annotated[str, typer.Option(help="what runs pods; not available yet")] = "",
-    events: Annotated[str, typer.Option(help="Redis for events; not available yet")] = "",
+    events: Annotated[
+        str,
+        typer.Option(
+            help="redis://HOST:PORT by which servers of one PostgreSQL hear of writes sooner",
+            envvar="SHOAL_EVENTS",
+        ),
+    ] = "",
+    credentials: Annotated[
+        str, typer.Option(help="directory of another server of this cluster: use its CA, keys and tokens")
+    ] = "",
     server: Annotated[str, typer.Option(help="another cluster's API server; not available yet")] = "",
     kubeconfig: Annotated[str, typer.Option(help="credentials for --server; not available yet")] = "",
     tls_san: Annotated[
         list[str] | None, typer.Option(help="further name or address in the server's certificate; may be repeated")
     ] = None,
+    anonymous_auth: Annotated[
+        bool, typer.Option("--anonymous-auth", help="let requests without credentials in as system:anonymous")
+    ] = False,
+    max_requests_inflight: Annotated[int, typer.Option(help="reads at a time, for all priority levels")] = 400,
+    max_mutating_requests_inflight: Annotated[int, typer.Option(help="writes at a time, likewise")] = 200,
+    requests_per_second: Annotated[float, typer.Option(help="of one user, while the server is busy")] = 200.0,
+    burst: Annotated[float, typer.Option(help="what one user may ask for at once, while the server is busy")] = 500.0,
+    audit_policy: Annotated[str, typer.Option(help="audit.k8s.io/v1 Policy file; default: changes and refusals")] = "",
+    audit_log: Annotated[str, typer.Option(help="audit log file, or off; default audit.log in the directory")] = "",
+    audit_max_size: Annotated[int, typer.Option(help="megabytes after which the audit log is turned over")] = 100,
+    audit_max_backups: Annotated[int, typer.Option(help="old audit logs to keep; 0 keeps all")] = 10,
+    audit_max_age: Annotated[int, typer.Option(help="days to keep old audit logs; 0 is no limit")] = 0,
     log_level: Annotated[str, typer.Option(help=", ".join(logs.LEVELS), envvar="SHOAL_LOG_LEVEL")] = "info",
     stop_on_eof: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
@@ -50,10 +79,25 @@ def start(
         nodes=nodes,
         runtime=runtime,
         events=events,
+        credentials=credentials,
         components=components,
         server=server,
         kubeconfig=kubeconfig,
         extra_hosts=tuple(tls_san or ()),
+        anonymous=anonymous_auth,
+        flow=FlowConfig(
+            max_requests_in_flight=max_requests_inflight,
+            max_mutating_requests_in_flight=max_mutating_requests_inflight,
+            requests_per_second=requests_per_second,
+            burst=burst,
+            flow_requests_per_second=2 * requests_per_second,
+            flow_burst=2 * burst,
+        ),
+        audit_policy=audit_policy,
+        audit_log=audit_log,
+        audit_max_size=audit_max_size,
+        audit_max_backups=audit_max_backups,
+        audit_max_age=audit_max_age,
     )
     with opened_config(options) as config:
         if stop_on_eof:

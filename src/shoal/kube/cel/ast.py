@@ -42,9 +42,10 @@ class Select(Expr):
     """``operand.field``; with ``test``, whether it is there; with ``optional``, an optional of it.
 
     ``key`` is the field's name in the data, which differs from the name in the expression where that is escaped.
+    ``variable`` is set where the whole chain is the name of a variable (``authorizer.requestResource``).
     """
 
-    __slots__ = ("constant", "field", "key", "operand", "optional", "test")
+    __slots__ = ("constant", "field", "key", "operand", "optional", "test", "variable")
 
     def __init__(self, offset: int, operand: Expr, field: str, *, test: bool = False, optional: bool = False) -> None:
         super().__init__(offset)
@@ -54,6 +55,7 @@ class Select(Expr):
         self.test = test
         self.optional = optional
         self.constant: Type | None = None
+        self.variable = ""
 
 
 class Call(Expr):
@@ -85,13 +87,14 @@ class MapExpr(Expr):
 
 
 class Struct(Expr):
-    """``Name{field: value}``. No Kubernetes environment has types to build, so the checker always refuses it."""
+    """``Name{field: value}``; only mutations have types to build, elsewhere the checker refuses it."""
 
-    __slots__ = ("name",)
+    __slots__ = ("fields", "name")
 
-    def __init__(self, offset: int, name: str) -> None:
+    def __init__(self, offset: int, name: str, fields: list[tuple[int, str, Expr, bool]]) -> None:
         super().__init__(offset)
         self.name = name
+        self.fields = fields  # offset, name, value, optional
 
 
 class Comprehension(Expr):

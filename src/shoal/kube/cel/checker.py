@@ -33,9 +33,14 @@ TYPE_NAMES: dict[str, Type] = {
 }  # fmt: skip
 
 
-def check(tree: Expr, variables: Mapping[str, Type], library: Library) -> tuple[list[Issue], frozenset[str]]:
-    """Check a tree in place. Gives what is wrong and the names of the variables it uses."""
-    checker = _Checker(variables, library)
+def check(
+    tree: Expr, variables: Mapping[str, Type], library: Library, *, patches: bool = False
+) -> tuple[list[Issue], frozenset[str]]:
+    """Check a tree in place. Gives what is wrong and the names of the variables it uses.
+
+    ``patches``: whether ``Object`` and ``JSONPatch`` values may be built.
+    """
+    checker = _Checker(variables, library, patches=patches)
     checker.visit(tree)
     checker.finish(tree)
     if not checker.issues:
@@ -44,8 +49,9 @@ def check(tree: Expr, variables: Mapping[str, Type], library: Library) -> tuple[
 
 
 class _Checker:
-    def __init__(self, variables: Mapping[str, Type], library: Library) -> None:
+    def __init__(self, variables: Mapping[str, Type], library: Library, *, patches: bool) -> None:
         self.variables = variables
+        self.patches = patches
         self.functions = library.functions
         self.scopes: list[dict[str, Type]] = []
         self.bindings: Bindings = {}
@@ -93,7 +99,7 @@ class _Checker:
         elif isinstance(node, Comprehension):
             found = self.comprehension(node)
         elif isinstance(node, Struct):
-            found = self.undeclared(node, node.name)
+            found = self.built_struct(node)
         else:
             raise TypeError(node)
         node.type = found
@@ -118,6 +124,10 @@ class _Checker:
         if qualified in TYPE_NAMES and not node.test and not node.optional:
             node.constant = TYPE_NAMES[qualified]
             return types.type_type(TYPE_NAMES[qualified])
+        if qualified in self.variables and not node.test and not node.optional and not self.is_variable(qualified):
+            node.variable = qualified
+            self.used.add(qualified)
+            return self.variables[qualified]
         found = self.field(node)
         if node.test:
             return BOOL
@@ -129,6 +139,8 @@ class _Checker:
         found = ERROR
         if target.kind == "map":
             found = target.params[1]
+        elif target.kind == "struct" and target.decl is not None and target.decl.fields is None:
+            found = DYN
         elif target.kind == "struct":
             fields = (target.decl.fields or {}) if target.decl else {}
             entry = fields.get(node.field) or (fields.get(f"__{node.field}__") if node.field in RESERVED else None)
@@ -259,6 +271,27 @@ class _Checker:
             value_type = self.join(value_type, found)
         return types.map_of(key_type or self.fresh(), value_type or self.fresh())
 
+    def built_struct(self, node: Struct) -> Type:
+        name = node.name.removeprefix(".")
+        if not self.patches or not (name in ("JSONPatch", "Object") or name.startswith("Object.")):
+            return self.undeclared(node, node.name)
+        made = types.JSON_PATCH if name == "JSONPatch" else types.open_struct(name)
+        known = made.decl.fields if made.decl is not None else None
+        for offset, field, value, optional in node.fields:
+            found = self.visit(value)
+            if optional:
+                found = self.unwrapped(value, found)
+            if known is None:
+                continue
+            if field not in known:
+                self.issues.append(Issue(offset, f"undefined field '{field}'"))
+            elif not self.assignable(known[field][1].type, found):
+                shown = substitute(self.bindings, found, final=True)
+                wanted = known[field][1].type
+                text = f"expected type of field '{field}' is '{wanted}' but provided type is '{shown}'"
+                self.issues.append(Issue(offset, text))
+        return made
+
     def comprehension(self, node: Comprehension) -> Type:
         over = substitute(self.bindings, self.visit(node.iter_range))
         accu = self.visit(node.accu_init)
@@ -334,6 +367,8 @@ def children(node: Expr) -> list[Expr]:
         return node.elements
     if isinstance(node, MapExpr):
         return [each for key, value, _ in node.entries for each in (key, value)]
+    if isinstance(node, Struct):
+        return [value for _, _, value, _ in node.fields]
     if isinstance(node, Comprehension):
         return [node.iter_range, node.accu_init, node.condition, node.step, node.result]
     return []

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from shoal.kube.cel.ast import Call, Comprehension, Expr, Ident, ListExpr, Literal, MapExpr, Select
+from shoal.kube.cel.ast import Call, Comprehension, Expr, Ident, ListExpr, Literal, MapExpr, Select, Struct
 from shoal.kube.cel.macros import ACCUMULATOR
 from shoal.kube.cel.types import DYN, Decl, Type
 
@@ -20,6 +20,7 @@ TRAVERSAL: Final = 0.1  # per character of a string that is looked through
 REGEX: Final = 0.25  # per character of a pattern
 LIST_COST: Final = 10
 MAP_COST: Final = 30
+STRUCT_COST: Final = 40
 CHECK_COST: Final = 350_000
 SELECTOR_COST: Final = 10 + 40
 FORMAT_REGEX_SIZE: Final = 128
@@ -118,6 +119,8 @@ class _Coster:
             return self.built_map(node)
         if isinstance(node, Comprehension):
             return self.bind(node) if node.macro == "bind" else self.comprehension(node)
+        if isinstance(node, Struct):
+            return self.built_struct(node)
         return ZERO
 
     def local(self, name: str) -> _Local | None:
@@ -132,6 +135,9 @@ class _Coster:
         return self.paths.get(id(node), ())
 
     def select(self, node: Select) -> Range:
+        if node.variable:
+            self.paths[id(node)] = (node.variable,)
+            return ONE
         if node.constant is not None:
             self.paths[id(node)] = (node.constant.name,)
             return ONE
@@ -163,6 +169,12 @@ class _Coster:
             value_size = value_size.union(self.size(value) or UNKNOWN)
         self.entries[id(node)] = _Entry("map", key_size, value_size)
         return total.plus(fixed(MAP_COST))
+
+    def built_struct(self, node: Struct) -> Range:
+        total = fixed(STRUCT_COST)
+        for _, _, value, _ in node.fields:
+            total = total.plus(self.cost(value))
+        return total
 
     def push(self, name: str, path: Path, size: Range | None, entry: _Entry | None = None) -> None:
         self.locals.setdefault(name, []).append(_Local(path, size, entry))

@@ -13,7 +13,7 @@ from shoal.kube.cel.cost import Range, estimate
 from shoal.kube.cel.declare import Schema, declare
 from shoal.kube.cel.errors import CompileError, Issue
 from shoal.kube.cel.evaluator import Compiled
-from shoal.kube.cel.library import standard
+from shoal.kube.cel.library import patching, standard
 from shoal.kube.cel.parser import parse
 from shoal.kube.cel.types import Decl, Type
 
@@ -24,10 +24,12 @@ _CONTAINERS: Final = frozenset({"list", "map", "struct", "dyn"})
 
 @dataclass(frozen=True, slots=True)
 class Env:
-    """Declared variables. ``root`` is the type behind ``self`` and ``oldSelf`` and gives sizes to the cost estimate."""
+    """Declared variables. ``root`` is the type behind ``self`` and ``oldSelf`` and gives sizes to the cost estimate;
+    ``patches`` allows to build ``Object`` and ``JSONPatch`` values."""
 
     variables: Mapping[str, Type] = field(default_factory=dict)
     root: Decl | None = None
+    patches: bool = False
 
     @classmethod
     def of_schema(cls, schema: Schema, *, resource: bool = False, optional_old: bool = False) -> Env:
@@ -76,7 +78,8 @@ def compile(expression: str, env: Env) -> Program:
     """Parse and check an expression; ``CompileError`` with every fault found."""
     tree = parse(expression)
     try:
-        issues, used = check(tree, env.variables, standard())
+        library = patching() if env.patches else standard()
+        issues, used = check(tree, env.variables, library, patches=env.patches)
         if issues:
             raise CompileError(expression, issues)
         result = tree.type or types.DYN

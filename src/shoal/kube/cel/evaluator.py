@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shoal.kube.cel.ast import Call, Comprehension, Expr, Ident, ListExpr, Literal, MapExpr, Select
+from shoal.kube.cel.ast import Call, Comprehension, Expr, Ident, ListExpr, Literal, MapExpr, Select, Struct
 from shoal.kube.cel.charges import charge_of, compared
-from shoal.kube.cel.cost import LIST_COST, MAP_COST
+from shoal.kube.cel.cost import LIST_COST, MAP_COST, STRUCT_COST
 from shoal.kube.cel.errors import CostExceeded, EvalError, ProgramError
 from shoal.kube.cel.frame import Frame, Step, is_fatal
 from shoal.kube.cel.functions import Overload, no_such_overload
@@ -19,7 +19,7 @@ from shoal.kube.cel.library.operators import shown
 from shoal.kube.cel.loops import Pairs, collected, exactly_one, inserted, pairs, quantified
 from shoal.kube.cel.regex import compile_regex
 from shoal.kube.cel.types import unwrap_optional
-from shoal.kube.cel.values import NONE, Optional, contains, equal, type_name
+from shoal.kube.cel.values import NONE, Built, Lazy, Optional, contains, equal, type_name
 
 _FAULTS = (TypeError, AttributeError, ValueError, OverflowError, KeyError, IndexError)
 _SCALARS = frozenset({"int", "uint", "double", "bool", "timestamp", "duration"})
@@ -85,6 +85,8 @@ class _Compiler:
             return self.build_map(node)
         if isinstance(node, Comprehension):
             return self.comprehension(node)
+        if isinstance(node, Struct):
+            return self.build_struct(node)
         raise TypeError(node)
 
     def slot(self, name: str) -> int:
@@ -97,7 +99,10 @@ class _Compiler:
         return self.globals[name]
 
     def ident(self, node: Ident) -> Step:
-        place = self.slot(node.name)
+        return self.variable(node.name)
+
+    def variable(self, name: str) -> Step:
+        place = self.slot(name)
 
         def read(frame: Frame) -> Any:
             frame.cost += 1
@@ -106,6 +111,8 @@ class _Compiler:
         return read
 
     def select(self, node: Select) -> Step:
+        if node.variable:
+            return self.variable(node.variable)
         if node.test:
             return _presence(self.compile(node.operand), node.key, _is_struct(node.operand))
         if node.optional:
@@ -116,7 +123,7 @@ class _Compiler:
         """``a.b.c`` in one step."""
         keys: list[tuple[str, bool]] = []
         inner: Expr = node
-        while isinstance(inner, Select) and not inner.test and not inner.optional and inner.constant is None:
+        while isinstance(inner, Select) and _is_plain(inner):
             keys.append((inner.key, _is_struct(inner.operand)))
             inner = inner.operand
         keys.reverse()
@@ -174,6 +181,26 @@ class _Compiler:
                 if key in result:
                     raise EvalError(f"Failed with repeated key: {shown(key)}")
                 result[key] = value
+            return result
+
+        return build
+
+    def build_struct(self, node: Struct) -> Step:
+        steps = [(name, self.compile(value), optional) for _, name, value, optional in node.fields]
+        type_ = node.name.removeprefix(".")
+
+        def build(frame: Frame) -> Any:
+            frame.cost += STRUCT_COST
+            result = Built(type_)
+            for name, step, optional in steps:
+                value = step(frame)
+                if optional:
+                    if not isinstance(value, Optional):
+                        raise EvalError("no such overload")
+                    if not value.some:
+                        continue
+                    value = value.value
+                result[name] = value
             return result
 
         return build
@@ -317,6 +344,11 @@ def _is_attribute(node: Expr) -> bool:
     return isinstance(node, Call) and node.function in ("_[_]", "_[?_]")
 
 
+def _is_plain(node: Select) -> bool:
+    """Whether a selection reads a field and does nothing else."""
+    return not node.test and not node.optional and node.constant is None and not node.variable
+
+
 def _is_struct(node: Expr) -> bool:
     return node.type is not None and unwrap_optional(node.type)[0].kind == "struct"
 
@@ -324,9 +356,12 @@ def _is_struct(node: Expr) -> bool:
 def _field(value: Any, name: str, struct: bool) -> Any:
     """A field that is not simply there. Null is a value of maps; of objects it is none."""
     if isinstance(value, dict):
-        if name in value and not struct:
-            return value[name]
+        found = value.get(name)
+        if found is not None or (name in value and not struct):
+            return found
         raise EvalError(f"no such key: {name}")
+    if isinstance(value, Lazy):
+        return value[name]
     if isinstance(value, Optional):
         if not value.some:
             return NONE
@@ -346,6 +381,8 @@ def _presence(operand: Step, name: str, struct: bool) -> Step:
             value = value.value
         if isinstance(value, dict):
             return value.get(name) is not None if struct else name in value
+        if isinstance(value, Lazy):
+            return name in value
         raise EvalError("no such overload")
 
     return test
@@ -363,6 +400,8 @@ def _optional_field(operand: Step, name: str, struct: bool) -> Step:
                 return NONE
             frame.cost += 1
             return Optional(True, value[name])
+        if isinstance(value, Lazy):
+            return Optional(True, value[name]) if name in value else NONE
         raise EvalError("no such overload")
 
     return read

@@ -268,19 +268,21 @@ class _Parser:
             self.take()
             name += "." + self.take().text
         opening = self.expect("{")
+        fields: list[tuple[int, str, Expr, bool]] = []
         while self.peek() != "}":
-            if self.peek() == "?":
+            optional = self.peek() == "?"
+            if optional:
                 self.take()
             field = self.take()
             if field.kind not in ("ident", "quoted"):
                 self.stop(field, f"mismatched input '{field.text}' expecting IDENTIFIER")
-            self.expect(":")
-            self.expression()
+            colon = self.expect(":")
+            fields.append((colon.offset, field.text.strip("`"), self.expression(), optional))
             if self.peek() != ",":
                 break
             self.take()
         self.expect("}")
-        return Struct(opening.offset, name)
+        return Struct(opening.offset, name, fields)
 
     def list_literal(self, token: Token) -> Expr:
         elements: list[Expr] = []

@@ -6,6 +6,7 @@ bound what an expression can cost.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 
@@ -88,6 +89,24 @@ def param(name: str) -> Type:
 
 def opaque(name: str) -> Type:
     return Type("opaque", name)
+
+
+def struct(name: str, fields: Mapping[str, Type]) -> Type:
+    """An object with these fields."""
+    decl = Decl(DYN, 2)
+    decl.fields = {field: (field, Decl(type_, 1)) for field, type_ in fields.items()}
+    decl.type = Type("struct", name, (), decl)
+    return decl.type
+
+
+def open_struct(name: str) -> Type:
+    """An object of which only the name is known: it has any field, of any type."""
+    decl = Decl(DYN, 2)
+    decl.type = Type("struct", name, (), decl)
+    return decl.type
+
+
+JSON_PATCH: Final = struct("JSONPatch", {"op": STRING, "path": STRING, "from": STRING, "value": DYN})
 
 
 def is_dyn_or_error(type_: Type) -> bool:

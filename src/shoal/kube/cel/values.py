@@ -7,6 +7,7 @@ Plain Python stands for the rest: ``int`` (64 bits, checked), ``float``, ``str``
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Container
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -114,6 +115,43 @@ class Optional:
 
 
 NONE: Final = Optional(False)
+
+
+class Built(dict[str, Any]):
+    """An object that the expression has built, with the name of its type."""
+
+    __slots__ = ("cel_name",)
+
+    def __init__(self, cel_name: str) -> None:
+        super().__init__()
+        self.cel_name = cel_name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Built) and self.cel_name == other.cel_name and _equal_maps(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = None
+
+
+class Lazy:
+    """Named values, each computed when it is first asked for."""
+
+    __slots__ = ("_compute", "_names")
+    cel_name: Final = "kubernetes.variables"
+
+    def __init__(self, names: Container[str], compute: Callable[[str], Any]) -> None:
+        self._names = names
+        self._compute = compute
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._names:
+            raise EvalError(f"no such key: {name}")
+        return self._compute(name)
 
 
 class SetList(list[Any]):

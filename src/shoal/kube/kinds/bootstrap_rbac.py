@@ -51,6 +51,8 @@ _VIEW: Final = (
     "read policy poddisruptionbudgets,poddisruptionbudgets/status",
     "read networking.k8s.io networkpolicies,ingresses,ingresses/status",
     "read resource.k8s.io resourceclaims,resourceclaims/status,resourceclaimtemplates",
+    "read extensions daemonsets,daemonsets/status,deployments,deployments/scale,deployments/status,ingresses,"
+    "ingresses/status,networkpolicies,replicasets,replicasets/scale,replicasets/status,replicationcontrollers/scale",
 )
 _EDIT: Final = (
     "read - pods/attach,pods/proxy,pods/exec,pods/portforward,secrets,services/proxy",
@@ -69,6 +71,8 @@ _EDIT: Final = (
     "write networking.k8s.io networkpolicies,ingresses",
     "all coordination.k8s.io leases",
     "write resource.k8s.io resourceclaims,resourceclaimtemplates",
+    "write extensions daemonsets,deployments,deployments/rollback,deployments/scale,ingresses,networkpolicies,"
+    "replicasets,replicasets/scale,replicationcontrollers/scale",
 )
 _NODE: Final = (
     "token-reviews",
@@ -124,6 +128,7 @@ _SCHEDULER: Final = (
     "update - pods/finalizers",
     "read resource.k8s.io resourceslices",
     "create,delete resource.k8s.io resourceclaims",
+    "read resource.k8s.io devicetaintrules",
 )
 _CONTROLLER_MANAGER: Final = (
     "events",
@@ -351,6 +356,11 @@ def cluster_role_bindings() -> list[Obj]:
         name = f"system:controller:{controller}"
         bindings.append(_binding("ClusterRoleBinding", name, "ClusterRole", name, f"ServiceAccount {controller}"))
     return bindings
+
+
+def node_rules() -> list[Obj]:
+    """What every node may do, within what belongs to it."""
+    return [_rule(line) for line in _NODE]
 
 
 def roles() -> list[Obj]:

@@ -59,6 +59,8 @@ CONTROLLER_ROLES: Final[dict[str, tuple[str, ...]]] = {
         "read resource.k8s.io resourceclaims",
         "read resource.k8s.io resourceslices",
         "read resource.k8s.io deviceclasses",
+        "read resource.k8s.io devicetaintrules",
+        "patch,update resource.k8s.io devicetaintrules/status",
         "events",
     ),
     "disruption-controller": (

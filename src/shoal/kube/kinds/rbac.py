@@ -128,14 +128,16 @@ def _validate_cluster_binding_update(new: Obj, old: Obj) -> list[FieldError]:
 
 
 def aggregated_rules(role: Obj, roles: Iterable[Obj]) -> list[Obj]:
-    """The rules a role with an ``aggregationRule`` gathers from ``roles``: by name, without repeats."""
+    """The rules a role with an ``aggregationRule`` gathers from ``roles``: by selector, then by name,
+    without repeats."""
     selectors = read(role, "aggregationRule").get("clusterRoleSelectors") or ()
     own = role["metadata"]["name"]
+    others = sorted((r for r in roles if r["metadata"]["name"] != own), key=lambda each: str(each["metadata"]["name"]))
     found: list[Obj] = []
-    for other in sorted(roles, key=lambda each: str(each["metadata"]["name"])):
-        labels = other["metadata"].get("labels") or {}
-        if other["metadata"]["name"] != own and any(selector_matches(each, labels) for each in selectors):
-            found.extend(rule for rule in other.get("rules") or () if rule not in found)
+    for selector in selectors:
+        for other in others:
+            if selector_matches(selector, other["metadata"].get("labels") or {}):
+                found.extend(rule for rule in other.get("rules") or () if rule not in found)
     return found
 
 

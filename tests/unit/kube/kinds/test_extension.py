@@ -137,7 +137,9 @@ CASES: list[tuple[str, dict[str, Any], list[str]]] = [
         'supported values: "Forbidden", "Invalid", "RequestEntityTooLarge"'
     ]),
     (POLICY, {"spec.variables.0.name": "in"}, [
-        'spec.variables[0].name: Invalid value: "in": must be a valid CEL identifier'
+        'spec.variables[0].name: Invalid value: "in": must be a valid CEL identifier',
+        'spec.validations[0].expression: Invalid value: "variables.replicas < 5": compilation failed: '
+        "ERROR: <input>:1:10: undefined field 'replicas'\n | variables.replicas < 5\n | .........^",
     ]),
     (POLICY, {"spec.auditAnnotations": [{"key": "a", "valueExpression": "'x'"}] * 2}, [
         'spec.auditAnnotations[1].key: Duplicate value: "a"'

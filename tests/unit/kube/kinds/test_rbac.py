@@ -88,7 +88,7 @@ def role(name: str, label: str, *rules: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "labels": {label: "true"}}, "rules": [{"verbs": [verb]} for verb in rules]}
 
 
-def test_an_aggregated_role_gathers_rules_by_name_and_once() -> None:
+def test_an_aggregated_role_gathers_rules_by_selector_then_by_name_and_once() -> None:
     whole = {
         "metadata": {"name": "all"},
         "aggregationRule": {
@@ -97,8 +97,9 @@ def test_an_aggregated_role_gathers_rules_by_name_and_once() -> None:
         },
     }  # fmt: skip
     roles = [role("z", "a", "get", "list"), role("y", "b", "list", "watch"), role("x", "c", "delete"), whole]
+    roles.append(role("w", "a", "patch"))
     gathered = rbac.aggregated_rules(whole, roles)
-    assert [rule["verbs"][0] for rule in gathered] == ["list", "watch", "get"]
+    assert [rule["verbs"][0] for rule in gathered] == ["patch", "get", "list", "watch"]
 
 
 # --- what a cluster starts with

@@ -15,6 +15,7 @@ from shoal.kube.cel.library import (
     lists,
     network,
     operators,
+    patches,
     quantities,
     strings,
     times,
@@ -28,4 +29,13 @@ def standard() -> Library:
     library = Library()
     for part in (operators, conversions, strings, times, lists, network, quantities, versions, authorization):
         part.declare(library)
+    return library
+
+
+@lru_cache(maxsize=1)
+def patching() -> Library:
+    """What expressions of mutating policies have besides."""
+    library = Library()
+    library.functions.update(standard().functions)
+    patches.declare(library)
     return library

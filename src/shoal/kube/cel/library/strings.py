@@ -235,5 +235,3 @@ def declare(library: Library) -> None:
     add("strings_quote", "|strings.quote(string): string", quote)
     add("base64_encode_bytes", "|base64.encode(bytes): string", lambda raw: base64.b64encode(raw).decode())
     add("base64_decode_string", "|base64.decode(string): bytes", _decode)
-    escape = "|jsonpatch.escapeKey(string): string"
-    add("jsonpatch_escapeKey_string", escape, lambda text: text.replace("~", "~0").replace("/", "~1"))

@@ -34,7 +34,7 @@ _COMPUTE = frozenset({
     "requests.storage", "limits.cpu", "limits.memory", "limits.ephemeral-storage",
 })  # fmt: skip
 STANDARD_QUOTA: Final = _COUNTED | _COMPUTE
-_STANDARD = (STANDARD_QUOTA | {"storage"}) - {"services.nodeports", "services.loadbalancers"}
+_STANDARD = STANDARD_QUOTA | {"storage"}
 _NOTHING: ResourceList = {}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from shoal.errors import duplicate, invalid, not_supported, required, too_many
 from shoal.kube.kinds.checks import (
@@ -16,6 +16,9 @@ from shoal.kube.kinds.checks import (
 )
 from shoal.kube.kinds.rules import Obj
 from shoal.kube.names import is_path_segment_name, is_qualified_name
+
+if TYPE_CHECKING:
+    from shoal.kube.cel.admission import Scope
 
 FAILURE_POLICIES: Final = ("Fail", "Ignore")
 MATCH_POLICIES: Final = ("Equivalent", "Exact")
@@ -40,22 +43,11 @@ def default_match(match: Obj) -> None:
     default_rules(match.get("excludeResourceRules"))
 
 
-def check_syntax_of_expression(text: str, path: str, errors: Errors) -> None:
-    """Whether a text is an expression at all."""
-    from shoal.kube.cel import CompileError  # only for those who write policies
-    from shoal.kube.cel.parser import parse
-
-    try:
-        parse(text)
-    except CompileError as error:
-        errors.append(invalid(path, text, f"compilation failed: {error}"))
-
-
 def check_expression(
     text: str, path: str, errors: Errors, variables: tuple[str, ...], returns: tuple[str, ...] = ()
 ) -> None:
     """Whether a text is an expression over these variables, with a value of one of these types."""
-    from shoal.kube.cel import CompileError, Env, compile
+    from shoal.kube.cel import CompileError, Env, compile  # only for those who write such
 
     try:
         found = str(compile(text, Env.dynamic(*variables)).type)
@@ -65,6 +57,19 @@ def check_expression(
     if returns and found not in (*returns, "dyn"):
         wanted = returns[0] if len(returns) == 1 else f"one of [{' '.join(returns)}]"
         errors.append(invalid(path, text, f"must evaluate to {wanted}"))
+
+
+def check_about_request(text: str, path: str, errors: Errors, scope: Scope, returns: tuple[str, ...] = ()) -> None:
+    """Whether a text is an expression about a request, with a value of one of these types."""
+    from shoal.kube.cel import CompileError, compile
+    from shoal.kube.cel.admission import returning
+
+    try:
+        fault = returning(compile(text, scope.env()), returns)
+    except CompileError as error:
+        fault = f"compilation failed: {error}"
+    if fault:
+        errors.append(invalid(path, text, fault))
 
 
 def check_rule(rule: Obj, path: str, errors: Errors, operations: Collection[str] = OPERATIONS) -> None:
@@ -147,7 +152,9 @@ def check_match(match: Obj, path: str, errors: Errors) -> None:
 
 def check_conditions(conditions: Sequence[Obj], path: str, errors: Errors, *, params: bool = False) -> None:
     """matchConditions: each a name and an expression."""
-    variables = (*REQUEST_VARIABLES, "params") if params else REQUEST_VARIABLES
+    from shoal.kube.cel.admission import Scope
+
+    scope = Scope(params=params)
     if len(conditions) > _MAX_CONDITIONS:
         errors.append(too_many(path, len(conditions), _MAX_CONDITIONS))
     seen: set[str] = set()
@@ -157,7 +164,7 @@ def check_conditions(conditions: Sequence[Obj], path: str, errors: Errors, *, pa
         if not expression:
             errors.append(required(f"{where}.expression"))
         else:
-            check_expression(expression, f"{where}.expression", errors, variables, ("bool",))
+            check_about_request(expression, f"{where}.expression", errors, scope, ("bool",))
         name = condition.get("name") or ""
         check_required_name(name, is_qualified_name, f"{where}.name", errors)
         if name and name in seen:

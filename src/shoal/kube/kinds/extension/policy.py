@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from shoal.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from shoal.kube.kinds.checks import (
@@ -20,11 +21,9 @@ from shoal.kube.kinds.common import deep_same, fill, read, spec_of
 from shoal.kube.kinds.extension.matching import (
     FAILURE_POLICIES,
     REINVOCATION_POLICIES,
-    REQUEST_VARIABLES,
+    check_about_request,
     check_conditions,
-    check_expression,
     check_match,
-    check_syntax_of_expression,
     default_match,
 )
 from shoal.kube.kinds.rules import KindRules, Obj
@@ -35,12 +34,16 @@ from shoal.kube.names import (
     is_qualified_name,
 )
 
+if TYPE_CHECKING:
+    from shoal.kube.cel.admission import Scope
+
 _MAX_AUDIT_ANNOTATIONS: Final = 20
 _MAX_VALUE_EXPRESSION: Final = 5 * 1024
 _REASONS: Final = ("Forbidden", "Invalid", "RequestEntityTooLarge")
 _ACTIONS: Final = ("Audit", "Deny", "Warn")
 _NOT_FOUND_ACTIONS: Final = ("Allow", "Deny")
 _PATCH_TYPES: Final = {"JSONPatch": "jsonPatch", "ApplyConfiguration": "applyConfiguration"}
+_PATCH_VALUES: Final = {"JSONPatch": ("list(JSONPatch)",), "ApplyConfiguration": ("Object",)}
 _MUTATING_OPERATIONS: Final = frozenset({"*", "CONNECT", "CREATE", "UPDATE"})
 _NO_CHECKS: Final = "validations or auditAnnotations must contain at least one item"
 _is_identifier = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*").fullmatch
@@ -88,8 +91,17 @@ def _check_param_kind(kind: Obj, path: str, errors: Errors) -> None:
         errors.append(invalid(f"{path}.kind", name, text))
 
 
-def _check_variables(spec: Obj, errors: Errors) -> None:
-    for position, variable in enumerate(spec.get("variables") or ()):
+def _check_variables(spec: Obj, errors: Errors, *, always: bool) -> Scope:
+    """The scope of a policy's expressions; ``variables`` is in it if there are any, or ``always``."""
+    from shoal.kube.cel import CompileError  # only for those who write policies
+    from shoal.kube.cel.admission import Scope, Variables
+
+    scope = Scope(params=spec.get("paramKind") is not None)
+    variables = spec.get("variables") or ()
+    if not variables and not always:
+        return scope
+    known = Variables(variables, scope)
+    for position, variable in enumerate(variables):
         path, name = f"spec.variables[{position}]", variable.get("name") or ""
         if not name.strip():
             errors.append(required(f"{path}.name", "name is not specified"))
@@ -99,26 +111,24 @@ def _check_variables(spec: Obj, errors: Errors) -> None:
         if not expression.strip():
             errors.append(required(f"{path}.expression", "expression is not specified"))
         else:
-            check_expression(expression, f"{path}.expression", errors, _variables(spec))
+            program = known.programs[variable.get("name") or ""]
+            if isinstance(program, CompileError):
+                errors.append(invalid(f"{path}.expression", expression, f"compilation failed: {program}"))
+    return replace(scope, variables=known.type)
 
 
-def _variables(spec: Obj) -> tuple[str, ...]:
-    """What expressions of a policy may use."""
-    known = (*REQUEST_VARIABLES, "variables")
-    return known if spec.get("paramKind") is None else (*known, "params")
-
-
-def _check_validation(validation: Obj, variables: tuple[str, ...], path: str, errors: Errors) -> None:
+def _check_validation(validation: Obj, scope: Scope, path: str, errors: Errors) -> None:
     expression = validation.get("expression") or ""
     if not expression.strip():
         errors.append(required(f"{path}.expression", "expression is not specified"))
     else:
-        check_expression(expression, f"{path}.expression", errors, variables, ("bool",))
+        check_about_request(expression, f"{path}.expression", errors, scope, ("bool",))
     expression = validation.get("messageExpression") or ""
     if expression and not expression.strip():
         errors.append(invalid(f"{path}.messageExpression", expression, "must be non-empty if specified"))
     elif expression:
-        check_expression(expression, f"{path}.messageExpression", errors, variables, ("string",))
+        without = replace(scope, authorizer=False)
+        check_about_request(expression, f"{path}.messageExpression", errors, without, ("string",))
     message = validation.get("message") or ""
     if message and not message.strip():
         errors.append(invalid(f"{path}.message", message, "must be non-empty if specified"))
@@ -129,7 +139,7 @@ def _check_validation(validation: Obj, variables: tuple[str, ...], path: str, er
         check_enum(reason, _REASONS, f"{path}.reason", errors)
 
 
-def _check_audit_annotation(annotation: Obj, name: str, variables: tuple[str, ...], path: str, errors: Errors) -> None:
+def _check_audit_annotation(annotation: Obj, name: str, scope: Scope, path: str, errors: Errors) -> None:
     key = annotation.get("key") or ""
     if name:
         check_syntax(f"{name}/{key}", is_qualified_name, f"{path}.key", errors)
@@ -142,7 +152,7 @@ def _check_audit_annotation(annotation: Obj, name: str, variables: tuple[str, ..
     elif len(expression) > _MAX_VALUE_EXPRESSION:
         errors.append(required(where, f"must not exceed {_MAX_VALUE_EXPRESSION} bytes in length"))
     else:
-        check_expression(expression, where, errors, variables, ("string", "null_type"))
+        check_about_request(expression, where, errors, scope, ("string", "null_type"))
 
 
 def _check_common(spec: Obj, old: Obj | None, errors: Errors) -> None:
@@ -164,19 +174,19 @@ def _check_common(spec: Obj, old: Obj | None, errors: Errors) -> None:
     if not kept:
         conditions = spec.get("matchConditions") or ()
         check_conditions(conditions, "spec.matchConditions", errors, params=kind is not None)
-    _check_variables(spec, errors)
 
 
 def _check_validating(obj: Obj, old: Obj | None) -> list[FieldError]:
     errors: Errors = []
     spec = read(obj, "spec")
     _check_common(spec, old, errors)
+    scope = _check_variables(spec, errors, always=False)
     validations, annotations = spec.get("validations") or (), spec.get("auditAnnotations") or ()
     if not validations and not annotations:
         errors.append(required("spec.validations", _NO_CHECKS))
         errors.append(required("spec.auditAnnotations", _NO_CHECKS))
     for position, validation in enumerate(validations):
-        _check_validation(validation, _variables(spec), f"spec.validations[{position}]", errors)
+        _check_validation(validation, scope, f"spec.validations[{position}]", errors)
     path = "spec.auditAnnotations"
     if len(annotations) > _MAX_AUDIT_ANNOTATIONS:
         text = f"must not have more than {_MAX_AUDIT_ANNOTATIONS} auditAnnotations"
@@ -184,14 +194,14 @@ def _check_validating(obj: Obj, old: Obj | None) -> list[FieldError]:
     seen: set[str] = set()
     for position, annotation in enumerate(annotations):
         where, key = f"{path}[{position}]", annotation.get("key") or ""
-        _check_audit_annotation(annotation, obj["metadata"].get("name") or "", _variables(spec), where, errors)
+        _check_audit_annotation(annotation, obj["metadata"].get("name") or "", scope, where, errors)
         if key in seen:
             errors.append(duplicate(f"{where}.key", key))
         seen.add(key)
     return errors
 
 
-def _check_mutation(mutation: Obj, path: str, errors: Errors) -> None:
+def _check_mutation(mutation: Obj, scope: Scope, path: str, errors: Errors) -> None:
     kind = mutation.get("patchType") or ""
     wanted = _PATCH_TYPES.get(kind)
     if not kind:
@@ -203,11 +213,11 @@ def _check_mutation(mutation: Obj, path: str, errors: Errors) -> None:
         if patch is None:
             errors.append(required(f"{path}.{wanted}", f"must be specified when patchType is {kind}"))
         else:
-            expression = patch.get("expression") or ""
-            if not expression.strip():
+            expression = (patch.get("expression") or "").strip()
+            if not expression:
                 errors.append(required(f"{path}.{wanted}.expression"))
             else:
-                check_syntax_of_expression(expression, f"{path}.{wanted}.expression", errors)
+                check_about_request(expression, f"{path}.{wanted}.expression", errors, scope, _PATCH_VALUES[kind])
         for other in _PATCH_TYPES.values():
             if other != wanted and mutation.get(other) is not None:
                 text = f"must not be specified when patchType is {kind}"
@@ -228,11 +238,12 @@ def _check_mutating(obj: Obj, old: Obj | None) -> list[FieldError]:
     spec = read(obj, "spec")
     _check_common(spec, old, errors)
     _check_operations(spec.get("matchConstraints"), "spec.matchConstraints", errors)
+    scope = replace(_check_variables(spec, errors, always=True), patches=True)
     mutations = spec.get("mutations") or ()
     if not mutations:
         errors.append(required("spec.mutations", "mutations must contain at least one item"))
     for position, mutation in enumerate(mutations):
-        _check_mutation(mutation, f"spec.mutations[{position}]", errors)
+        _check_mutation(mutation, scope, f"spec.mutations[{position}]", errors)
     path = "spec.reinvocationPolicy"
     check_required_enum(spec.get("reinvocationPolicy"), REINVOCATION_POLICIES, path, errors)
     return errors

@@ -1,0 +1,228 @@
+"""The status of quotas: what they limit and what is used of it, also after deletions and changes that nobody charges.
+
+A quota gets its status in the transaction that creates it, so that there is no time in which it does not count. After
+that charges keep it right, and this task counts again when something has gone. A count is written only if the quota is
+still at the revision it had when the objects were read: each charge moves it, so no charge is ever lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Final
+
+from shoal.apiserver import objects
+from shoal.apiserver.admission.builtin.resource_quota import QUOTAS
+from shoal.apiserver.body import WriteOptions
+from shoal.apiserver.context import Core
+from shoal.apiserver.effects import NOTHING, Extra
+from shoal.apiserver.objects import Obj
+from shoal.apiserver.write import Author, Retry, Writer
+from shoal.base.logs import get_logger
+from shoal.errors import ApiError
+from shoal.kube.kinds.checks import quantity_of
+from shoal.kube.quota import Count, evaluator_of, resources_behind
+from shoal.store import Event, EventType, Key, StoreReadOnly, StoreUnavailable
+
+_OPTIONS: Final = WriteOptions(False, "", "Ignore")
+_AUTHOR: Final = Author("shoal-apiserver", "status")
+_SETTLE_S: Final = 0.05  # deletions come in crowds: counted once for all that come within this time
+_LAZY_S: Final = 5.0  # after creations, which are charged already unless they overtook the quota
+_EVERYTHING_S: Final = 300.0  # pods stop counting with time alone
+_AT_ONCE: Final = 200  # objects to count before others get a turn
+_TOO_MANY: Final = 2000  # objects to count while a request waits
+
+
+def _objects_of(core: Core, namespace: str, resource: str) -> Iterator[Obj]:
+    reads = evaluator_of(resource).reads
+    for entry in core.store.range(resource, namespace).entries:
+        yield objects.decode(entry) if reads else {}
+
+
+def _status(quota: Obj, counted: dict[str, str]) -> Obj:
+    """The status with this count in it; what nobody counts stays as it is."""
+    spec, status = quota.get("spec") or {}, quota.get("status") or {}
+    hard = spec.get("hard") or {}
+    before = status.get("used") or {}
+    new = {name: amount for name, amount in counted.items() if not _same(amount, before.get(name))}
+    return {"hard": dict(hard), "used": {name: amount for name, amount in {**before, **new}.items() if name in hard}}
+
+
+def _same(amount: str, known: str | None) -> bool:
+    """Sums may be written in different ways, depending on what was added first."""
+    return known is not None and quantity_of(amount) == quantity_of(known)
+
+
+class QuotaEffects:
+    """Quotas are born with a status, and a change of what they limit counts at once."""
+
+    before_validation = False
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def on_create(self, obj: Obj) -> Extra:
+        self._count(obj)
+        return NOTHING
+
+    def on_update(self, new: Obj, old: Obj) -> Extra:
+        if (new.get("spec") or {}).get("hard") != (old.get("spec") or {}).get("hard"):
+            self._count(new)
+        return NOTHING
+
+    def on_delete(self, old: Obj) -> Extra:
+        return NOTHING
+
+    def _count(self, quota: Obj) -> None:
+        count = Count(quota.get("spec") or {})
+        now, namespace = self._core.clock.wall_s(), quota["metadata"]["namespace"]
+        if sum(self._core.store.count(resource, namespace) for resource in count.resources) > _TOO_MANY:
+            return  # to be counted in pieces
+        for resource in count.resources:
+            for obj in _objects_of(self._core, namespace, resource):
+                count.add(resource, obj, now)
+        status = _status(quota, count.used())
+        if status["hard"]:
+            quota["status"] = status
+
+
+class QuotaStatus:
+    """Runs as one task beside the server; several servers do no harm to each other."""
+
+    def __init__(self, core: Core, writer: Writer) -> None:
+        self._core = core
+        self._writer = writer
+        self._due: dict[Key, float] = {}  # quota -> when to count
+        self._wake = asyncio.Event()
+        self._followed: dict[str, Callable[[], None]] = {}  # resource -> how to stop
+        self._tracking: dict[str, dict[str, frozenset[str]]] = {}  # namespace -> quota -> resources behind it
+        self._task: asyncio.Task[None] | None = None
+        self._log = get_logger("quota")
+
+    def start(self) -> None:
+        """Follow the quotas of the store, which must be started, and count all of them once."""
+        self._followed[QUOTAS] = self._core.store.subscribe(QUOTAS, self._on_quotas)
+        for entry in self._core.store.range(QUOTAS).entries:
+            self._track(entry.key, objects.decode(entry))
+        self._task = asyncio.create_task(self._run(), name="quota/status")
+
+    async def stop(self) -> None:
+        for unsubscribe in self._followed.values():
+            unsubscribe()
+        self._followed.clear()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    # -- what happened ---------------------------------------------------------------------------------------------
+
+    def _on_quotas(self, events: Sequence[Event]) -> None:
+        for event in events:
+            key = event.entry.key
+            if event.type is not EventType.DELETED:
+                self._track(key, objects.decode(event.entry))
+                if event.type is EventType.ADDED:
+                    self._schedule(key, _SETTLE_S)  # something may have been created meanwhile, itself to begin with
+                continue
+            kept = self._tracking.get(key.namespace, {})
+            kept.pop(key.name, None)
+            if not kept:
+                self._tracking.pop(key.namespace, None)
+        self._on_objects(QUOTAS, events)
+
+    def _track(self, key: Key, quota: Obj) -> None:
+        spec, status = quota.get("spec") or {}, quota.get("status") or {}
+        resources = frozenset(resources_behind(spec.get("hard") or ()))
+        self._tracking.setdefault(key.namespace, {})[key.name] = resources
+        for resource in resources - self._followed.keys():
+            follow = partial(self._on_objects, resource)
+            self._followed[resource] = self._core.store.subscribe(resource, follow)
+        hard, used = spec.get("hard") or {}, status.get("used") or {}
+        if (status.get("hard") or {}) != hard or (not used and hard) or self._task is None:
+            self._schedule(key, 0.0)
+
+    def _on_objects(self, resource: str, events: Sequence[Event]) -> None:
+        if not self._tracking:
+            return
+        for event in events:
+            key = event.entry.key
+            quotas = self._tracking.get(key.namespace)
+            if quotas is None:
+                continue
+            if event.type is EventType.MODIFIED and not self._matters(resource, event):
+                continue
+            delay_s = _LAZY_S if event.type is EventType.ADDED else _SETTLE_S
+            for name, resources in quotas.items():
+                if resource in resources:
+                    self._schedule(Key(QUOTAS, key.namespace, name), delay_s)
+
+    def _matters(self, resource: str, event: Event) -> bool:
+        """Whether an object uses something else after an update, or belongs to other quotas."""
+        evaluator = evaluator_of(resource)
+        if not evaluator.reads or event.previous is None:
+            return False
+        new, old, now = objects.decode(event.entry), objects.decode(event.previous), self._core.clock.wall_s()
+        if evaluator.usage(new, now) != evaluator.usage(old, now):
+            return True
+        return evaluator.changes(new, old, "" if resource == "pods" else "status")
+
+    def _schedule(self, quota: Key, delay_s: float) -> None:
+        at = self._core.clock.monotonic() + delay_s
+        if at < self._due.get(quota, at + 1):
+            self._due[quota] = at
+            self._wake.set()
+
+    # -- the work --------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        clock = self._core.clock
+        everything = clock.monotonic() + _EVERYTHING_S
+        while True:
+            now = clock.monotonic()
+            if now >= everything:
+                everything = now + _EVERYTHING_S
+                for entry in self._core.store.range(QUOTAS).entries:
+                    self._schedule(entry.key, 0.0)
+            ready = [quota for quota, at in self._due.items() if at <= now]
+            for quota in ready:
+                del self._due[quota]
+                await self._count(quota)
+            if not ready:
+                await self._wait(min([everything, *self._due.values()]) - now)
+
+    async def _wait(self, at_most_s: float) -> None:
+        self._wake.clear()
+        timer = self._core.clock.call_later(at_most_s, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
+
+    async def _count(self, key: Key) -> None:
+        """Read everything at one revision, count, and write what differs."""
+        core = self._core
+        entry, served = core.store.get(key), core.registry.stored(QUOTAS)
+        if entry is None or served is None:
+            return
+        quota = objects.decode(entry)
+        count = Count(quota.get("spec") or {})
+        pages = {resource: core.store.range(resource, key.namespace).entries for resource in count.resources}
+        now = core.clock.wall_s()
+        for resource, entries in pages.items():
+            reads = evaluator_of(resource).reads
+            for index, found in enumerate(entries, 1):
+                count.add(resource, objects.decode(found) if reads else {}, now)
+                if index % _AT_ONCE == 0:
+                    await asyncio.sleep(0)
+        status = _status(quota, count.used())
+        if status == (quota.get("status") or {"hard": {}, "used": {}}):
+            return
+        quota["status"] = status
+        try:
+            await self._writer.replace_object(served, quota, entry, None, _OPTIONS, _AUTHOR)
+        except Retry:
+            self._schedule(key, _SETTLE_S)
+        except (ApiError, StoreReadOnly, StoreUnavailable) as error:
+            self._log.info("will count the quota again", namespace=key.namespace, name=key.name, error=str(error))
+            self._schedule(key, _LAZY_S)

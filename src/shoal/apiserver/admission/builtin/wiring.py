@@ -1,0 +1,65 @@
+"""The built-in plugins in the order in which they are asked, with the caches they look at."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Final
+
+from shoal.apiserver.admission.builtin.default_classes import (
+    DefaultIngressClass,
+    DefaultStorageClass,
+    PersistentVolumeClaimResize,
+    ingress_classes,
+    storage_classes,
+)
+from shoal.apiserver.admission.builtin.limit_ranger import LimitRanger
+from shoal.apiserver.admission.builtin.owner_references import Authorizes, OwnerReferencesPermissionEnforcement
+from shoal.apiserver.admission.builtin.pod_security import PodSecurity
+from shoal.apiserver.admission.builtin.priority import OneDefaultPriorityClass, Priority
+from shoal.apiserver.admission.builtin.resource_quota import ResourceQuota
+from shoal.apiserver.admission.builtin.runtime_class import RuntimeClass
+from shoal.apiserver.admission.builtin.service_account import ServiceAccount, ServiceAccountRules
+from shoal.apiserver.admission.builtin.tolerations import DefaultTolerationSeconds
+from shoal.apiserver.admission.model import Charger, Mutator, Validator
+from shoal.apiserver.context import Core
+
+_NOTHING_BESIDE: Final = ()
+
+
+class BuiltIn:
+    """What ``Chain`` is made of, apart from what users configure."""
+
+    def __init__(self, core: Core, owners: Authorizes | None) -> None:
+        limits, accounts, security = LimitRanger(core), ServiceAccount(core), PodSecurity(core)
+        priority, runtimes, quotas = Priority(core), RuntimeClass(core), ResourceQuota(core)
+        storage, ingress = storage_classes(core), ingress_classes(core)
+        self.mutators: tuple[Mutator, ...] = (
+            limits, accounts, priority, DefaultTolerationSeconds(), DefaultStorageClass(storage), runtimes,
+            DefaultIngressClass(ingress),
+        )  # fmt: skip
+        enforcement = [] if owners is None else [OwnerReferencesPermissionEnforcement(core, owners)]
+        self.validators: tuple[Validator, ...] = (
+            limits, ServiceAccountRules(accounts), security, OneDefaultPriorityClass(priority), *enforcement,
+            PersistentVolumeClaimResize(storage), runtimes,
+        )  # fmt: skip
+        self.chargers: tuple[Charger, ...] = (quotas,)
+        self._limits, self._accounts, self._priority, self._runtimes = limits, accounts, priority, runtimes
+        self._caches = (limits, accounts, security, priority, storage, ingress, runtimes, quotas)
+
+    def start(self) -> None:
+        """Load what is stored and follow it. The store must be started."""
+        for cache in self._caches:
+            cache.start()
+
+    def spec_context(self, key: str, namespace: str) -> Hashable | None:
+        """What the work of the mutators on a spec depends on beside the spec; None when they may change more."""
+        if key != "pods":
+            return _NOTHING_BESIDE
+        if self._limits.limits(namespace):
+            return None  # the pod's annotations say what was filled in
+        return self._accounts.look(namespace), self._priority.version, self._runtimes.version
+
+
+def builtin_chain(core: Core, *, authorizer: Authorizes | None = None) -> BuiltIn:
+    """The plugins that are on by default; ``authorizer`` also switches the one on that guards owner references."""
+    return BuiltIn(core, authorizer)

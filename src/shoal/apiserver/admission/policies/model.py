@@ -1,0 +1,108 @@
+"""Policies and bindings as the store has them, taken apart once per version of the object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from shoal.apiserver.admission.matching import Match
+from shoal.apiserver.objects import Obj
+from shoal.errors import ShoalError
+from shoal.kube import labels
+from shoal.kube.labels import Selector
+
+if TYPE_CHECKING:
+    from shoal.apiserver.admission.policies.mutating import Mutation
+    from shoal.apiserver.admission.policies.validating import Validation
+
+GROUP = "admissionregistration.k8s.io"
+VALIDATING = f"validatingadmissionpolicies.{GROUP}"
+VALIDATING_BINDINGS = f"validatingadmissionpolicybindings.{GROUP}"
+MUTATING = f"mutatingadmissionpolicies.{GROUP}"
+MUTATING_BINDINGS = f"mutatingadmissionpolicybindings.{GROUP}"
+
+
+class Misconfigured(ShoalError):
+    """A policy or a binding that cannot be used for a request as it stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParamKind:
+    group: str
+    version: str
+    kind: str
+
+    def __str__(self) -> str:
+        return f"{self.group}/{self.version}, Kind={self.kind}"
+
+
+@dataclass(frozen=True, slots=True)
+class ParamRef:
+    """Where a binding's parameters are: under a name, or wherever the labels are."""
+
+    name: str
+    namespace: str
+    selector: Selector | None
+    deny_if_missing: bool
+
+
+class Binding:
+    """What puts a policy into force."""
+
+    __slots__ = ("actions", "match", "name", "param_ref", "policy_name")
+
+    def __init__(self, obj: Obj) -> None:
+        spec = obj.get("spec") or {}
+        self.name: str = obj["metadata"]["name"]
+        self.policy_name: str = spec.get("policyName") or ""
+        self.actions: tuple[str, ...] = tuple(spec.get("validationActions") or ())
+        self.match = Match.of_policy(spec.get("matchResources"))
+        self.param_ref = _param_ref(spec.get("paramRef"))
+
+
+@dataclass(eq=False)
+class Policy:
+    """A policy with the bindings that put it into force; its expressions are compiled when they are first needed."""
+
+    obj: Obj
+    bindings: tuple[Binding, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        self.name: str = self.obj["metadata"]["name"]
+        self.spec: Mapping[str, Any] = self.obj.get("spec") or {}
+        self.match = Match.of_policy(self.spec.get("matchConstraints"))
+        self.fails = self.spec.get("failurePolicy") != "Ignore"
+        self.param_kind = _param_kind(self.spec.get("paramKind"))
+
+    @cached_property
+    def validation(self) -> Validation:
+        from shoal.apiserver.admission.policies.validating import Validation  # the rule language is large
+
+        return Validation(self)
+
+    @cached_property
+    def mutation(self) -> Mutation:
+        from shoal.apiserver.admission.policies.mutating import Mutation
+
+        return Mutation(self)
+
+
+def _param_kind(kind: Mapping[str, Any] | None) -> ParamKind | None:
+    if kind is None:
+        return None
+    group, _, version = (kind.get("apiVersion") or "").rpartition("/")
+    return ParamKind(group, version, kind.get("kind") or "")
+
+
+def _param_ref(reference: Mapping[str, Any] | None) -> ParamRef | None:
+    if reference is None:
+        return None
+    selector = reference.get("selector")
+    return ParamRef(
+        reference.get("name") or "",
+        reference.get("namespace") or "",
+        None if selector is None else labels.from_object(selector),
+        reference.get("parameterNotFoundAction") == "Deny",
+    )

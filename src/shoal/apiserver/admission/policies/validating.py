@@ -1,0 +1,144 @@
+"""ValidatingAdmissionPolicy: what a policy finds about one write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from shoal.apiserver.admission.policies.expressions import (
+    Activation,
+    Budget,
+    BudgetExhausted,
+    Conditions,
+    Expression,
+    ExpressionFailed,
+    Subject,
+)
+from shoal.apiserver.admission.policies.model import Policy
+from shoal.apiserver.objects import Obj
+from shoal.kube.cel.admission import PER_POLICY_LIMIT, Scope, Variables
+
+_MAX_MESSAGE: Final = 5 * 1024
+_MAX_ANNOTATION: Final = 10 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A validation that does not hold, or that could not be decided."""
+
+    place: int  # among the policy's validations
+    message: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    findings: tuple[Finding, ...] = ()
+    annotations: tuple[tuple[str, str], ...] = ()
+    annotation_faults: tuple[str, ...] = ()
+
+
+_NOTHING: Final = Outcome()
+
+
+class _Check:
+    """One validation."""
+
+    __slots__ = ("condition", "fallback", "message", "reason")
+
+    def __init__(self, validation: Mapping[str, Any], scope: Scope) -> None:
+        text = validation.get("expression") or ""
+        self.condition = Expression(text, scope, ("bool",))
+        written = validation.get("messageExpression") or ""
+        self.message = Expression(written, replace(scope, authorizer=False), ("string",)) if written else None
+        self.fallback = (validation.get("message") or "").strip() or f"failed expression: {text.strip()}"
+        self.reason: str = validation.get("reason") or "Invalid"
+
+
+class Validation:
+    """The compiled expressions of a policy."""
+
+    def __init__(self, policy: Policy) -> None:
+        spec = policy.spec
+        self._fails = policy.fails
+        scope = Scope(params=policy.param_kind is not None)
+        self._variables = Variables(spec.get("variables") or (), scope)
+        scope = replace(scope, variables=self._variables.type)
+        self._conditions = Conditions(spec.get("matchConditions") or (), scope)
+        self._checks = [_Check(each, scope) for each in spec.get("validations") or ()]
+        self._annotations = [
+            (each.get("key") or "", Expression(each.get("valueExpression") or "", scope, ("string", "null_type")))
+            for each in spec.get("auditAnnotations") or ()
+        ]
+
+    def find(self, subject: Subject, params: Obj | None) -> Outcome:
+        """What is wrong with the write. Errors of expressions count as findings unless the policy ignores failures."""
+        activation = Activation(subject, params, self._variables)
+        try:
+            if not self._conditions.hold(activation):
+                return _NOTHING
+            activation.begin()
+            findings = self._findings(activation)
+            activation.begin()
+            annotations, faults = self._annotate(activation)
+        except ExpressionFailed as error:
+            return Outcome((Finding(0, str(error)),)) if self._fails else _NOTHING
+        return Outcome(tuple(findings), tuple(annotations), tuple(faults))
+
+    def _findings(self, activation: Activation) -> list[Finding]:
+        budget = Budget(PER_POLICY_LIMIT)
+        findings: list[Finding] = []
+        broken: list[tuple[int, _Check]] = []
+        for place, check in enumerate(self._checks):
+            try:
+                if budget.evaluate(check.condition, activation) is not True:
+                    broken.append((place, check))
+            except BudgetExhausted:
+                raise
+            except ExpressionFailed as error:
+                if self._fails:
+                    findings.append(Finding(place, str(error)))
+        activation.begin()
+        for place, check in broken:
+            try:
+                findings.append(Finding(place, _message(check, activation, budget), check.reason))
+            except BudgetExhausted as error:
+                if self._fails:
+                    findings.append(Finding(place, f"failed messageExpression: {error}"))
+        findings.sort(key=lambda finding: finding.place)
+        return findings
+
+    def _annotate(self, activation: Activation) -> tuple[list[tuple[str, str]], list[str]]:
+        budget = Budget(PER_POLICY_LIMIT)
+        annotations: list[tuple[str, str]] = []
+        faults: list[str] = []
+        for key, expression in self._annotations:
+            try:
+                value = budget.evaluate(expression, activation)
+            except BudgetExhausted:
+                raise
+            except ExpressionFailed as error:
+                if self._fails:
+                    faults.append(str(error))
+                continue
+            text = value.strip() if isinstance(value, str) else ""
+            if text:
+                annotations.append((key, text[:_MAX_ANNOTATION]))
+        return annotations, faults
+
+
+def _message(check: _Check, activation: Activation, budget: Budget) -> str:
+    """What the expression makes of it, if that is a usable line; else what the policy says; else the expression."""
+    if check.message is None:
+        return check.fallback
+    try:
+        made = budget.evaluate(check.message, activation)
+    except BudgetExhausted:
+        raise
+    except ExpressionFailed:
+        return check.fallback
+    text = made.strip() if isinstance(made, str) else ""
+    if not text or "\n" in text or len(text.encode()) > _MAX_MESSAGE:
+        return check.fallback
+    return text

@@ -1,0 +1,1 @@
+"""Mutating and validating webhooks, and the conversion webhooks of custom resource definitions."""

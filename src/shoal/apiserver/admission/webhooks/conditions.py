@@ -1,0 +1,55 @@
+"""matchConditions: expressions that decide, after the rules and selectors, whether a hook is asked.
+
+They are those of policies. What evaluates them is imported with the first write that meets one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from shoal.apiserver.admission.model import Admission
+from shoal.apiserver.objects import Obj
+from shoal.errors import ShoalError
+
+if TYPE_CHECKING:
+    from shoal.apiserver.admission.policies.expressions import Conditions as Compiled
+
+Decide = Callable[[dict[str, Any]], tuple[bool, str, str]]
+Kind = tuple[str, str, str]
+
+
+class ConditionsFailed(ShoalError):
+    """No condition says no, but not all of them came to a value."""
+
+
+class Conditions:
+    """The conditions of one hook."""
+
+    __slots__ = ("_compiled", "_written")
+
+    def __init__(self, conditions: Sequence[Mapping[str, Any]]) -> None:
+        self._written = conditions
+        self._compiled: Compiled | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._written)
+
+    def hold(
+        self, admission: Admission, kind: Kind, resource: Kind, obj: Obj | None, old: Obj | None,
+        *, decide: Decide, interrupted: Callable[[], bool],
+    ) -> bool:  # fmt: skip
+        """Whether all are true. One that is false decides, whatever became of the others; else an error is raised."""
+        from shoal.apiserver.admission.policies import expressions
+        from shoal.kube.cel.admission import Scope, Variables
+
+        scope = Scope()
+        if self._compiled is None:
+            self._compiled = expressions.Conditions(self._written, scope)
+        subject = expressions.Subject(
+            admission, kind, resource, obj, old, namespace=lambda: None, decide=decide, interrupted=interrupted
+        )
+        try:
+            return self._compiled.hold(expressions.Activation(subject, None, Variables((), scope)))
+        except expressions.ExpressionFailed as failed:
+            raise ConditionsFailed(str(failed)) from None

@@ -1,0 +1,1 @@
+"""Who did what: the audit log, its policy and its files."""

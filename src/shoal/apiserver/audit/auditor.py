@@ -1,0 +1,213 @@
+"""Decides what is recorded of a request, gives it its id and hands it to the log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from shoal.apiserver.audit.config import AuditConfig
+from shoal.apiserver.audit.event import NAME_WITHIN, Record, Trail, line
+from shoal.apiserver.audit.files import LogWriter
+from shoal.apiserver.audit.policy import (
+    COMPLETE,
+    METADATA,
+    PANIC,
+    RECEIVED,
+    REQUEST_RESPONSE,
+    STARTED,
+    Asked,
+    Grade,
+    default_policy,
+    is_secret,
+)
+from shoal.apiserver.context import User
+from shoal.apiserver.messages import Answer, Request, Response, Sink, Stream
+from shoal.apiserver.paths import Target
+from shoal.base.clock import Clock
+
+HEADER = b"audit-id"
+_CACHE_LIMIT = 20_000
+_MAX_ID = 64
+_NONE: Mapping[str, str] = MappingProxyType({})
+_REFUSAL = Grade(METADATA)
+_CONFIDENTIAL_REFUSAL = Grade(METADATA, confidential=True)
+_MEGABYTE = 1024 * 1024
+
+
+class Auditor:
+    """The audit log of one server."""
+
+    def __init__(self, config: AuditConfig, clock: Clock, prefix: str) -> None:
+        """``prefix`` is a UUID of this process: the ids of its requests are the same up to their last part."""
+        self._clock = clock
+        self._policy = config.policy or default_policy()
+        self._refusals = config.path is not None and self._policy.refusals
+        self._grades: dict[tuple[Any, ...], Grade | None] = {}
+        self._prefix = prefix[:24]
+        self._head = f"Audit-Id: {prefix[:24]}".encode()
+        self._count = 0
+        self.events = 0
+        self.log: LogWriter[Record] | None = None
+        if config.path is not None:
+            self.log = LogWriter(
+                config.path,
+                line,
+                clock=clock,
+                max_bytes=config.max_size_mb * _MEGABYTE,
+                max_backups=config.max_backups,
+                max_age_days=config.max_age_days,
+            )
+
+    def start(self) -> None:
+        if self.log is not None:
+            self.log.start()
+
+    def stop(self) -> None:
+        if self.log is not None:
+            self.log.stop()
+
+    # -- ids -------------------------------------------------------------------------------------------------------
+
+    def head(self, request: Request) -> bytes:
+        """The header line that names the request: by the client's own id, else by one of ours."""
+        given = request.headers.get(HEADER)
+        if given is not None and len(given) <= _MAX_ID:
+            return b"Audit-Id: %b\r\n" % given
+        self._count += 1
+        return b"%b%012x\r\n" % (self._head, self._count)
+
+    # -- what is recorded ------------------------------------------------------------------------------------------
+
+    def trail(
+        self, key: tuple[Any, ...], head: bytes, request: Request, asker: User | None, user: User, target: Target | None
+    ) -> Trail | None:
+        """Begin the record of a request; None when there will be none. ``key`` as for the gate's passages."""
+        if self.log is None:
+            return None
+        if self._policy.by_name and target is not None:
+            key = (*key, target.name)
+        try:
+            grade = self._grades[key]
+        except KeyError:
+            grade = self._grade(key, target)
+        if grade is None:
+            return None
+        trail = Trail(grade, _id(head), request, key[2], asker, user, target, self._clock.wall_s())
+        if RECEIVED in grade.stages:
+            self._put(Record(trail, RECEIVED, trail.received_s))
+        return trail
+
+    def complete(self, trail: Trail, answer: Answer) -> Answer:
+        """The answer is there. What is returned must be sent in its place: streams are followed to their end."""
+        stages = trail.grade.stages
+        if isinstance(answer, Response):
+            if COMPLETE in stages:
+                self._put(Record(trail, COMPLETE, self._clock.wall_s(), answer.status, _body(trail, answer)))
+            return answer
+        if STARTED in stages:
+            self._put(Record(trail, STARTED, self._clock.wall_s(), answer.status))
+        return _Followed(answer, self, trail) if COMPLETE in stages else answer
+
+    def ended(self, trail: Trail, status: int) -> None:
+        """A stream has come to its end."""
+        self._put(Record(trail, COMPLETE, self._clock.wall_s(), status))
+
+    def panicked(self, trail: Trail) -> None:
+        """A fault of ours."""
+        if PANIC in trail.grade.stages:
+            self._put(Record(trail, PANIC, self._clock.wall_s(), 500))
+
+    def refused(
+        self, head: bytes, request: Request, verb: str, asker: User | None, user: User | None, target: Target | None,
+        answer: Response,
+    ) -> None:  # fmt: skip
+        """A request that no rule is about was refused."""
+        if not self._refusals:
+            return
+        secret = target is not None and is_secret(target.group, _resource(target.plural, target.subresource))
+        grade = _CONFIDENTIAL_REFUSAL if secret else _REFUSAL
+        now = self._clock.wall_s()
+        trail = Trail(grade, _id(head), request, verb, asker, user, target, now)
+        if answer.status == 403:
+            trail.decided(False)
+        self._put(Record(trail, COMPLETE, now, answer.status, _body(trail, answer)))
+
+    def _put(self, record: Record) -> None:
+        self.events += 1
+        assert self.log is not None
+        self.log.put(record)
+
+    def _grade(self, key: tuple[Any, ...], target: Target | None) -> Grade | None:
+        user, groups, verb = key[:3]
+        if target is None:
+            asked = Asked(user, groups, verb, path=key[3])
+        else:
+            resource = _resource(target.plural, target.subresource)
+            asked = Asked(user, groups, verb, target.group, resource, target.namespace or "", target.name)
+        if len(self._grades) >= _CACHE_LIMIT:
+            self._grades.clear()
+        grade = self._grades[key] = self._policy.grade(asked)
+        return grade
+
+
+def _resource(plural: str, subresource: str) -> str:
+    return f"{plural}/{subresource}" if subresource else plural
+
+
+def _id(head: bytes) -> bytes:
+    return head[10 : head.index(b"\r")]
+
+
+def _body(trail: Trail, answer: Response) -> bytes:
+    """As much of the answer as the record may need."""
+    body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
+    if answer.status >= 400 or trail.grade.level >= REQUEST_RESPONSE:
+        return body
+    return body[:NAME_WITHIN] if answer.status == 201 else b""
+
+
+class _Followed:
+    """A stream whose end is recorded."""
+
+    def __init__(self, stream: Stream, auditor: Auditor, trail: Trail) -> None:
+        self.status = stream.status
+        self.content_type = stream.content_type
+        self.headers: Sequence[tuple[bytes, bytes]] = stream.headers
+        self._stream = stream
+        self._auditor: Auditor | None = auditor
+        self._trail = trail
+
+    def attach(self, sink: Sink) -> None:
+        self._stream.attach(_Tap(sink, self))
+
+    def on_writable(self) -> None:
+        self._stream.on_writable()
+
+    def on_closed(self) -> None:
+        self._stream.on_closed()
+        self.ended()
+
+    def ended(self) -> None:
+        auditor, self._auditor = self._auditor, None
+        if auditor is not None:
+            auditor.ended(self._trail, self.status)
+
+
+class _Tap:
+    """A sink that tells when the stream ends."""
+
+    def __init__(self, sink: Sink, followed: _Followed) -> None:
+        self._sink = sink
+        self._followed = followed
+
+    @property
+    def writable(self) -> bool:
+        return self._sink.writable
+
+    def write(self, data: bytes) -> None:
+        self._sink.write(data)
+
+    def end(self) -> None:
+        self._sink.end()
+        self._followed.ended()

@@ -1,0 +1,86 @@
+"""Who may approve, sign and ask for which certificates: admission of certificate signing requests.
+
+A guard of the store key ``certificatesigningrequests.certificates.k8s.io``. ``approve`` and ``sign`` are verbs on the
+virtual resource ``signers``, by the signer's full name or by its domain with ``/*``.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+
+from shoal.apiserver.authn.signers import API_CLIENT
+from shoal.apiserver.authz.authorizer import MASTERS, Attributes, Authorizer
+from shoal.apiserver.context import Call, User
+from shoal.apiserver.objects import Obj
+from shoal.errors import Forbidden
+
+_GROUP, _PLURAL = "certificates.k8s.io", "certificatesigningrequests"
+
+
+def certificate_guard(authorizer: Authorizer) -> Callable[[Call, Obj, Obj | None], None]:
+    """The guard for all writes of certificate signing requests."""
+
+    def guard(call: Call, new: Obj, old: Obj | None) -> None:
+        subresource = call.target.subresource
+        if old is None:
+            check_subject(call.user, authorizer, new, old)
+        elif subresource == "approval":
+            check_approval(call.user, authorizer, new, old)
+        elif subresource == "status":
+            check_signing(call.user, authorizer, new, old)
+
+    return guard
+
+
+def check_approval(user: User, authorizer: Authorizer, new: Obj, old: Obj) -> None:
+    """Whoever writes ``/approval`` may approve for the signer that the stored request names."""
+    signer = _signer(old)
+    if not _may(user, authorizer, "approve", signer):
+        raise _refused(old, f'user not permitted to approve requests with signerName "{signer}"')
+
+
+def check_signing(user: User, authorizer: Authorizer, new: Obj, old: Obj) -> None:
+    """Whoever changes the certificate or the conditions through ``/status`` may sign for the signer."""
+    after, before = new.get("status") or {}, old.get("status") or {}
+    same = (after.get("certificate") or "") == (before.get("certificate") or "")
+    if same and (after.get("conditions") or []) == (before.get("conditions") or []):
+        return
+    signer = _signer(old)
+    if not _may(user, authorizer, "sign", signer):
+        raise _refused(old, f'user not permitted to sign requests with signerName "{signer}"')
+
+
+def check_subject(user: User, authorizer: Authorizer, new: Obj, old: Obj | None) -> None:
+    """Nobody, whatever they may, gets the administrators' group by certificate of the client signer."""
+    if _signer(new) != API_CLIENT:
+        return
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
+    try:
+        request = x509.load_pem_x509_csr(base64.b64decode(new["spec"].get("request") or ""))
+    except (ValueError, TypeError):
+        raise _refused(new, "failed to parse CSR") from None
+    groups = [item.value for item in request.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
+    if MASTERS in groups:
+        raise _refused(new, f"use of {API_CLIENT} signer with {MASTERS} group is not allowed")
+
+
+def _may(user: User, authorizer: Authorizer, verb: str, signer: str) -> bool:
+    domain = signer.partition("/")[0]
+    return any(
+        authorizer.allows(user, Attributes(verb, _GROUP, "signers", name=name)) for name in (signer, f"{domain}/*")
+    )
+
+
+def _signer(csr: Obj) -> str:
+    return (csr.get("spec") or {}).get("signerName") or ""
+
+
+def _refused(csr: Obj, why: str) -> Forbidden:
+    name = csr["metadata"].get("name") or ""
+    return Forbidden(
+        f'{_PLURAL}.{_GROUP} "{name}" is forbidden: {why}',
+        details={"name": name, "group": _GROUP, "kind": _PLURAL},
+    )

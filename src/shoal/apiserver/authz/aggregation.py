@@ -1,0 +1,82 @@
+"""Keeps the rules of ClusterRoles that gather those of others.
+
+Every server runs it: what is gathered depends on the stored roles alone, so servers agree, and who comes second finds
+nothing to write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from shoal.apiserver import objects
+from shoal.apiserver.authz.index import CLUSTER_ROLES
+from shoal.apiserver.body import WriteOptions
+from shoal.apiserver.context import Core
+from shoal.apiserver.objects import Obj
+from shoal.apiserver.write import Author, Retry, Writer
+from shoal.base.logs import get_logger
+from shoal.errors import ApiError
+from shoal.kube.kinds.rbac import aggregated_rules
+from shoal.store import Event
+
+_OPTIONS = WriteOptions(False, "", "Ignore")
+_AUTHOR = Author("clusterrole-aggregation-controller")
+_RETRY_S = 0.2
+
+
+class Aggregation:
+    """One task that works whenever a ClusterRole has changed."""
+
+    def __init__(self, core: Core, writer: Writer) -> None:
+        self.core, self.writer = core, writer
+        self.idle = asyncio.Event()  # set while every role is as it should be
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._unsubscribe: Callable[[], None] | None = None
+        self._log = get_logger("aggregation")
+
+    def start(self) -> None:
+        self._unsubscribe = self.core.store.subscribe(CLUSTER_ROLES, self._on_events)
+        self._wake.set()
+        self._task = asyncio.create_task(self._run(), name="aggregation")
+
+    async def stop(self) -> None:
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _on_events(self, events: Sequence[Event]) -> None:
+        self.idle.clear()
+        self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self.gather()
+            except (ApiError, Retry) as error:
+                self._log.info("aggregation will try again", error=str(error))
+                await self.core.clock.sleep(_RETRY_S)
+                self._wake.set()
+            if not self._wake.is_set():
+                self.idle.set()
+
+    async def gather(self) -> None:
+        """Bring every role that gathers up to date. A role may gather one that gathers itself: writing the inner one
+        wakes this up again, so each pass looks only at what is stored."""
+        entries = self.core.store.range(CLUSTER_ROLES).entries
+        roles = [objects.decode(entry) for entry in entries]
+        served = self.core.registry.stored(CLUSTER_ROLES)
+        assert served is not None
+        for entry, role in zip(entries, roles, strict=True):
+            if not role.get("aggregationRule"):
+                continue
+            wanted = aggregated_rules(role, roles)
+            if wanted == (role.get("rules") or []):
+                continue
+            new: Obj = {**role, "metadata": dict(role["metadata"]), "rules": wanted}
+            await self.writer.replace_object(served, new, entry, None, _OPTIONS, _AUTHOR)

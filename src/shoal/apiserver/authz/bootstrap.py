@@ -1,0 +1,99 @@
+"""The default roles and bindings, put right when a server starts.
+
+Rules, subjects, labels and annotations that are missing come back; what users added stays. An object whose autoupdate
+annotation is ``false`` is left alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from shoal.apiserver import objects
+from shoal.apiserver.authz.rules import compiled, uncovered
+from shoal.apiserver.body import WriteOptions
+from shoal.apiserver.context import Core
+from shoal.apiserver.objects import Obj
+from shoal.apiserver.registry import Served
+from shoal.apiserver.write import ATTEMPTS, Author, Retry, Writer
+from shoal.errors import AlreadyExists
+from shoal.kube.decode import normalize
+from shoal.kube.kinds import bootstrap_rbac
+from shoal.kube.kinds.rbac import GROUP
+from shoal.store import At, Delete, Entry, RequirementFailed
+
+AUTO_UPDATE = "rbac.authorization.kubernetes.io/autoupdate"
+_OPTIONS = WriteOptions(False, "", "Ignore")
+_AUTHOR = Author("shoal-apiserver")
+
+
+async def reconcile_policy(core: Core, writer: Writer) -> None:
+    """Create the default roles and bindings that are missing, and put back what is missing in them. All at once, so
+    that they share few commits."""
+    await asyncio.gather(*(_reconcile(core, writer, wanted) for wanted in bootstrap_rbac.bootstrap_objects()))
+
+
+async def _reconcile(core: Core, writer: Writer, wanted: Obj) -> None:
+    served = core.registry.by_kind(GROUP, "v1", wanted["kind"])
+    assert served is not None
+    metadata = wanted["metadata"]
+    key = served.key_of(metadata.get("namespace"), metadata["name"])
+    for _ in range(ATTEMPTS):
+        entry = core.store.get(key)
+        try:
+            if entry is None:
+                await _create(writer, served, wanted)
+            else:
+                await _update(core, writer, served, entry, wanted)
+        except (AlreadyExists, Retry, RequirementFailed):
+            continue  # another server was faster: look again
+        return
+
+
+async def _create(writer: Writer, served: Served, wanted: Obj) -> None:
+    made = {**wanted, "metadata": dict(wanted["metadata"])}
+    normalize(made, served.type)
+    await writer.create_object(served, made, None, _OPTIONS, _AUTHOR, trusted=True)
+
+
+async def _update(core: Core, writer: Writer, served: Served, entry: Entry, wanted: Obj) -> None:
+    stored = objects.decode(entry)
+    if (stored["metadata"].get("annotations") or {}).get(AUTO_UPDATE) == "false":
+        return
+    if "roleRef" in wanted and stored.get("roleRef") != wanted["roleRef"]:
+        # the role of a binding cannot be changed, so the binding is made anew
+        await core.store.commit([Delete(entry.key)], [At(entry.key, entry.revision)])
+        await _create(writer, served, wanted)
+        return
+    new = reconciled(stored, wanted)
+    if new is not None:
+        await writer.replace_object(served, new, entry, None, _OPTIONS, _AUTHOR)
+
+
+def reconciled(stored: Obj, wanted: Obj) -> Obj | None:
+    """``stored`` with what it lacks of ``wanted``; None when it lacks nothing."""
+    new: Obj = {**stored, "metadata": dict(stored["metadata"])}
+    for name in ("labels", "annotations"):
+        new["metadata"][name] = {**(wanted["metadata"].get(name) or {}), **(stored["metadata"].get(name) or {})}
+    if "roleRef" in wanted:
+        subjects = stored.get("subjects") or []
+        missing = [subject for subject in wanted.get("subjects") or () if subject not in subjects]
+        if missing:
+            new["subjects"] = [*subjects, *missing]
+    else:
+        _add_rules(new, stored, wanted)
+    return None if new == stored else new
+
+
+def _add_rules(new: Obj, stored: Obj, wanted: Obj) -> None:
+    rules = stored.get("rules") or []
+    if "aggregationRule" not in wanted:
+        new.pop("aggregationRule", None)
+        expected = [rule for rule in wanted["rules"] if rule not in rules]
+        missing = uncovered(compiled(rules), expected) if expected else []
+        if missing:
+            new["rules"] = [*rules, *missing]
+        return
+    selectors = (stored.get("aggregationRule") or {}).get("clusterRoleSelectors") or []
+    lacking = [each for each in wanted["aggregationRule"]["clusterRoleSelectors"] if each not in selectors]
+    if lacking:
+        new["aggregationRule"] = {"clusterRoleSelectors": [*selectors, *lacking]}

@@ -1,0 +1,59 @@
+"""Token buckets: a rate that may be exceeded for a moment. Pure: the time is an argument."""
+
+from __future__ import annotations
+
+MAX_BUCKETS = 10_000
+
+
+class TokenBucket:
+    """``burst`` tokens at first; ``rate`` come back per second."""
+
+    __slots__ = ("_at", "_tokens", "burst", "rate")
+
+    def __init__(self, rate: float, burst: float, now: float) -> None:
+        self.rate = rate
+        self.burst = burst
+        self._tokens = burst
+        self._at = now
+
+    def take(self, count: float, now: float) -> bool:
+        """Whether there were ``count`` tokens; then they are gone. A count over the burst takes a full bucket."""
+        tokens = min(self.burst, self._tokens + (now - self._at) * self.rate)
+        self._at = now
+        wanted = min(count, self.burst)
+        if tokens < wanted:
+            self._tokens = tokens
+            return False
+        self._tokens = tokens - wanted
+        return True
+
+    def full(self, now: float) -> bool:
+        return self._tokens + (now - self._at) * self.rate >= self.burst
+
+
+class Buckets:
+    """One bucket per name. A full bucket is as good as none, so that is what is forgotten first."""
+
+    __slots__ = ("_buckets", "_burst", "_limit", "_rate")
+
+    def __init__(self, rate: float, burst: float, limit: int = MAX_BUCKETS) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._limit = limit
+        self._buckets: dict[str, TokenBucket] = {}
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def take(self, name: str, count: float, now: float) -> bool:
+        bucket = self._buckets.get(name)
+        if bucket is None:
+            if len(self._buckets) >= self._limit:
+                self._shrink(now)
+            bucket = self._buckets[name] = TokenBucket(self._rate, self._burst, now)
+        return bucket.take(count, now)
+
+    def _shrink(self, now: float) -> None:
+        kept = [(name, bucket) for name, bucket in self._buckets.items() if not bucket.full(now)]
+        # all of them in use: the ones that came last go, since whoever makes up names by the thousand came last
+        self._buckets = dict(kept[: self._limit // 2] if len(kept) >= self._limit else kept)

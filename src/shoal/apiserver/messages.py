@@ -1,0 +1,184 @@
+"""What HTTP is about here, as data: requests, answers, streams, limits. ``shoal.apiserver.http`` moves them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import unquote
+
+REASONS = {
+    101: "Switching Protocols", 200: "OK", 201: "Created", 202: "Accepted", 301: "Moved Permanently",
+    304: "Not Modified", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found",
+    405: "Method Not Allowed", 406: "Not Acceptable", 409: "Conflict", 410: "Gone", 413: "Request Entity Too Large",
+    415: "Unsupported Media Type", 422: "Unprocessable Entity", 429: "Too Many Requests",
+    431: "Request Header Fields Too Large", 500: "Internal Server Error", 501: "Not Implemented",
+    503: "Service Unavailable", 504: "Gateway Timeout",
+}  # fmt: skip
+STATUS_LINES = {code: f"HTTP/1.1 {code} {text}\r\n".encode() for code, text in REASONS.items()}
+
+
+class RequestTimedOut(Exception):
+    """Thrown into a handler whose time is over; what it returns then is the answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpLimits:
+    """What a client may ask of a connection."""
+
+    body_bytes: int = 3 * 1024 * 1024
+    header_bytes: int = 64 * 1024
+    header_timeout_s: float = 32.0  # from the first byte of a request to the end of its headers and body
+    idle_timeout_s: float = 300.0  # keep-alive connections without a request
+    pipelined: int = 16  # requests waiting behind one that is being answered; more pauses reading
+    request_timeout_s: float = 60.0  # until an answer begins; a client may ask for less with ``timeout=``
+    reader_timeout_s: float = 60.0  # of a client that takes nothing of what it is sent
+    buffered_bytes: int = 1024 * 1024  # written but not taken by the client; more makes streams and bodies wait
+    connections: int = 16_384
+    connections_per_address: int = 8_192
+
+
+class Request:
+    """One request. ``headers`` has lower-case names; ``path`` is decoded, ``query`` is not."""
+
+    __slots__ = ("body", "client", "headers", "keep_alive", "method", "path", "peer_certificate", "query", "raw_path")
+
+    def __init__(self, method: str, target: bytes, headers: dict[bytes, bytes], body: bytes = b"") -> None:
+        raw, _, query = target.partition(b"?")
+        self.method = method
+        self.raw_path = raw
+        path = raw.decode("latin-1")
+        self.path = unquote(path) if "%" in path else path
+        self.query = query.decode("latin-1")
+        self.headers = headers
+        self.body = body
+        self.keep_alive = True
+        self.client = ""
+        self.peer_certificate: bytes | None = None
+
+
+class Response:
+    """A complete answer. ``body`` may be in parts that are joined on the wire; ``head`` is further header lines as they
+    stand there, each with its line end."""
+
+    __slots__ = ("body", "content_type", "head", "headers", "status")
+
+    def __init__(
+        self,
+        status: int,
+        body: bytes | Sequence[bytes] = b"",
+        content_type: bytes = b"application/json",
+        headers: Sequence[tuple[bytes, bytes]] = (),
+    ) -> None:
+        self.status = status
+        self.body = body
+        self.content_type = content_type
+        self.headers = headers
+        self.head = b""
+
+
+class Refusal(Response):
+    """An answer to a client that asks too much. One that asks again within ``hold_s`` is not read from until then."""
+
+    __slots__ = ("hold_s",)
+    hold_s: float
+
+
+class LongResponse(Response):
+    """An answer whose maker wants to know when it has been handed over, or never will be."""
+
+    __slots__ = ("on_sent",)
+    on_sent: Callable[[], None]
+
+
+class Sink(Protocol):
+    """Where a streaming answer goes: a connection, or a queue in process."""
+
+    @property
+    def writable(self) -> bool:
+        """False while the client reads slower than we write; ``on_writable`` is called when that ends."""
+
+    def write(self, data: bytes) -> None: ...
+
+    def end(self) -> None:
+        """The stream is complete; the connection can serve the next request."""
+
+
+class Stream(Protocol):
+    """A streaming answer. ``attach`` is called once the headers are out. What it writes is framed (see ``frame``)."""
+
+    status: int
+    content_type: bytes
+    headers: Sequence[tuple[bytes, bytes]]
+
+    def attach(self, sink: Sink) -> None: ...
+
+    def on_writable(self) -> None: ...
+
+    def on_closed(self) -> None:
+        """The client is gone or the server stops; nothing may be written any more."""
+
+
+Answer = Response | Stream
+Handler = Callable[[Request], Coroutine[Any, Any, Answer]]
+
+
+_TOO_LARGE = "request is larger than this server accepts"
+_REFUSALS = {
+    400: ("BadRequest", "malformed HTTP request"),
+    413: ("RequestEntityTooLarge", _TOO_LARGE),
+    429: ("TooManyRequests", "too many connections from this address: close some, or try again later"),
+    431: ("RequestHeaderFieldsTooLarge", _TOO_LARGE),
+    503: ("ServiceUnavailable", "the server has too many connections: try again later"),
+}
+
+
+def refusal(status: int) -> tuple[Response, bytes]:
+    """The answer to what no handler gets to see, and its body."""
+    reason, text = _REFUSALS[status]
+    body = (
+        f'{{"kind":"Status","apiVersion":"v1","metadata":{{}},"status":"Failure","message":"{text}",'
+        f'"reason":"{reason}","code":{status}}}'
+    ).encode()
+    return Response(status, body, headers=((b"Retry-After", b"1"),) if status in (429, 503) else ()), body
+
+
+def frame(data: bytes) -> bytes:
+    """One chunk of a chunked body."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def unframed(data: bytes) -> bytes:
+    """What one chunk holds."""
+    return data[data.index(b"\r\n") + 2 : -2]
+
+
+def header_lines(head: bytes) -> list[tuple[bytes, bytes]]:
+    """Header lines as they stand on the wire, taken apart."""
+    return [(name, value) for name, _, value in (line.partition(b": ") for line in head.split(b"\r\n") if line)]
+
+
+_UNITS = {"ns": 1e-9, "us": 1e-6, "\u00b5s": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|\u00b5s|ms|s|m|h)")
+
+
+def duration(text: str) -> float | None:
+    """Seconds of a duration as Go writes it, such as ``1m30s``; None when it is none."""
+    if text == "0":
+        return 0.0
+    parts = _DURATION.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        return None
+    return float(sum(float(number) * _UNITS[unit] for number, unit in parts))
+
+
+def timeout_of(query: str, default_s: float) -> float:
+    """How long the answer to a request may take: what its ``timeout=`` says, within the server's own limit."""
+    if "timeout=" not in query:
+        return default_s
+    for part in query.split("&"):
+        if part.startswith("timeout="):
+            asked = duration(unquote(part[8:]))
+            return min(asked, default_s) if asked else default_s
+    return default_s

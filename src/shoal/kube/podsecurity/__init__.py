@@ -1,0 +1,23 @@
+"""The pod security standards: what privileged, baseline and restricted mean for a pod, in every version."""
+
+from __future__ import annotations
+
+from shoal.kube.podsecurity.evaluate import findings, in_detail, in_short
+from shoal.kube.podsecurity.findings import Finding
+from shoal.kube.podsecurity.policy import (
+    BASELINE,
+    EVERYTHING_ALLOWED,
+    LATEST,
+    PREFIX,
+    PRIVILEGED,
+    RESTRICTED,
+    Policy,
+    Standard,
+    is_stricter,
+    policy_of,
+)
+
+__all__ = [
+    "BASELINE", "EVERYTHING_ALLOWED", "LATEST", "PREFIX", "PRIVILEGED", "RESTRICTED", "Finding", "Policy", "Standard",
+    "findings", "in_detail", "in_short", "is_stricter", "policy_of",
+]  # fmt: skip

@@ -1,0 +1,11 @@
+"""Resource quotas: what objects use, whether one more fits, and how much is used in all."""
+
+from __future__ import annotations
+
+from shoal.kube.quota.charge import Count, QuotaRefused, charge, matches, recount, selectors_of
+from shoal.kube.quota.evaluators import Evaluator, evaluator_of, resources_behind
+
+__all__ = [
+    "Count", "Evaluator", "QuotaRefused", "charge", "evaluator_of", "matches", "recount", "resources_behind",
+    "selectors_of",
+]  # fmt: skip

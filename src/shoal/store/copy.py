@@ -1,0 +1,261 @@
+"""Moves a store to another place, SQLite or PostgreSQL, while its servers go on answering reads and watches.
+
+The source is *frozen* first: it refuses writes with a reason that clients see. Every current object is then written to
+the target with its revision, its created revision and its bytes, in pieces, so the size of a store does not matter. The
+counter goes along, so an object's resourceVersion stays good for gets and updates. History does not: the floors of the
+target lie at its revision, a watch from there goes on, one from further back gets 410 and lists again. The target is a
+log of its own and has a new incarnation.
+
+Until everything has been read back and compared the target is marked as unfinished and takes no writes. Then the source
+is marked as moved, and only after that is the target opened: at no moment do both take writes, whenever the copy dies.
+A copy that fails before that leaves the source as it was, and no target.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Protocol
+
+from shoal.base.ids import Ids
+from shoal.errors import ConfigError, ShoalError
+from shoal.store.model import Key
+
+Row = tuple[int, str, str, str, int, int, bytes]  # revision, resource, namespace, name, created, hole, value
+Progress = Callable[[str, int, int], None]  # what is being done, objects done, objects in all
+
+CHUNK_ROWS = 2000
+CHUNK_BYTES = 4 << 20
+
+BEING_COPIED = "it is being copied"  # how the reason of a source begins
+UNFINISHED = "it is an unfinished copy"  # how the reason of such a target begins
+
+_SQLITE = "sqlite:///"
+_POSTGRES = ("postgresql://", "postgres://")
+_SECRET = re.compile(r"([?&](?:ssl)?password=)[^&]*")
+_SUM = 1 << 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """What there is to know of a store beside its objects."""
+
+    revision: int
+    incarnation: str
+    resources: Sequence[str]  # that have or ever had objects: their history ends here
+    objects: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copied:
+    """What a copy did."""
+
+    objects: int
+    revision: int
+    digest: str
+
+
+class Source(Protocol):
+    """Where a store is read. Errors are ``ShoalError``."""
+
+    async def freeze(self, reason: str) -> Head:
+        """Stop writes; nothing changes from here on until ``close``."""
+
+    def rows(self) -> AsyncIterator[list[Row]]:
+        """The current objects, in pieces."""
+
+    async def keep(self, reason: str) -> None:
+        """Refuse writes for good, also after ``close`` and after restarts."""
+
+    async def close(self) -> None:
+        """Take writes again, unless ``keep`` was called."""
+
+
+class Target(Protocol):
+    """Where a store is written. Errors are ``ShoalError``."""
+
+    async def open(self, *, force: bool) -> str:
+        """Take hold of the place, which must be empty or ``force`` be given; the incarnation of what is there."""
+
+    async def begin(self, unfinished: str) -> None:
+        """Prepare for rows; whoever starts on it from now on gets ``unfinished`` as the reason to refuse writes."""
+
+    async def write(self, rows: Sequence[Row]) -> None: ...
+
+    async def finish(self, head: Head) -> None:
+        """Make everything durable."""
+
+    def rows(self) -> AsyncIterator[list[Row]]:
+        """What was written, read back."""
+
+    async def hand_over(self) -> None:
+        """From here on ``close`` leaves what was written, because the source may count on it."""
+
+    async def activate(self) -> None:
+        """Let it take writes."""
+
+    async def close(self) -> None:
+        """Let go; what is unfinished and was not handed over is removed."""
+
+
+class Tally:
+    """Number and digest of rows, the same in whatever order they come."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._sum = 0
+
+    def add(self, rows: Iterable[Row]) -> None:
+        for revision, resource, namespace, name, created, hole, value in rows:
+            key = f"{resource}\0{namespace}\0{name}".encode()
+            hashed = blake2b(b"%d %d %d %d\0" % (revision, created, hole, len(key)), digest_size=16)
+            hashed.update(key)
+            hashed.update(value)
+            self._sum = (self._sum + int.from_bytes(hashed.digest(), "big")) % _SUM
+            self.count += 1
+
+    @property
+    def digest(self) -> str:
+        return f"{self._sum:032x}"
+
+
+async def copy_store(
+    source_url: str,
+    target_url: str,
+    *,
+    fence_of: Callable[[Key, bytes], str],
+    force: bool = False,
+    progress: Progress = lambda doing, done, total: None,
+    ids: Ids | None = None,
+) -> Copied:
+    """Move the store at ``source_url`` to ``target_url``. When this returns the target takes writes and the source
+    refuses them; when it raises, or is cancelled, the source is as it was (or the error says what is not).
+    ``fence_of`` is ``Attrs.fence`` of an object."""
+    ids = ids or Ids()
+    shown_source, shown_target = shown(source_url), shown(target_url)
+    if source_url == target_url:
+        raise ConfigError(f"store {shown_source} cannot be copied to itself; name another target")
+    source, target = source_at(source_url, shown_source), target_at(target_url, shown_target, fence_of, ids)
+    try:
+        existing = await target.open(force=force)
+        head = await source.freeze(f"{BEING_COPIED} to {shown_target}")
+        if existing == head.incarnation:
+            raise ConfigError(f"{shown_source} and {shown_target} are the same store; name another target")
+        await target.begin(f"{UNFINISHED} of {shown_source}")
+        copied = await _copy_rows(source, target, head, progress)
+        await target.finish(
+            Head(
+                revision=head.revision,
+                incarnation=ids.new_uid(),
+                resources=head.resources,
+                objects=head.objects,
+            )
+        )
+        await _verify(target, copied, head, progress, shown_target)
+        await target.hand_over()
+        try:
+            await source.keep(f"it was moved to {shown_target}")
+            await target.activate()
+        except ShoalError as error:
+            raise ShoalError(
+                f"the copy at {shown_target} is complete but not in use: {error}. Let exactly one of them take writes: "
+                f"`shoal store thaw {shown_target}`, or `shoal store thaw {shown_source}` to go on with the old one"
+            ) from error
+        return Copied(objects=copied.count, revision=head.revision, digest=copied.digest)
+    finally:
+        try:
+            await target.close()
+        finally:
+            await source.close()
+
+
+async def _copy_rows(source: Source, target: Target, head: Head, progress: Progress) -> Tally:
+    copied = Tally()
+    async for rows in source.rows():
+        copied.add(rows)
+        await target.write(rows)
+        progress("copied", copied.count, head.objects)
+    return copied
+
+
+async def _verify(target: Target, copied: Tally, head: Head, progress: Progress, shown_target: str) -> None:
+    found = Tally()
+    async for rows in target.rows():
+        found.add(rows)
+        progress("verified", found.count, head.objects)
+    if copied.count != head.objects or (found.count, found.digest) != (copied.count, copied.digest):
+        raise ShoalError(
+            f"{shown_target} is not equal to the source: it has {found.count} objects with digest {found.digest}; "
+            f"{copied.count} with {copied.digest} were read, of {head.objects}; the source goes on as it was; try again"
+        )
+
+
+async def thaw_store(url: str) -> str:
+    """Let the store at ``url`` take writes again; why it did not, empty when it did."""
+    if url.startswith(_SQLITE):
+        from shoal.store.copy_sqlite import thaw
+
+        return await thaw(Path(url.removeprefix(_SQLITE)), shown(url))
+    if url.startswith(_POSTGRES):
+        from shoal.store import copy_postgres
+
+        return await copy_postgres.thaw(url, shown(url))
+    raise _unknown(url)
+
+
+def source_at(url: str, shown_url: str) -> Source:
+    if url.startswith(_SQLITE):
+        from shoal.store.copy_sqlite import SqliteSource
+
+        return SqliteSource(Path(url.removeprefix(_SQLITE)), shown_url)
+    if url.startswith(_POSTGRES):
+        from shoal.store.copy_postgres import PostgresSource
+
+        return PostgresSource(url, shown_url)
+    raise _unknown(url)
+
+
+def target_at(url: str, shown_url: str, fence_of: Callable[[Key, bytes], str], ids: Ids) -> Target:
+    if url.startswith(_SQLITE):
+        from shoal.store.copy_sqlite import SqliteTarget
+
+        return SqliteTarget(Path(url.removeprefix(_SQLITE)), shown_url)
+    if url.startswith(_POSTGRES):
+        from shoal.store.copy_postgres import PostgresTarget
+
+        return PostgresTarget(url, shown_url, fence_of, ids)
+    raise _unknown(url)
+
+
+def _unknown(url: str) -> ConfigError:
+    if url.startswith("memory:"):
+        return ConfigError(f"store {url!r} keeps nothing that could be copied; use sqlite:///PATH or postgresql://…")
+    return ConfigError(f"store {shown(url)!r} is not known; use sqlite:///PATH or postgresql://USER@HOST/DATABASE")
+
+
+def shown(url: str) -> str:
+    """The URL as messages may have it: without passwords."""
+    if not url.startswith(_POSTGRES):
+        return url
+    head, at, tail = url.rpartition("@")
+    scheme, slashes, credentials = head.rpartition("//")
+    user, colon, _ = credentials.partition(":")
+    hidden = f"{scheme}{slashes}{user}{colon and ':***'}@{tail}" if at else url
+    return _SECRET.sub(r"\1***", hidden)
+
+
+def pieces(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """The rows in lists that are small in number and in bytes."""
+    piece: list[Row] = []
+    size = 0
+    for row in rows:
+        piece.append(row)
+        size += len(row[6])
+        if len(piece) >= CHUNK_ROWS or size >= CHUNK_BYTES:
+            yield piece
+            piece, size = [], 0
+    if piece:
+        yield piece

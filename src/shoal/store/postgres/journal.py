@@ -1,0 +1,167 @@
+"""The PostgreSQL journal: any number of servers on one log.
+
+The database decides and numbers every batch (``shoal.store.postgres.schema``); each server shows all of it in the same
+order (``feed``), its own batches from memory, those of others as they come: along with the answers to its own, by Redis
+(``hints``), by notification, or because it asks (``follow``). Nothing depends on which way is the quickest.
+
+While the database is away, reads and watches go on with what is known; writes and fresh reads wait for a while and are
+then refused as StoreUnavailable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any
+
+import asyncpg
+
+from shoal.base.ids import Ids
+from shoal.base.tasks import cancel_all
+from shoal.errors import ConfigError
+from shoal.store.copy import shown
+from shoal.store.journal import Loaded, Replica, Result, Transaction
+from shoal.store.model import Event
+from shoal.store.postgres.feed import Feed, OwnBatch
+from shoal.store.postgres.follow import GAP_S, Follower, Snapshot, load
+from shoal.store.postgres.hints import Hints
+from shoal.store.postgres.keeper import Keeper, register
+from shoal.store.postgres.link import AWAY, Link, Patience
+from shoal.store.postgres.rows import AttrsOf, Row
+from shoal.store.postgres.schema import install
+from shoal.store.postgres.writer import Writer
+
+# Waiting does not help: the user, the password or the name of the database is wrong.
+_HOPELESS = (
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.ClientConfigurationError,
+)
+_INTERVAL_S = 0.2
+_INTERVAL_HINTED_S = 0.5  # where Redis brings the news
+
+
+class PostgresJournal:
+    shared = True
+
+    def __init__(
+        self, url: str, attrs_of: AttrsOf, *, events: str = "", patience: Patience | None = None, ids: Ids | None = None
+    ) -> None:
+        self._url = url
+        self._attrs_of = attrs_of
+        self._events = events
+        self._patience = patience or Patience()
+        self._ids = ids or Ids()
+        self._server = self._ids.new_uid()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._hints: Hints | None = None
+
+    async def open(self, replica: Replica) -> Loaded:
+        feed = self._feed = Feed(replica, self._attrs_of, self._published)
+        self._follow_link = Link(self._url, "follower", self._patience, self._prepare_follower)
+        self._follower = Follower(
+            self._follow_link, feed, replica, self._attrs_of, self._patience, self._ids,
+            interval_s=_INTERVAL_HINTED_S if self._events else _INTERVAL_S, on_loaded=self._loaded,
+            notified_delay_s=self._notified_delay_s,
+        )  # fmt: skip
+        self._keep_link = Link(self._url, "keeper", self._patience, _nothing, {"synchronous_commit": "off"})
+        self._keeper = Keeper(self._keep_link, self._server, lambda: feed.revision)
+        self._writer = Writer(
+            self._url, feed, self._follower, self._patience, self._ids, lambda: self._keeper.others > 0
+        )
+        if self._events:
+            self._hints = Hints(
+                self._events,
+                incarnation=lambda: self._follower.incarnation,
+                known=lambda: feed.revision,
+                wanted=lambda: self._keeper.others > 0,
+                on_batch=self._hinted,
+            )
+        try:
+            async with asyncio.timeout(self._patience.limit_s + self._patience.connect_s):
+                snapshot = await self._first_load()
+        except BaseException as error:
+            await self._close_links()
+            if isinstance(error, AWAY):
+                reason = str(error) or type(error).__name__
+                raise ConfigError(f"store {shown(self._url)} cannot be used: {reason}") from error
+            raise
+        self._follower.begin(snapshot)
+        self._start("store-follower", self._follower.run())
+        self._start("store-keeper", self._keeper.run())
+        if self._hints is not None:
+            self._start("store-hints", self._hints.run())
+        return snapshot.loaded
+
+    async def commit(self, batch: Sequence[Transaction]) -> Sequence[Result]:
+        return await self._writer.commit(batch)
+
+    async def newest(self) -> int:
+        return await self._follower.newest()
+
+    def forget(self, revisions: Sequence[int], floors: Mapping[str, int]) -> None:
+        self._keeper.forget(revisions, floors)
+
+    async def settle(self) -> None:
+        try:
+            async with asyncio.timeout(self._patience.limit_s):
+                await self._keeper.settle()
+        except AWAY:
+            pass  # the keeper goes on with it
+
+    async def close(self) -> None:
+        if self._hints is not None:
+            self._hints.end()
+        await cancel_all(*self._tasks)
+        try:
+            async with asyncio.timeout(self._patience.connect_s):
+                await self._keeper.leave()
+        except AWAY:
+            pass  # another server notices that this one is gone, and the next to load finds what is left
+        await self._close_links()
+
+    async def _first_load(self) -> Snapshot:
+        deadline_s = asyncio.get_running_loop().time() + self._patience.limit_s
+        while True:
+            try:
+                connection = await self._follow_link.get()
+                await register(connection, self._server)
+                return await load(connection, self._attrs_of)
+            except _HOPELESS:
+                raise
+            except AWAY as error:
+                if asyncio.get_running_loop().time() > deadline_s:
+                    raise
+                self._follow_link.drop()
+                await self._follow_link.pause(error)
+
+    async def _prepare_follower(self, connection: asyncpg.Connection) -> None:
+        await install(connection, self._ids.new_uid())
+        await self._follower.prepare(connection)
+
+    def _loaded(self, snapshot: Snapshot) -> None:
+        self._keeper.forget(snapshot.superseded, {})
+
+    def _published(self, batch: OwnBatch, prior: int, events: Sequence[Event]) -> None:
+        if self._hints is not None:
+            self._hints.offer(prior, batch.mark, events)
+
+    def _hinted(self, newest: int, rows: Sequence[Row]) -> None:
+        if rows:
+            self._feed.hint(rows)
+        self._follower.heard_of(newest, GAP_S if rows else 0.0)
+
+    def _notified_delay_s(self) -> float:
+        return GAP_S if self._hints is not None and self._hints.listening else 0.0
+
+    def _start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(asyncio.create_task(work, name=name))
+
+    async def _close_links(self) -> None:
+        await self._writer.close()
+        await self._keep_link.close()
+        await self._follow_link.close()
+
+
+async def _nothing(connection: asyncpg.Connection) -> None:
+    return None

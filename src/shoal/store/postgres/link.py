@@ -1,0 +1,102 @@
+"""A connection to the database that is made again when it breaks, and the meaning of the errors on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import asyncpg
+
+from shoal.base.backoff import Backoff
+from shoal.base.logs import get_logger
+
+# Whatever the database says, or does not say, is tried again until patience ends: nothing of it is worth ending a
+# process that still answers reads.
+AWAY = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+
+_BACKOFF = Backoff(base_s=0.05, cap_s=1.0, floor_s=0.02)
+_log = get_logger("store")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long to wait for what."""
+
+    limit_s: float = 10.0  # of a write or a fresh read, altogether
+    connect_s: float = 3.0
+    statement_s: float = 3.0  # a statement, or the wait for another server's batch; then it is tried again
+
+
+class Link:
+    """At most one connection, made when needed. Used by one task at a time."""
+
+    def __init__(
+        self,
+        url: str,
+        name: str,
+        patience: Patience,
+        prepare: Callable[[asyncpg.Connection], Awaitable[None]],
+        settings: dict[str, str] | None = None,
+    ) -> None:
+        """``prepare`` is run on every new connection, before anyone has it."""
+        self._url = url
+        self._name = name
+        self._patience = patience
+        self._prepare = prepare
+        limit_ms = str(round(patience.statement_s * 1000))
+        self._settings = {
+            "application_name": f"shoal {name}",
+            "jit": "off",  # compiling costs more than any statement here
+            "plan_cache_mode": "force_generic_plan",  # plans are made once
+            "enable_seqscan": "off",  # and must not depend on the tables having been empty then
+            "enable_hashjoin": "off",
+            "enable_mergejoin": "off",
+            "lock_timeout": limit_ms,
+            "statement_timeout": limit_ms,
+            **(settings or {}),
+        }
+        self._connection: asyncpg.Connection | None = None
+        self._failures = 0
+
+    async def get(self) -> asyncpg.Connection:
+        """The connection; raises one of AWAY when there is none to be had."""
+        connection = self._connection
+        if connection is not None and not connection.is_closed():
+            return connection
+        async with asyncio.timeout(self._patience.connect_s):
+            connection = await asyncpg.connect(
+                self._url, server_settings=self._settings, timeout=self._patience.connect_s
+            )
+            self._connection = connection
+            try:
+                await self._prepare(connection)
+            except BaseException:
+                self.drop()
+                raise
+        if self._failures:
+            _log.info("database is back", connection=self._name)
+        self._failures = 0
+        return connection
+
+    def drop(self) -> None:
+        """Let go of the connection, whatever it is doing."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
+
+    async def pause(self, error: BaseException) -> None:
+        """Wait a little after a failure; the connection is made again by the next ``get`` if it is gone."""
+        self._failures += 1
+        if self._failures == 1:
+            _log.warning("database is away", connection=self._name, reason=str(error) or type(error).__name__)
+        # No jitter: a server's connections are few, and the first one back brings news.
+        await asyncio.sleep(_BACKOFF.bound_s(self._failures))
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None and not connection.is_closed():
+            try:
+                await connection.close(timeout=self._patience.connect_s)
+            except AWAY:
+                connection.terminate()

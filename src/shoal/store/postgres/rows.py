@@ -1,0 +1,88 @@
+"""Rows of the log as entries and events, and a whole log as what a server starts with.
+
+The database keeps a value without its revision. Whoever reads one fills it in, the writer from memory and everyone else
+from here, so all servers have the same bytes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from shoal.store.journal import Lookup, deleted_entry
+from shoal.store.model import Attrs, Entry, Event, EventType, Key
+
+AttrsOf = Callable[[Key, bytes], Attrs]
+
+
+class Row(NamedTuple):
+    """A row of ``shoal.log``, columns in the order in which every query here names them."""
+
+    revision: int
+    mark: int
+    prior: int
+    created: int
+    hole: int
+    resource: str
+    namespace: str
+    name: str
+    value: bytes | None  # None: a deletion
+
+
+COLUMNS = ", ".join(f"l.{name}" for name in Row._fields)
+
+
+def filled(value: bytes, hole: int, revision: int) -> bytes:
+    """The complete value."""
+    return b"%b%d%b" % (value[:hole], revision, value[hole:])
+
+
+def bare(value: bytes, hole: int, revision: int) -> bytes:
+    """What the database keeps of a complete value."""
+    return value[:hole] + value[hole + len(str(revision)) :]
+
+
+def key_of(row: Row) -> Key:
+    return Key(sys.intern(row.resource), sys.intern(row.namespace), row.name)
+
+
+def event_of(row: Row, lookup: Lookup, attrs_of: AttrsOf) -> Event | None:
+    """What the row did, on top of what ``lookup`` knows; None for the deletion of what was not there."""
+    key = key_of(row)
+    previous = lookup(key)
+    if row.value is None:
+        return None if previous is None else Event(EventType.DELETED, deleted_entry(previous, row.revision), previous)
+    value = filled(row.value, row.hole, row.revision)
+    entry = Entry(key, row.revision, row.created, value, row.hole, attrs_of(key, value))
+    return Event(EventType.ADDED if previous is None else EventType.MODIFIED, entry, previous)
+
+
+class History:
+    """Turns the rows of a log, in order, into the current entries and the events above the floors."""
+
+    def __init__(self, floors: Mapping[str, int], attrs_of: AttrsOf) -> None:
+        self._floors = floors
+        self._attrs_of = attrs_of
+        self.entries: dict[Key, Entry] = {}
+        self.events: list[Event] = []
+        self.superseded: list[int] = []  # left by a server that ended between dropping events and deleting rows
+
+    def add(self, row: Row) -> None:
+        event = event_of(row, self.entries.get, self._attrs_of)
+        if event is None:  # the object's states went first, the mark of its deletion is all that is left
+            self.superseded.append(row.revision)
+            return
+        key = event.entry.key
+        deleted = event.type is EventType.DELETED
+        if deleted:
+            del self.entries[key]
+        else:
+            self.entries[key] = event.entry
+        if row.revision > self._floors.get(row.resource, 0):
+            self.events.append(event)
+            return
+        if event.previous is not None:
+            self.superseded.append(event.previous.revision)
+        if deleted:
+            self.superseded.append(row.revision)

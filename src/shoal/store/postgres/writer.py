@@ -1,0 +1,138 @@
+"""One connection that commits batches, and what to do when the answer does not come.
+
+A batch is tried until the database has decided it or patience ends. When a connection breaks, what it was sent may or
+may not have happened, or may still happen: so the next connection first ends the old session and takes its lock, and
+only then the log is asked for the batch's mark. Found: it is answered like any other. Not found: it is sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import asyncpg
+
+from shoal.base.ids import Ids
+from shoal.store.journal import Result, Transaction
+from shoal.store.model import StoreReadOnly, StoreUnavailable
+from shoal.store.postgres.encode import Encoded, encode
+from shoal.store.postgres.feed import Feed, HistoryChanged, OwnBatch
+from shoal.store.postgres.follow import Follower, new_mark, whole_batches
+from shoal.store.postgres.link import AWAY, Link, Patience
+from shoal.store.postgres.rows import Row
+from shoal.store.postgres.schema import LOCK_WRITER
+
+COMMIT = f"SELECT * FROM shoal.commit_batch({', '.join(f'${n}' for n in range(1, 24))})"
+_END_OLD_SESSION = """
+SELECT pg_terminate_backend(pid) FROM pg_locks
+WHERE locktype = 'advisory' AND classid = $1 AND objid = $2 AND objsubid = 2 AND granted AND pid <> pg_backend_pid()
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+_LOCK_SESSION = "SELECT pg_advisory_lock($1, $2)"
+
+
+class Writer:
+    def __init__(
+        self, url: str, feed: Feed, follower: Follower, patience: Patience, ids: Ids, notify: Callable[[], bool]
+    ) -> None:
+        """``notify`` says whether there is anyone to be notified."""
+        self._feed = feed
+        self._follower = follower
+        self._patience = patience
+        self._ids = ids
+        self._number = new_mark(ids) & 0x7FFFFFFF
+        self._link = Link(url, "writer", patience, self._prepare)
+        self._failing_since_s: float | None = None
+        self._notify = notify
+
+    async def close(self) -> None:
+        await self._link.close()
+
+    async def commit(self, transactions: Sequence[Transaction]) -> Sequence[Result]:
+        encoded = encode(transactions)
+        begun_s = asyncio.get_running_loop().time()
+        since_s = begun_s if self._failing_since_s is None else self._failing_since_s
+        batch = OwnBatch(transactions, new_mark(self._ids))
+        self._feed.sent(batch)
+        try:
+            results = await self._commit(batch, encoded, since_s + self._patience.limit_s)
+        except StoreUnavailable as error:
+            self._failing_since_s = since_s
+            return [error] * len(transactions)
+        finally:
+            self._feed.given_up(batch)
+        self._failing_since_s = None
+        return results
+
+    async def _commit(self, batch: OwnBatch, encoded: Encoded, deadline_s: float) -> Sequence[Result]:
+        in_doubt = False
+        while not batch.answer.done():
+            sent = False
+            try:
+                connection = await self._link.get()
+                if in_doubt:
+                    await self._follower.newest()
+                    in_doubt = False
+                    continue
+                sent = True
+                records = await self._send(batch, encoded)
+            except AWAY as error:
+                # An error that the database reports on a connection that lives on means: rolled back.
+                if sent and (connection.is_closed() or not isinstance(error, asyncpg.PostgresError)):
+                    in_doubt = True
+                    self._link.drop()
+                await self._failed(error, deadline_s)
+                continue
+            refused = await self._decided(batch, records, deadline_s)
+            if refused is not None:
+                return refused
+        return batch.answer.result()
+
+    async def _send(self, batch: OwnBatch, encoded: Encoded) -> Sequence[asyncpg.Record]:
+        feed = self._feed
+        records: Sequence[asyncpg.Record] = await self._statement.fetch(
+            self._follower.incarnation, feed.revision, feed.mark, batch.mark, self._notify(),
+            encoded.op_ends, encoded.rq_ends, *encoded.ops, *encoded.rqs, timeout=self._patience.statement_s + 1.0,
+        )  # fmt: skip
+        return records
+
+    async def _decided(
+        self, batch: OwnBatch, records: Sequence[asyncpg.Record], deadline_s: float
+    ) -> Sequence[Result] | None:
+        """Take the database's answer; a result when it refused the batch as a whole. The batch may be unanswered after
+        this: then it is to be sent again."""
+        status, base, newest = records[0][:3]
+        if status == "frozen":
+            return [StoreReadOnly(records[0]["resource"])] * len(batch.transactions)
+        if status == "history":
+            self._feed.given_up(batch)
+            await self._follower.newest()
+            self._feed.sent(batch)
+            return None
+        try:
+            if len(records) > 1:
+                self._feed.read(whole_batches([Row(*record[3:]) for record in records[1:]], base))
+            self._feed.committed(batch, base, newest)
+        except HistoryChanged:
+            pass  # the follower meets the same rows
+        if not batch.answer.done():
+            self._follower.heard_of(newest)
+            try:
+                async with asyncio.timeout_at(deadline_s):
+                    await batch.answer
+            except TimeoutError:
+                raise StoreUnavailable("the database does not tell what came before this write") from None
+        return None
+
+    async def _failed(self, error: BaseException, deadline_s: float) -> None:
+        """Wait before the next attempt; StoreUnavailable when that one might end too late. An attempt is never cut
+        short: the database gives it up by itself, so that it does not happen after it was refused."""
+        await self._link.pause(error)
+        if asyncio.get_running_loop().time() + self._patience.statement_s > deadline_s:
+            raise StoreUnavailable(str(error) or "the database does not take writes")
+
+    async def _prepare(self, connection: asyncpg.Connection) -> None:
+        await connection.execute(_END_OLD_SESSION, LOCK_WRITER, self._number)
+        await connection.execute(_LOCK_SESSION, LOCK_WRITER, self._number)
+        self._statement = await connection.prepare(COMMIT)
+        self._follower.own_session = connection.get_server_pid()

