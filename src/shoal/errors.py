@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
 
+MAX_ERRORS_SHOWN = 250
+
 
 class ShoalError(Exception):
     """Base of every error that Shoal raises on purpose."""
@@ -260,19 +262,23 @@ class UnsupportedMediaType(ApiError):
 
 
 class Invalid(ApiError):
-    """The object is understood but breaks its rules; ``errors`` has every field at fault."""
+    """The object is understood but breaks its rules; ``errors`` has every field at fault, the message the first ones:
+    an answer must not be many times as large as what it answers."""
 
     reason, code = "Invalid", 422
     errors: tuple[FieldError, ...] = ()
 
     @classmethod
     def of(cls, kind: str, group: str, name: str, errors: Sequence[FieldError]) -> Invalid:
-        texts = [str(error) for error in errors]
+        shown = errors[:MAX_ERRORS_SHOWN]
+        texts = [str(error) for error in shown]
+        if len(errors) > len(shown):
+            texts.append(f"and {len(errors) - len(shown)} more")
         listed = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
         made = cls(
             f'{qualified(kind, group)} "{name}" is invalid: {listed}',
             details=_named(kind, group, name),
-            causes=[{"reason": str(e.cause), "message": e.body, "field": e.field} for e in errors],
+            causes=[{"reason": str(e.cause), "message": e.body, "field": e.field} for e in shown],
         )
         made.errors = tuple(errors)
         return made

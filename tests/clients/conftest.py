@@ -1,4 +1,5 @@
-"""One real server process for all client tests of a worker, and a namespace of its own for each test."""
+"""Real server processes that the client tests of a worker share, one of them with nodes, and a namespace of its own for
+each test."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ import ssl
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,23 +28,76 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[ServerProcess]:
+def api_server() -> Iterator[ServerProcess]:
     with server_process() as started:
         yield started
 
 
+@pytest.fixture(scope="session")
+def cluster(api_server: ServerProcess) -> ServerProcess:
+    """What a test's namespace and clients are on: an API server alone, unless the test's module says otherwise."""
+    return api_server
+
+
+ALL_COMPONENTS = "apiserver,scheduler,controllers,nodes"
+# the flags of a cluster that runs workloads, on nodes that simulate their pods
+SIMULATED = (
+    "--port", "0", "--components", ALL_COMPONENTS, "--nodes", "3", "--runtime", "simulated",
+)  # fmt: skip
+NODES = ("node-1", "node-2", "node-3")
+
+
+@pytest.fixture(scope="session")
+def simulated_cluster() -> Iterator[ServerProcess]:
+    """A cluster with controllers, a scheduler and nodes. A module that needs it overrides ``cluster`` with it."""
+    with server_process(None, *SIMULATED) as started:
+        yield started
+        assert not refusals(started), "components were refused what they need"
+
+
+@pytest.fixture(scope="session")
+def process_cluster() -> Iterator[ServerProcess]:
+    """A cluster with one node whose containers are processes of this machine."""
+    with server_process(None, "--port", "0", "--components", ALL_COMPONENTS, "--nodes", "1") as started:
+        yield started
+        assert not refusals(started), "components were refused what they need"
+
+
+def refusals(cluster: ServerProcess) -> list[str]:
+    """What a cluster's own components were not allowed to do, as its audit log has it. A node that asks for a pod which
+    has just been deleted is told that the pod is none of its own; that is no lack of rights."""
+    events = [json.loads(line) for line in (cluster.directory / "audit.log").read_text().splitlines()]
+    told = [
+        event["responseStatus"].get("message", "")
+        for event in events
+        if event["user"]["username"].startswith(("system:", "shoal:"))
+    ]
+    return [text for text in told if 'is forbidden: User "' in text and "no relationship found" not in text]
+
+
 @pytest.fixture
-def namespace(cluster: ServerProcess, request: pytest.FixtureRequest) -> str:
-    """A namespace of the test's own; it goes when the server does."""
+def namespace(cluster: ServerProcess, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace of the test's own; its deletion begins when the test ends."""
     slug = re.sub("[^a-z0-9]+", "-", request.node.name.lower().removeprefix("test_"))[:40].strip("-")
     name = f"{slug}-{next(_numbers)}"
+    assert _status(cluster, "POST", "/api/v1/namespaces", {"metadata": {"name": name}}) == 201
+    yield name
+    if cluster.process.poll() is None:
+        _status(cluster, "DELETE", f"/api/v1/namespaces/{name}")
+
+
+def _status(cluster: ServerProcess, method: str, path: str, body: object = None) -> int:
+    """What the server answers to its administrator."""
     context = ssl.create_default_context(cafile=cluster.ca_file)
-    body = json.dumps({"metadata": {"name": name}}).encode()
     headers = {"authorization": f"Bearer {cluster.token}", "content-type": "application/json"}
-    create = urllib.request.Request(f"{cluster.url}/api/v1/namespaces", body, headers, method="POST")
-    with urllib.request.urlopen(create, context=context, timeout=10) as answer:
-        assert answer.status == 201
-    return name
+    data = None if body is None else json.dumps(body).encode()
+    made = urllib.request.Request(f"{cluster.url}{path}", data, headers, method=method)
+    try:
+        with urllib.request.urlopen(made, context=context, timeout=10) as answer:
+            status: int = answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
+    return status
 
 
 @pytest.fixture

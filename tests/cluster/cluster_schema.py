@@ -52,7 +52,8 @@ async def send(server: LocalServer, case: Any, name: str) -> None:
     text = b"".join([chunk async for chunk in reply.chunks()])
     said = (request.method, target, data[:1000], reply.status, text[:500])
     nobody_there = reply.status == 500 and b"failed calling webhook" in text  # one that a request has configured
-    assert reply.status < 500 or reply.status == LONGEST_WAIT or nobody_there, said
+    nobody_behind = reply.status == 503 and "/proxy" in target  # a proxy to what does not run
+    assert reply.status < 500 or reply.status == LONGEST_WAIT or nobody_there or nobody_behind, said
     if reply.status >= 400:
         assert reply.headers["content-type"] == "application/json", said
         status = orjson.loads(text)

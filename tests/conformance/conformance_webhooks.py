@@ -79,6 +79,13 @@ def _definition(review: Obj) -> Obj:
     return denied("the crd contains unwanted label") if unwanted else allowed()
 
 
+def _attach(review: Obj) -> Obj:
+    assert (review["operation"], review["kind"]["kind"]) == ("CONNECT", "PodAttachOptions")
+    if review["object"].get("stdin") is not True:
+        return allowed()
+    return denied(f"attaching to pod '{review['name']}' is not allowed")
+
+
 def _convert(review: Obj) -> list[Obj]:
     """v1 has ``hostPort``, v2 has ``host`` and ``port``."""
     converted, wanted = [], review["desiredAPIVersion"]
@@ -94,6 +101,7 @@ def _convert(review: Obj) -> list[Obj]:
 
 HANDLERS = {
     "/pods": _pods,
+    "/pods/attach": _attach,
     "/configmaps": _configmaps,
     "/mutating-configmaps": _stages,
     "/mutating-pods": _init_container,

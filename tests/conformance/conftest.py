@@ -1,4 +1,8 @@
-"""One real server for the whole run, an administrator's client of it, and a namespace for each test."""
+"""One real server for the whole run, an administrator's client of it, and a namespace for each test.
+
+``api`` and ``namespace`` are of an API server alone: objects stay as they were written. ``live`` and ``space`` are of a
+whole cluster, with controllers, a scheduler and three simulated nodes.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from shoal.testing.servers import ServerProcess, server_process
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from conformance_api import Api, unique
+from conformance_api import Api, eventually, unique
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -38,3 +42,32 @@ def namespace(api: Api) -> str:
     name = unique("test")
     api.of("v1", "namespaces").create({"metadata": {"name": name, "labels": {"conformance": "true"}}})
     return name
+
+
+LIVE_FLAGS = (
+    "--port", "0", "--store", "memory://", "--components", "apiserver,scheduler,controllers,nodes",
+    "--nodes", "3", "--runtime", "simulated",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def live_cluster() -> Iterator[ServerProcess]:
+    with server_process(None, *LIVE_FLAGS) as process:
+        yield process
+
+
+@pytest.fixture(scope="session")
+def live(live_cluster: ServerProcess) -> Iterator[Api]:
+    client = Api(live_cluster.url, live_cluster.ca_file, live_cluster.token)
+    eventually(lambda: len(client.of("v1", "nodes").items()) == 3, 30)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def space(live: Api) -> Iterator[str]:
+    """A namespace of this test alone, on the cluster where pods run. It is deleted: what is in it takes up room."""
+    name = unique("test")
+    live.of("v1", "namespaces").create({"metadata": {"name": name, "labels": {"conformance": "true"}}})
+    yield name
+    live.of("v1", "namespaces").delete(name)

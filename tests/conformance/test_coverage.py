@@ -9,9 +9,8 @@ from typing import NamedTuple
 HERE = Path(__file__).parent
 REASONS = frozenset(
     {
-        "- needs admission plugins",
-        "- needs controllers",
-        "- needs running pods",
+        "- needs kubectl itself",
+        "- needs real containers",
         "- the kind is not served",
     }
 )

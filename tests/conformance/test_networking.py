@@ -51,14 +51,15 @@ def test_endpoint_slice_operations(api: Api, namespace: str) -> None:
 
 
 @conformance("[sig-network] Endpoints should test the lifecycle of an Endpoint [Conformance]")
-def test_endpoints_lifecycle(api: Api, namespace: str) -> None:
-    endpoints, run = api.of("v1", "endpoints", namespace), unique("run")
+def test_endpoints_lifecycle(live: Api, space: str) -> None:
+    """On the live cluster: Endpoints that no Service has are nobody's to delete."""
+    endpoints, run = live.of("v1", "endpoints", space), unique("run")
     ports = [{"name": "http", "port": 80, "protocol": "TCP"}]
     subsets = [{"addresses": [{"ip": "10.0.0.24"}], "ports": ports}]
     with endpoints.watch(f"static={run}", after=endpoints.list()) as watch:
         created = endpoints.create({"metadata": {"name": "testservice", "labels": {"static": run}}, "subsets": subsets})
         watch.expect("ADDED", "testservice")
-        assert api.of("v1", "endpoints").names(f"static={run}") == ["testservice"]
+        assert live.of("v1", "endpoints").names(f"static={run}") == ["testservice"]
         created["metadata"]["labels"]["test-service"] = "updated"
         endpoints.replace(created)
         assert watch.expect("MODIFIED", "testservice")["metadata"]["labels"]["test-service"] == "updated"

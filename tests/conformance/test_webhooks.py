@@ -94,6 +94,23 @@ def test_pods_and_config_maps_are_denied(api: Api, namespace: str, webhook: Samp
 
 
 @conformance(
+    "[sig-api-machinery] AdmissionWebhook [Privileged:ClusterAdmin] should be able to deny attaching pod [Conformance]"
+)
+def test_attaching_is_denied(api: Api, namespace: str, webhook: SampleWebhook) -> None:
+    webhook.register(
+        "validating", webhook.hook("deny-attaching-pod.k8s.io", "/pods/attach", "pods/attach", "CONNECT")
+    )  # fmt: skip
+    pods = api.of("v1", "pods", namespace)
+    pods.create(pod("to-be-attached-pod"))
+    attach = f"{pods.path}/to-be-attached-pod/attach"
+    message = denial(api.send, "POST", attach, container="container1", stdin="true", stdout="true")
+    assert "attaching to pod 'to-be-attached-pod' is not allowed" in message
+    with pytest.raises(Refused) as elsewhere:  # let through, but the pod has no node yet
+        api.send("POST", attach, container="container1", stdout="true")
+    assert "webhook" not in elsewhere.value.message
+
+
+@conformance(
     "[sig-api-machinery] AdmissionWebhook [Privileged:ClusterAdmin] should be able to deny custom resource creation,"
     " update and deletion [Conformance]"
 )

@@ -165,3 +165,18 @@ def test_long_messages_are_cut_not_refused(api, clock: FakeClock, new_api: bool)
         assert events.failed == 0
 
     api.run(test, clock=clock)
+
+
+def test_events_have_names_in_the_order_of_time_and_the_component_they_come_from(api, clock: FakeClock) -> None:
+    async def test(cluster) -> None:
+        events = recorder(cluster, clock)
+        other = events.named("example.com/other")
+        async with running(events):
+            for number in range(12):
+                (other if number % 2 else events).record(pod(cluster), EventType.NORMAL, "Step", f"step {number}")
+                await clock.advance(0.001)
+        found = sorted(await written(cluster), key=lambda event: event["metadata"]["name"])
+        assert [event["message"] for event in found] == [f"step {number}" for number in range(12)]
+        assert [event["source"]["component"] for event in found[:2]] == ["example.com/tester", "example.com/other"]
+
+    api.run(test, clock=clock)

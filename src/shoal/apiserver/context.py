@@ -9,6 +9,7 @@ from shoal.apiserver.audit.config import AuditConfig
 from shoal.apiserver.flow.config import FlowConfig
 from shoal.apiserver.http import Request
 from shoal.apiserver.negotiate import Query
+from shoal.apiserver.nodes.config import NodesConfig
 from shoal.apiserver.paths import Target
 from shoal.apiserver.registry import Registry, Served
 from shoal.base.clock import Clock
@@ -43,8 +44,10 @@ class ServerConfig:
     watch_timeout_s: tuple[float, float] = (1800.0, 3600.0)
     bookmark_every_s: float = 60.0
     event_ttl_s: float = 3600.0
+    empties_namespaces: bool = True  # itself, where no namespace controller does
     flow: FlowConfig = FlowConfig()
     audit: AuditConfig = AuditConfig()
+    nodes: NodesConfig = NodesConfig()
 
     @property
     def audiences(self) -> tuple[str, ...]:

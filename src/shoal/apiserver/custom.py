@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from shoal.apiserver import objects
-from shoal.apiserver.context import Core
+from shoal.apiserver.context import Call, Core
 from shoal.apiserver.effects import CRDS, NOTHING, Extra, ending_mark, mark
 from shoal.apiserver.objects import Obj
 from shoal.apiserver.registry import Served
@@ -168,6 +168,14 @@ class Definitions:
             key = f"{plural}.{group}"
             self.core.registry.set_custom(key, [], None)
             self.core.hub.end_resource(key)
+
+    def guard(self, call: Call, new: Obj, old: Obj | None) -> None:
+        """Nobody defines what the server has itself: the objects of both would be the same."""
+        name = new["metadata"]["name"]
+        known = self.core.registry.stored(name)
+        if known is not None and not known.resource.custom:
+            errors = [invalid("metadata.name", name, "is the name of a resource that is built in")]
+            raise Invalid.of("CustomResourceDefinition", "apiextensions.k8s.io", name, errors)
 
     # -- effects ---------------------------------------------------------------------------------------------------
 

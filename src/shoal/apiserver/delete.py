@@ -55,7 +55,7 @@ class Deleter:
             if entry is None:
                 raise self.writer.missing(call) if call.name else _gone(call, name)
             obj = objects.decode(entry)
-            self._check_preconditions(call, obj, entry, options)
+            self.check_preconditions(call, obj, entry, options)
             self._check_allowed(call, obj)
             await self._admit(call, entry, options)
             gone = self._mark(obj, served.key, options)
@@ -100,7 +100,7 @@ class Deleter:
         if way is not None:
             await way.agree()
 
-    def _check_preconditions(self, call: Call, obj: Obj, entry: Entry, options: DeleteOptions) -> None:
+    def check_preconditions(self, call: Call, obj: Obj, entry: Entry, options: DeleteOptions) -> None:
         resource, uid = call.served.resource, obj["metadata"]["uid"]
         if options.uid and options.uid != uid:
             raise Conflict.of(

@@ -16,7 +16,9 @@ from shoal.apiserver.context import Call, Core, User
 from shoal.apiserver.delete import Deleter
 from shoal.apiserver.http import Answer, Request, Response
 from shoal.apiserver.messages import RequestTimedOut, duration
-from shoal.apiserver.negotiate import Query, flag, query
+from shoal.apiserver.metrics.service import MetricsApi
+from shoal.apiserver.negotiate import NO_QUERY, Query, flag, query
+from shoal.apiserver.nodes.service import NodeAccess
 from shoal.apiserver.pages import Pages
 from shoal.apiserver.patch import Patcher
 from shoal.apiserver.paths import Target
@@ -47,13 +49,16 @@ class Handler:
         self.authenticator = authenticator
         self.authorizer = authorizer
         self.writer = writer
+        writer.check_create = self._check_create
         self.patcher = Patcher(writer)
         self.deleter = Deleter(writer)
-        self.subresources = Subresources(writer, self.patcher, self.deleter)
+        self.nodes = NodeAccess(core, authorizer, lambda: writer.admission)
+        self.subresources = Subresources(writer, self.patcher, self.deleter, self.nodes)
+        self.metrics = MetricsApi(core, self.nodes)
         self.reviews = Reviews(core, authenticator, authorizer)
         self._answer = self._serve_shared if core.store.shared else self._serve
         self.protection = Protection(core)
-        self.pages = Pages(core, FlowMetrics(self.protection))
+        self.pages = Pages(core, FlowMetrics(self.protection), self.metrics.schemas)
 
     async def handle(self, request: Request) -> Answer:
         """Who asks, and whether it is their turn; then what they ask for."""
@@ -68,6 +73,8 @@ class Handler:
             if impersonation.wanted(request):
                 user = impersonation.impersonated(user, request, self.authorizer)
             target = paths.parse(request.path)
+            if len(request.path) > paths.LONGEST and paths.is_too_long(request.path, target):
+                raise NotFound(_NOT_FOUND)
             asked = query(request.query)
             verb = _verb(request.method, target, asked)
             if protection.enter(visit, user, target, verb, asked) or await protection.queued(visit):
@@ -100,7 +107,8 @@ class Handler:
         seen = store.revision
         try:
             answer = await self._serve(visit, user, target, verb, asked)
-            if answer.status not in _DOUBTFUL or await store.fresh() <= seen:
+            # what a node has answered is not ours to ask again
+            if not isinstance(answer, Response) or answer.status not in _DOUBTFUL or await store.fresh() <= seen:
                 return answer
         except ApiError as error:
             if error.code not in _DOUBTFUL or await store.fresh() <= seen:
@@ -124,7 +132,7 @@ class Handler:
         if served is None or (target.namespace is not None and not served.resource.namespaced):
             raise NotFound(_NOT_FOUND)
         call = Call(request, target, served, asked, user)
-        if not verb:
+        if not verb and target.subresource != "proxy":
             raise self._not_allowed(call)
         try:
             answer = await self._run(call, verb)
@@ -145,7 +153,7 @@ class Handler:
         if target.name and resource.namespaced and target.namespace is None and not target.deprecated_watch:
             raise NotFound(_NOT_FOUND)
         if not resource.stored:
-            return self._review(call, verb)
+            return self.metrics.handle(call, verb) if resource.group == MetricsApi.group else self._review(call, verb)
         if target.subresource:
             sub = resource.subresource(target.subresource)
             if sub is None:
@@ -181,6 +189,10 @@ class Handler:
         if call.served.resource.namespaced and call.namespace is None:
             raise self._not_allowed(call)
         return self.writer.create(call)
+
+    def _check_create(self, call: Call) -> None:
+        if not self.authorizer.allows_all(call.user):
+            self.authorizer.check_target(call.user, "create", call.target, NO_QUERY)
 
     async def _review(self, call: Call, verb: str) -> Answer:
         if verb != "create" or call.name:
@@ -220,9 +232,10 @@ def _verb(method: str, target: Target | None, asked: Query) -> str:
     """The verb as authorization names it; empty when there is none for the method."""
     if target is None:
         return "get" if method in ("GET", "HEAD") else method.lower()
+    if target.deprecated_watch:
+        return "watch" if method == "GET" else ""
     if method in ("GET", "HEAD"):
-        wants_watch = target.deprecated_watch or (not target.name and flag(asked, "watch"))
-        if wants_watch and method == "GET":  # the answer to HEAD has no body to stream
+        if not target.name and flag(asked, "watch") and method == "GET":  # the answer to HEAD has no body to stream
             return "watch"
         return "get" if target.name else "list"
     if method == "DELETE" and not target.name:

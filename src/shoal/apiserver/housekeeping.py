@@ -161,7 +161,8 @@ class Housekeeping:
             return
         namespace = objects.decode(entry)
         if namespace["metadata"].get("deletionTimestamp"):
-            await self._empty_namespace(name)
+            if self.core.config.empties_namespaces:
+                await self._empty_namespace(name)
             return
         await self._ensure("serviceaccounts", name, _default_account(name))
         await self._ensure("configmaps", name, _root_ca(name, self.core.config))

@@ -2,7 +2,7 @@
 
 This is the hot path's first and last step, so it is written at the level of callbacks: no task per request, no
 middleware, no per-request logging. A handler is a coroutine that usually finishes without waiting (reads) or waits
-for one future (a commit); ``_Exchange`` drives it directly. Code that needs a real task (timeouts, task groups)
+for one future (a commit); ``Exchange`` drives it directly. Code that needs a real task (timeouts, task groups)
 starts one and awaits it.
 
 Refused here, before any handler runs: malformed requests (400), bodies over the limit (413), header floods (431),
@@ -14,27 +14,28 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
 
 import httptools
 
+from shoal.apiserver.exchange import Exchange
+from shoal.apiserver.framing import Handover, Heads, framing
 from shoal.apiserver.messages import (
-    STATUS_LINES,
     Answer,
     Handler,
     HttpLimits,
+    IncomingBody,
     LongResponse,
     Refusal,
+    Relay,
     Request,
-    RequestTimedOut,
     Response,
     Sink,
     Stream,
+    Upgrade,
     frame,
     refusal,
-    timeout_of,
     unframed,
 )
 
@@ -46,72 +47,7 @@ SLICE = 256 * 1024  # a long body is handed to the transport in pieces, so that 
 PIECE = 16 * 1024  # input is parsed in pieces of this size: between them a connection can be made to wait
 _OVERFLOW = 256  # connections over the limit that are kept for as long as it takes to tell them so
 _OVERFLOW_S = 2.0
-
-
-class _Exchange:
-    """Drives one handler coroutine and keeps its answer until it is this request's turn on the wire."""
-
-    __slots__ = ("answer", "connection", "coroutine", "deadline", "old", "request", "waiting_for")
-
-    def __init__(self, connection: HttpConnection, request: Request, coroutine: Coroutine[Any, Any, Answer]) -> None:
-        self.connection = connection
-        self.request = request
-        self.answer: Answer | None = None
-        self.waiting_for: asyncio.Future[Any] | None = None
-        self.coroutine = coroutine
-        server = connection.server
-        self.deadline = server.tick + timeout_of(request.query, server.limits.request_timeout_s)
-        self.old = connection.speaks_old_http()
-
-    def step(self, done: asyncio.Future[Any]) -> None:
-        """What the handler waited for is there: go on until it waits again or answers."""
-        if done is self.waiting_for:  # not so when the waiting was ended while this call was on its way
-            self._resume(self.coroutine.send, None)
-
-    def time_out(self) -> None:
-        """The time is over. A commit that is under way goes on; only the waiting ends."""
-        self._stop_waiting()
-        self._resume(self.coroutine.throw, RequestTimedOut())
-
-    def _stop_waiting(self) -> None:
-        waiting, self.waiting_for = self.waiting_for, None
-        if waiting is not None and waiting is not _DONE:
-            waiting.remove_done_callback(self.step)
-
-    def _resume(self, resume: Callable[[Any], Any], value: Any) -> None:
-        try:
-            waiting = resume(value)
-        except StopIteration as stop:
-            self.answer = stop.value
-            self.connection.flush_answers()
-        except asyncio.CancelledError:
-            self.connection.abort()
-        except Exception as error:
-            self.answer = self.connection.server.on_error(self.request, error)
-            self.connection.flush_answers()
-        else:
-            self.wait_for(waiting)
-
-    def wait_for(self, waiting: Any) -> None:
-        """Go on when ``waiting``, which the handler has yielded, is done."""
-        if waiting is None:  # a bare yield: asyncio.sleep(0)
-            self.waiting_for = _DONE
-            self.connection.server.loop.call_soon(self.step, _DONE)
-            return
-        waiting._asyncio_future_blocking = False  # what a task would do: this exchange is the one that waits
-        self.waiting_for = waiting
-        waiting.add_done_callback(self.step)
-
-    def cancel(self) -> None:
-        """The client went away. A commit that is under way goes on; only the waiting ends."""
-        if self.answer is None:
-            self._stop_waiting()
-            self.coroutine.close()
-        elif isinstance(self.answer, LongResponse):
-            self.answer.on_sent()
-
-
-_DONE: Any = object()  # stands for a finished future where there was none
+_PIECES = 64  # of a body that are kept as they came; the rest is put together
 
 
 class HttpServer:
@@ -125,36 +61,27 @@ class HttpServer:
         loop: asyncio.AbstractEventLoop,
         limits: HttpLimits | None = None,
         common_headers: Sequence[tuple[bytes, bytes]] = (),
+        hands_on: Callable[[bytes], bool] | None = None,
     ) -> None:
+        """``hands_on`` tells by the target of a request whether its body is handed on while it comes in."""
         self.handler = handler
         self.on_error = on_error
         self.loop = loop
         self.limits = limits or HttpLimits()
+        self.hands_on = hands_on
         self.connections: set[HttpConnection] = set()
         self.addresses: dict[str, int] = {}  # connections of each client address
+        self.pending_in = 0  # bytes of bodies that are still coming in: nobody has been asked who sends them
         self.stopping = False
         self.tick = loop.time()  # about now: good enough for timeouts, and free to read
         self.drained = asyncio.Event()  # set while nobody is connected
         self.drained.set()
-        self._common = b"".join(name + b": " + value + b"\r\n" for name, value in common_headers)
-        self._heads: dict[tuple[int, bytes], bytes] = {}
+        self.head = Heads(common_headers).of
         self._sweeper: asyncio.TimerHandle | None = None
         self._sweep()
 
     def __call__(self) -> HttpConnection:
         return HttpConnection(self)
-
-    def head(self, answer: Answer) -> bytes:
-        """Status line and headers up to the framing ones; cached, since a server sends few distinct ones."""
-        key = (answer.status, answer.content_type)
-        head = self._heads.get(key)
-        if head is None:
-            line = STATUS_LINES.get(answer.status) or b"HTTP/1.1 %d Status\r\n" % answer.status
-            kind = b"Content-Type: " + answer.content_type + b"\r\n" if answer.content_type else b""
-            head = self._heads[key] = line + kind + self._common
-        if answer.headers:
-            head += b"".join(name + b": " + value + b"\r\n" for name, value in answer.headers)
-        return head
 
     def overflow(self, address: str) -> int:
         """The status with which one connection too many is refused; 0 when there is room."""
@@ -187,10 +114,10 @@ class HttpConnection(asyncio.Protocol):
     """One client connection. Requests are answered in order; a stream holds the connection until it ends."""
 
     __slots__ = (
-        "_address", "_body", "_busy_since", "_closes_after_stream", "_exchanges", "_headers", "_held", "_in_headers",
-        "_long", "_parser", "_pending_body", "_reading", "_refused_at", "_size", "_stalled_since", "_stalled_size",
-        "_stream", "_target", "_too_large", "_unframed", "_unread", "_unwanted", "client", "peer_certificate",
-        "server", "transport", "writable",
+        "_address", "_body", "_busy_since", "_closes_after_stream", "_exchanges", "_handover", "_headers", "_held",
+        "_in_headers", "_incoming", "_long", "_parser", "_pending_body", "_pending_in", "_reading", "_refused_at",
+        "_size", "_stalled_since", "_stalled_size", "_stream", "_target", "_too_large", "_unframed", "_unread",
+        "_unwanted", "_upgrading", "client", "peer_certificate", "server", "transport", "writable",
     )  # fmt: skip
 
     def __init__(self, server: HttpServer) -> None:
@@ -198,7 +125,7 @@ class HttpConnection(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.writable = True
         self._parser = httptools.HttpRequestParser(self)
-        self._exchanges: deque[_Exchange] = deque()
+        self._exchanges: deque[Exchange] = deque()
         self._stream: Stream | None = None
         self._closes_after_stream = False
         self._unframed = False  # the stream goes to a client that knows no chunks
@@ -207,7 +134,8 @@ class HttpConnection(asyncio.Protocol):
         self._unread: deque[bytes] = deque()  # came in while this connection had to wait
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
-        self._body: list[bytes] = []
+        self._body: list[bytes | bytearray] = []
+        self._pending_in = 0  # of the body, as counted in the server's
         self._size = 0
         self._too_large = 0  # the status with which the request is refused
         self._unwanted = 0  # the status with which all of them are
@@ -218,6 +146,9 @@ class HttpConnection(asyncio.Protocol):
         self._refused_at = -1e9
         self._stalled_since = 0.0  # when the client last took something of what waits for it
         self._stalled_size = 0
+        self._incoming: IncomingBody | None = None  # of the request that is being read, if its body is handed on
+        self._upgrading = False  # what follows the last request is not HTTP
+        self._handover: Handover | None = None  # to whom this connection belongs now
         self._address = ""
         self.client = ""
         self.peer_certificate: bytes | None = None
@@ -257,15 +188,27 @@ class HttpConnection(asyncio.Protocol):
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.on_closed()
+        handover, self._handover = self._handover, None
+        if handover is not None:
+            handover.upgrade.on_closed()
         for exchange in self._exchanges:
             exchange.cancel()
         self._exchanges.clear()
         self._pending_body.clear()
         self._unread.clear()
+        self._body = []
+        self._forget_pending()
         self._sent()
         self.transport = None
 
     def data_received(self, data: bytes) -> None:
+        if self._handover is not None:
+            self._handover.upgrade.on_data(data)
+            return
+        if self._upgrading:  # it should have waited; now it does
+            self._unread.append(data)
+            self._stop_reading()
+            return
         if self._busy_since <= 0:
             self._busy_since = self.server.tick
         if len(data) <= PIECE and self._reading:
@@ -289,8 +232,12 @@ class HttpConnection(asyncio.Protocol):
             self._parser.feed_data(data)
             if self._in_headers and self._size > self.server.limits.header_bytes:
                 self._refuse(431)  # do not wait for headers that never end
-        except httptools.HttpParserUpgrade:
-            return  # the handler of the upgrade request has the connection
+        except httptools.HttpParserUpgrade as upgrade:
+            rest = data[upgrade.args[0] :]  # for whoever takes the connection over
+            if self._handover is not None:
+                self._handover.upgrade.on_data(rest)
+            elif rest:
+                self._unread.appendleft(rest)
         except httptools.HttpParserError:
             self._refuse(400)
 
@@ -303,6 +250,8 @@ class HttpConnection(asyncio.Protocol):
         self._write_pending()
         if self._stream is not None:
             self._stream.on_writable()
+        if self._handover is not None:
+            self._handover.upgrade.on_writable()
         self._read_on()
 
     def eof_received(self) -> bool:
@@ -324,6 +273,8 @@ class HttpConnection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._size += len(name) + len(value)
+        if not self._in_headers:
+            return  # a trailer: what comes after the body cannot change who asks for what
         name = name.lower()
         headers = self._headers
         if name in headers:
@@ -336,42 +287,76 @@ class HttpConnection(asyncio.Protocol):
         self._in_headers = False
         if self._size > self.server.limits.header_bytes:
             self._too_large = 431
-        length = self._headers.get(b"content-length")
-        if length is not None and length.isdigit() and int(length) > self.server.limits.body_bytes:
+        length, hands_on = self._headers.get(b"content-length"), self.server.hands_on
+        early = (length or b"transfer-encoding" in self._headers) and hands_on is not None and hands_on(self._target)
+        if length is not None and not early and length.isdigit() and int(length) > self.server.limits.body_bytes:
             self._too_large = self._too_large or 413
         if self._too_large:
             return
         if self._headers.get(b"expect", b"").lower() == b"100-continue" and self.transport is not None:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._size = 0
+        if early and not self._parser.should_upgrade():  # the handler wants the body while it comes in
+            request = self._request(b"")
+            request.incoming = self._incoming = IncomingBody(self._read_on)
+            self._begin(request)
 
     def on_body(self, body: bytes) -> None:
-        self._size += len(body)
-        if self._size > self.server.limits.body_bytes:
-            self._too_large = self._too_large or 413
-            self._body = []
+        if self._incoming is not None:
+            self._incoming.feed(body)
+            if self._incoming.full:
+                self._stop_reading()
+            return
+        if self._too_large:
+            return  # it will be refused
+        server, size = self.server, len(body)
+        self._size += size
+        self._pending_in += size
+        server.pending_in += size
+        if self._size > server.limits.body_bytes:
+            self._drop_body(413)
+        elif server.pending_in > server.limits.pending_in_bytes and self._size > server.limits.small_body_bytes:
+            self._drop_body(503)
+        elif len(self._body) <= _PIECES:
+            self._body.append(body if len(self._body) < _PIECES else bytearray(body))
         else:
-            self._body.append(body)
+            self._body[-1] += body  # a client that sends byte by byte must not cost an object for each of them
+
+    def _drop_body(self, status: int) -> None:
+        self._too_large = self._too_large or status
+        self._body = []
+        self._forget_pending()
+
+    def _forget_pending(self) -> None:
+        self.server.pending_in -= self._pending_in
+        self._pending_in = 0
 
     def on_message_complete(self) -> None:
+        self._forget_pending()
         if self._too_large:
             self._refuse(self._too_large)
             return
-        parser = self._parser
-        body = self._body
-        request = Request(
-            parser.get_method().decode("ascii"),
-            self._target,
-            self._headers,
-            body[0] if len(body) == 1 else b"".join(body),
-        )
-        request.keep_alive = parser.should_keep_alive() and not self.server.stopping
-        request.client = self.client
-        request.peer_certificate = self.peer_certificate
+        incoming, self._incoming = self._incoming, None
+        if incoming is not None:
+            self._busy_since = 0.0 if self._exchanges or self._stream is not None else -self.server.tick
+            incoming.end()
+            return
+        request = self._request(b"".join(self._body))
         self._busy_since = 0.0
+        if self._parser.should_upgrade():
+            request.keep_alive = False  # unless the handler takes it over nothing can follow
+            self._upgrading = True
         self._begin(request)
         if len(self._exchanges) > self.server.limits.pipelined or self._pending_body or not self.writable:
             self._stop_reading()
+
+    def _request(self, body: bytes) -> Request:
+        parser = self._parser
+        request = Request(parser.get_method().decode("ascii"), self._target, self._headers, body)
+        request.keep_alive = parser.should_keep_alive() and not self.server.stopping
+        request.client = self.client
+        request.peer_certificate = self.peer_certificate
+        return request
 
     def speaks_old_http(self) -> bool:
         """Whether the request that has just been parsed is HTTP/1.0."""
@@ -388,6 +373,8 @@ class HttpConnection(asyncio.Protocol):
     def _read_on(self) -> None:
         """Read again if nothing is in the way any more."""
         if self._reading or self._held or self.transport is None or self._pending_body or not self.writable:
+            return
+        if self._upgrading or (self._incoming is not None and self._incoming.full):
             return
         if len(self._exchanges) <= 1:
             self._reading = True
@@ -419,12 +406,12 @@ class HttpConnection(asyncio.Protocol):
         except Exception as error:
             answer = self.server.on_error(request, error)
         else:
-            exchange = _Exchange(self, request, coroutine)
+            exchange = Exchange(self, request, coroutine)
             self._exchanges.append(exchange)
             exchange.wait_for(waiting)
             return
         if self._exchanges or self._stream is not None or self._pending_body:  # not its turn yet
-            exchange = _Exchange(self, request, coroutine)
+            exchange = Exchange(self, request, coroutine)
             exchange.answer = answer
             self._exchanges.append(exchange)
         elif self.transport is not None:
@@ -433,10 +420,17 @@ class HttpConnection(asyncio.Protocol):
                 self._busy_since = -self.server.tick
         elif isinstance(answer, LongResponse):
             answer.on_sent()
+        elif not isinstance(answer, Response):
+            answer.on_closed()
 
     # -- answering -----------------------------------------------------------------------------------------------
 
-    def _answer(self, answer: Answer, request: Request, exchange: _Exchange | None = None) -> None:
+    def _answer(self, answer: Answer, request: Request, exchange: Exchange | None = None) -> None:
+        if request.incoming is not None and not request.incoming.complete:
+            request.keep_alive = False  # what is left of its body cannot be told from the next request
+        if isinstance(answer, Upgrade):
+            self._hand_over(answer)
+            return
         if not isinstance(answer, Response):
             old = self.speaks_old_http() if exchange is None else exchange.old
             self._begin_stream(answer, request, old)
@@ -509,13 +503,23 @@ class HttpConnection(asyncio.Protocol):
     def _begin_stream(self, stream: Stream, request: Request, old: bool) -> None:
         transport = self.transport
         assert transport is not None
-        head = self.server.head(stream)
-        self._unframed = old  # HTTP/1.0 has no chunks: the end of the connection is the end of the stream
+        line, self._unframed, has_body = framing(stream, request.method, old=old)
         self._closes_after_stream = old or not request.keep_alive
         closing = b"Connection: close\r\n" if self._closes_after_stream else b""
-        transport.write(head + closing + (b"\r\n" if old else b"Transfer-Encoding: chunked\r\n\r\n"))
+        transport.write(self.server.head(stream) + closing + line + b"\r\n")
         self._stream = stream
-        stream.attach(self)
+        if has_body:
+            stream.attach(self)
+        else:
+            stream.on_closed()
+            self.end()
+
+    def _hand_over(self, upgrade: Upgrade) -> None:
+        """From here on the connection is somebody else's."""
+        unread, self._unread = self._unread, deque()
+        self._reading = True
+        self._handover = Handover(self, upgrade)
+        self._handover.begin(self.server.head(upgrade), unread)
 
     def write(self, data: bytes) -> None:
         """Sink: one already framed piece of the current stream."""
@@ -550,9 +554,14 @@ class HttpConnection(asyncio.Protocol):
     def begin_stop(self) -> None:
         """End the stream cleanly; close at once when nothing is under way."""
         stream = self._stream
-        if stream is not None:
+        if isinstance(stream, Relay):
+            if stream.length is None:  # nobody knows how long it goes on; it must not look complete
+                self.abort()
+        elif stream is not None:
             stream.on_closed()
             self.end()
+        elif self._handover is not None:
+            self._handover.hang_up()
         elif not self._exchanges and not self._pending_body and self.transport is not None:
             self.transport.close()
 
@@ -566,8 +575,10 @@ class HttpConnection(asyncio.Protocol):
             self.abort()
             return
         for exchange in tuple(self._exchanges):
-            if exchange.answer is None and now > exchange.deadline:
+            if exchange.answer is None and now > exchange.deadline and not exchange.request.unhurried:
                 exchange.time_out()
+        if self._handover is not None or isinstance(self._stream, Relay):
+            return  # held back by their clients, who may look at a page of it for an hour
         if self._stream is not None or self._pending_body or not self.writable:
             self._enforce_reading(now)
         elif not self._exchanges and self._busy_since != 0.0 and self._reading:

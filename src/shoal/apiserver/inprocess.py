@@ -10,9 +10,11 @@ from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
+from shoal.apiserver.context import User
 from shoal.apiserver.handler import Handler
-from shoal.apiserver.messages import Answer, LongResponse, Request, Response, Stream, header_lines, unframed
+from shoal.apiserver.messages import Answer, LongResponse, Request, Response, Stream, Upgrade, header_lines, unframed
 
+_REQUESTS = 64
 _PENDING_BYTES = 1024 * 1024  # as much as a connection would buffer before the server holds back
 
 
@@ -48,6 +50,9 @@ class InProcessStream:
     def end(self) -> None:
         self._ended = True
         self._wake.set()
+
+    def abort(self) -> None:
+        self.end()
 
     async def chunks(self) -> AsyncIterator[bytes]:
         while True:
@@ -86,19 +91,28 @@ class _Error:
 
 
 class InProcessTransport:
-    """Calls a handler as the holder of ``token``."""
+    """Calls a handler as the holder of a token, or as a user: components in the server's process need no secret. As
+    over a network, ``requests`` at a time are under way and others wait here: a storm of them would fill the server's
+    queues, and be refused."""
 
-    def __init__(self, handler: Handler, token: str, *, user_agent: str = "shoal") -> None:
+    def __init__(
+        self, handler: Handler, who: str | User, *, user_agent: str = "shoal", requests: int = _REQUESTS
+    ) -> None:
         self._handler = handler
-        self._headers = {b"authorization": f"Bearer {token}".encode(), b"user-agent": user_agent.encode()}
+        self._headers = {b"user-agent": user_agent.encode()}
+        self._user = who if isinstance(who, User) else None
+        self._places = asyncio.Semaphore(requests)
+        if isinstance(who, str):
+            self._headers[b"authorization"] = f"Bearer {who}".encode()
 
     async def request(
         self, method: str, target: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> InProcessReply:
-        answer = await self._answer(method, target, headers, body)
+        async with self._places:
+            answer = await self._answer(method, target, headers, body)
         if not isinstance(answer, Response):
             answer.on_closed()
-            raise TypeError("this request is answered by a stream: use stream()")
+            raise TypeError("this request is not answered at once: use stream()")
         return InProcessReply(answer.status, _headers(answer), _body(answer))
 
     async def stream(
@@ -107,6 +121,9 @@ class InProcessTransport:
         answer = await self._answer(method, target, headers, body)
         if isinstance(answer, Response):
             return _Error(answer)
+        if isinstance(answer, Upgrade):
+            answer.on_closed()
+            raise TypeError("this request takes the connection over, and there is none")
         reply = InProcessStream(answer)
         answer.attach(reply)
         return reply
@@ -119,6 +136,7 @@ class InProcessTransport:
         for name, value in (headers or {}).items():
             sent[name.lower().encode()] = value.encode()
         request = Request(method, target.encode(), sent, body)
+        request.user = self._user
         try:
             answer = await self._handler.handle(request)
         except Exception as error:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote
+
+if TYPE_CHECKING:
+    from shoal.apiserver.context import User
 
 REASONS = {
     101: "Switching Protocols", 200: "OK", 201: "Created", 202: "Accepted", 301: "Moved Permanently",
-    304: "Not Modified", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found",
+    204: "No Content", 304: "Not Modified", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found",
     405: "Method Not Allowed", 406: "Not Acceptable", 409: "Conflict", 410: "Gone", 413: "Request Entity Too Large",
     415: "Unsupported Media Type", 422: "Unprocessable Entity", 429: "Too Many Requests",
     431: "Request Header Fields Too Large", 500: "Internal Server Error", 501: "Not Implemented",
@@ -28,6 +31,8 @@ class HttpLimits:
     """What a client may ask of a connection."""
 
     body_bytes: int = 3 * 1024 * 1024
+    pending_in_bytes: int = 256 * 1024 * 1024  # of all bodies that are still coming in; then only small ones may
+    small_body_bytes: int = 64 * 1024
     header_bytes: int = 64 * 1024
     header_timeout_s: float = 32.0  # from the first byte of a request to the end of its headers and body
     idle_timeout_s: float = 300.0  # keep-alive connections without a request
@@ -42,7 +47,10 @@ class HttpLimits:
 class Request:
     """One request. ``headers`` has lower-case names; ``path`` is decoded, ``query`` is not."""
 
-    __slots__ = ("body", "client", "headers", "keep_alive", "method", "path", "peer_certificate", "query", "raw_path")
+    __slots__ = (
+        "body", "client", "headers", "incoming", "keep_alive", "method", "path", "peer_certificate", "query",
+        "raw_path", "unhurried", "user",
+    )  # fmt: skip
 
     def __init__(self, method: str, target: bytes, headers: dict[bytes, bytes], body: bytes = b"") -> None:
         raw, _, query = target.partition(b"?")
@@ -56,6 +64,62 @@ class Request:
         self.keep_alive = True
         self.client = ""
         self.peer_certificate: bytes | None = None
+        self.incoming: IncomingBody | None = None  # a body that is handed on while it comes in
+        self.unhurried = False  # the answer may take as long as it takes: it is somebody else's
+        self.user: User | None = None  # who asks, where code of this process says so: nothing that came over a network
+
+
+class IncomingBody:
+    """A request's body on its way in. Whoever takes it is called for each part; ``pause`` holds the client back."""
+
+    __slots__ = ("_on_data", "_on_end", "_parts", "_size", "complete", "on_room", "paused")
+
+    def __init__(self, on_room: Callable[[], None]) -> None:
+        self.on_room = on_room  # called when there may be room again
+        self.complete = False
+        self.paused = False
+        self._parts: list[bytes] = []  # came before anybody wanted them
+        self._size = 0
+        self._on_data: Callable[[bytes], None] | None = None
+        self._on_end: Callable[[], None] | None = None
+
+    @property
+    def full(self) -> bool:
+        """Whether the client must wait."""
+        return self.paused or self._size > _WAITING_BYTES
+
+    def attach(self, on_data: Callable[[bytes], None], on_end: Callable[[], None]) -> None:
+        self._on_data, self._on_end = on_data, on_end
+        parts, self._parts, self._size = self._parts, [], 0
+        for part in parts:
+            on_data(part)
+        if self.complete:
+            on_end()
+        else:
+            self.on_room()
+
+    def feed(self, data: bytes) -> None:
+        if self._on_data is not None:
+            self._on_data(data)
+        else:
+            self._parts.append(data)
+            self._size += len(data)
+
+    def end(self) -> None:
+        self.complete = True
+        if self._on_end is not None:
+            self._on_end()
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        if self.paused:
+            self.paused = False
+            self.on_room()
+
+
+_WAITING_BYTES = 256 * 1024
 
 
 class Response:
@@ -104,6 +168,9 @@ class Sink(Protocol):
     def end(self) -> None:
         """The stream is complete; the connection can serve the next request."""
 
+    def abort(self) -> None:
+        """The stream broke off: the client must not take it for complete."""
+
 
 class Stream(Protocol):
     """A streaming answer. ``attach`` is called once the headers are out. What it writes is framed (see ``frame``)."""
@@ -120,7 +187,95 @@ class Stream(Protocol):
         """The client is gone or the server stops; nothing may be written any more."""
 
 
-Answer = Response | Stream
+class Relay:
+    """A stream that somebody else makes and we pass on: it may say how long it is, may bring all its headers itself,
+    and its client may take its time. Subclasses are ``Stream``."""
+
+    __slots__ = ("content_type", "headers", "length", "on_end", "own_headers", "status")
+
+    def __init__(
+        self,
+        status: int,
+        content_type: bytes = b"",
+        headers: Sequence[tuple[bytes, bytes]] = (),
+        *,
+        length: int | None = None,
+        own_headers: bool = False,
+    ) -> None:
+        self.status = status
+        self.content_type = content_type
+        self.headers = headers
+        self.length = length  # of the body, if known
+        self.own_headers = own_headers  # the ones that all our answers have are left out
+        self.on_end: Callable[[], None] | None = None  # somebody wants to know when it is over
+
+    def attach(self, sink: Sink) -> None:
+        raise NotImplementedError
+
+    def on_writable(self) -> None:
+        raise NotImplementedError
+
+    def on_closed(self) -> None:
+        raise NotImplementedError
+
+    def ended(self) -> None:
+        """Subclasses call this when the stream is over, however that came."""
+        told, self.on_end = self.on_end, None
+        if told is not None:
+            told()
+
+
+class Wire(Protocol):
+    """A connection that has been handed over: raw bytes both ways."""
+
+    @property
+    def writable(self) -> bool:
+        """False while the client reads slower than we write; ``on_writable`` is called when that ends."""
+
+    def write(self, data: bytes) -> None: ...
+
+    def hang_up(self) -> None:
+        """Close it once everything is sent."""
+
+    def pause(self) -> None:
+        """Read nothing more from the client until ``resume``."""
+
+    def resume(self) -> None: ...
+
+
+class Upgrade:
+    """An answer after which the connection is no longer HTTP. ``attach`` is called once the headers are out; from then
+    on what comes in is given to ``on_data``, and what is written goes out as it is."""
+
+    __slots__ = ("headers", "on_end")
+    status = 101
+    content_type = b""
+
+    def __init__(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        self.headers = headers  # with ``Upgrade`` and ``Connection``
+        self.on_end: Callable[[], None] | None = None  # somebody wants to know when it is over
+
+    def attach(self, wire: Wire) -> None:
+        raise NotImplementedError
+
+    def on_data(self, data: bytes) -> None:
+        raise NotImplementedError
+
+    def on_writable(self) -> None:
+        raise NotImplementedError
+
+    def on_closed(self) -> None:
+        """The client is gone or the server stops; nothing may be written any more."""
+        raise NotImplementedError
+
+    def ended(self) -> None:
+        """Subclasses call this when the session is over, however that came."""
+        told, self.on_end = self.on_end, None
+        if told is not None:
+            told()
+
+
+Answer = Response | Stream | Upgrade
 Handler = Callable[[Request], Coroutine[Any, Any, Answer]]
 
 
@@ -130,7 +285,7 @@ _REFUSALS = {
     413: ("RequestEntityTooLarge", _TOO_LARGE),
     429: ("TooManyRequests", "too many connections from this address: close some, or try again later"),
     431: ("RequestHeaderFieldsTooLarge", _TOO_LARGE),
-    503: ("ServiceUnavailable", "the server has too many connections: try again later"),
+    503: ("ServiceUnavailable", "the server has too many connections or bodies coming in: try again later"),
 }
 
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import parse_qsl
 
+from shoal.base.memo import memo
 from shoal.errors import BadRequest, NotAcceptable, UnsupportedMediaType
 
 JSON = "application/json"
@@ -111,7 +112,7 @@ Query = Mapping[str, str]
 NO_QUERY: Query = MappingProxyType({})
 
 
-@lru_cache(maxsize=2048)
+@memo(2048)
 def query(text: str) -> Query:
     """Query parameters by name; the last one wins, except that repeated ones are not used on resource paths."""
     if not text:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import platform
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -13,6 +14,7 @@ from shoal.apiserver.http import Request, Response
 from shoal.apiserver.negotiate import query
 from shoal.errors import NotFound
 from shoal.kube.discovery import Discovery, wants_aggregated
+from shoal.kube.resources import Resource
 from shoal.kube.schema import kubernetes_version
 
 if TYPE_CHECKING:
@@ -25,8 +27,15 @@ _CHECKS = ("ping", "store", "watch-hub")
 class Pages:
     """Answers the paths that name no resource."""
 
-    def __init__(self, core: Core, metrics: Collector | None = None) -> None:
+    def __init__(
+        self,
+        core: Core,
+        metrics: Collector | None = None,
+        more_schemas: Callable[[], Sequence[tuple[Resource, dict[str, Any]]]] = tuple,
+    ) -> None:
+        """``more_schemas``: of served resources that are neither built in nor defined by users."""
         self.core = core
+        self._more_schemas = more_schemas
         self.metrics = metrics  # of this server, where a process may have several
         address = f"{core.config.advertise_address}:{core.config.advertise_port}"
         self._discovery = Discovery((served.resource for served in core.registry), server_address=address)
@@ -107,7 +116,8 @@ class Pages:
         documents: OpenApi = self._openapi  # type: ignore[assignment]
         if self._openapi_version != self.core.registry.version:
             self._openapi_version = self.core.registry.version
-            documents.set_custom([(s.resource, s.crd.openapi) for s in self.core.registry if s.crd is not None])
+            defined = [(s.resource, s.crd.openapi) for s in self.core.registry if s.crd is not None]
+            documents.set_custom([*defined, *self._more_schemas()])
         accept = request.headers.get(b"accept", b"").decode("latin-1")
         found = documents.resolve(path, query(request.query).get("hash", ""), accept)
         if found is None:

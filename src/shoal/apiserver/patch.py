@@ -128,6 +128,8 @@ class Patcher:
         live = served.decode(entry) if entry is not None else None
         if live is None and call.target.subresource:
             raise self.writer.missing(call)
+        if live is None:
+            self.writer.check_create(call)
         given = meta(applied).pop("resourceVersion", None) or ""
         if live is None and given:
             raise self.writer.conflict(call, "the object does not exist")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+
+from shoal.base.memo import memo
+
+LONGEST = 2048  # of what is not handed on to somebody else; names and groups that exist make up half of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +23,7 @@ class Target:
     deprecated_watch: bool = False
 
 
-@lru_cache(maxsize=4096)
+@memo(4096)
 def parse(path: str) -> Target | None:
     """The target of a resource path, or None when the path is not one (discovery, health, anything else)."""
     parts = path.split("/")
@@ -40,11 +43,18 @@ def parse(path: str) -> Target | None:
     namespace: str | None = None
     if rest[0] == "namespaces" and len(rest) >= 3 and not (len(rest) == 3 and rest[2] in ("finalize", "status")):
         namespace, rest = rest[1], rest[2:]
+    if not version or "" in rest[:3] or namespace == "" or (not group and parts[1] == "apis"):
+        return None  # a part without a name must not be taken for the collection it stands in
     plural = rest[0]
-    if not plural:
-        return None
     name = rest[1] if len(rest) > 1 else ""
     subresource = rest[2] if len(rest) > 2 else ""
     if len(rest) > 3 and subresource != "proxy":
         return None
+    if watch and subresource:
+        return None
     return Target(group, version, plural, namespace, name, subresource, "/".join(rest[3:]), watch)
+
+
+def is_too_long(path: str, target: Target | None) -> bool:
+    """Whether a path names nothing that can exist. What is decided about paths is remembered, so those end here."""
+    return len(path) - (len(target.tail) if target is not None else 0) > LONGEST

@@ -26,6 +26,8 @@ _RBAC = tuple(
     f"{plural}.rbac.authorization.k8s.io" for plural in ("roles", "rolebindings", "clusterroles", "clusterrolebindings")
 )
 _MAX_REASONS = 10_000
+# subresources that last as long as their clients wish: they take no seats
+_LASTING = frozenset({"log", "exec", "attach", "portforward", "proxy"})
 _UNKNOWN_HOLD_S = 0.1  # for clients that keep coming with credentials nobody knows
 
 
@@ -87,6 +89,8 @@ class Protection:
             visit.width = self._width(verb, target, asked)
         visit.trail = self.auditor.trail(key, visit.head, visit.request, visit.asker, user, target)
         visit.head += passage.head
+        if target is not None and target.subresource in _LASTING:
+            return True
         inside = visit.inside = self.gate.enter(passage, visit.width)
         return inside
 
@@ -144,7 +148,7 @@ class Protection:
             trail.decided(True)
             return
         namespace, name = target.namespace or "", target.name
-        if target.plural == "namespaces":
+        if target.plural == "namespaces" and target.namespace is None:
             namespace = name
         key = (user.name, user.groups, verb, target.group, target.plural, target.subresource, namespace, name)
         reason = self._reasons.get(key)

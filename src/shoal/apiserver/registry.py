@@ -148,15 +148,27 @@ def _event_from_core(obj: Obj) -> Obj:
     return events.to_events_v1(obj)
 
 
-class Registry:
-    """All served resources, by URL."""
+def _loopback_rules() -> dict[str, KindRules]:
+    from shoal.kube.kinds.core.endpoints import endpoints_rules
+    from shoal.kube.kinds.networking.endpoint_slice import endpoint_slice_rules
 
-    def __init__(self) -> None:
+    return {
+        "Endpoints": endpoints_rules(loopback_allowed=True),
+        "EndpointSlice": endpoint_slice_rules(loopback_allowed=True),
+    }
+
+
+class Registry:
+    """All served resources, by URL. ``loopback_endpoints`` lets Services lead to addresses of the loopback interface,
+    for clusters whose pods have such."""
+
+    def __init__(self, *, loopback_endpoints: bool = False) -> None:
         self._served: dict[tuple[str, str, str], Served] = {}
         self._storage: dict[str, Served] = {}
         self.version = 0  # counts changes of the set, for discovery and OpenAPI
+        own = _loopback_rules() if loopback_endpoints else {}
         for resource in BUILTIN:
-            self._add(Served(resource))
+            self._add(Served(resource, own.get(resource.kind)))
         self._link_versions()
 
     def _add(self, served: Served) -> None:

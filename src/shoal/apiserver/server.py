@@ -28,6 +28,7 @@ from shoal.apiserver.effects import CRDS
 from shoal.apiserver.handler import Handler
 from shoal.apiserver.housekeeping import Housekeeping, NamespaceEffects
 from shoal.apiserver.http import HttpLimits, HttpServer
+from shoal.apiserver.nodes.service import hands_on
 from shoal.apiserver.registry import Registry
 from shoal.apiserver.watch import WatchHub
 from shoal.apiserver.write import Writer
@@ -91,6 +92,7 @@ class ApiServer:
         )
         self.authentication.install(self.handler, authority)
         self.writer.guards.update(EscalationCheck(self.handler.authorizer).guards())
+        self.writer.guards[CRDS] = self.definitions.guard
         self.aggregation = Aggregation(self.core, self.writer)
         self.housekeeping = Housekeeping(self.core, self.writer, self.handler.deleter)
         self._tasks: list[asyncio.Task[None]] = []
@@ -111,6 +113,7 @@ class ApiServer:
         self.quotas.start()
         self.policies.start()
         self.webhooks.start()
+        self.handler.metrics.start()
         await create_boot_objects(self.core, self.writer)
         self.aggregation.start()
         await self.housekeeping.idle.wait()  # the first client finds the default service accounts
@@ -128,8 +131,9 @@ class ApiServer:
         loop = asyncio.get_running_loop()
         if self._http is None:
             self._http = HttpServer(
-                self.handler.handle, self.handler.on_error, loop=loop, limits=limits, common_headers=_HEADERS
-            )
+                self.handler.handle, self.handler.on_error, loop=loop, limits=limits, common_headers=_HEADERS,
+                hands_on=hands_on,
+            )  # fmt: skip
         # an idle client does not answer a TLS goodbye: without a bound of its own it would hold up every stop
         goodbye_s, hello_s = (None, None) if tls is None else (_TLS_GOODBYE_S, _TLS_HELLO_S)
         listener = await loop.create_server(
@@ -150,6 +154,7 @@ class ApiServer:
         self.core.hub.stop()
         if self._http is not None:
             await self._http.stop()
+        await self.handler.metrics.stop()
         await self.authentication.stop()
         await self.aggregation.stop()
         self.handler.authorizer.stop()

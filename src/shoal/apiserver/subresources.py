@@ -20,8 +20,10 @@ from shoal.apiserver.body import (
 )
 from shoal.apiserver.context import Call, Core
 from shoal.apiserver.delete import Deleter
-from shoal.apiserver.http import Response
+from shoal.apiserver.http import Answer, Response
 from shoal.apiserver.negotiate import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, body_type, patch_type
+from shoal.apiserver.nodes.service import SUBRESOURCES as ON_NODES
+from shoal.apiserver.nodes.service import NodeAccess
 from shoal.apiserver.objects import Obj, meta
 from shoal.apiserver.patch import Patcher
 from shoal.apiserver.registry import Served
@@ -41,13 +43,15 @@ _SUCCESS = orjson.dumps({"kind": "Status", "apiVersion": "v1", "metadata": {}, "
 class Subresources:
     """Dispatches the requests that name a subresource other than ``status``."""
 
-    def __init__(self, writer: Writer, patcher: Patcher, deleter: Deleter) -> None:
-        self.writer, self.patcher, self.deleter = writer, patcher, deleter
+    def __init__(self, writer: Writer, patcher: Patcher, deleter: Deleter, nodes: NodeAccess) -> None:
+        self.writer, self.patcher, self.deleter, self.nodes = writer, patcher, deleter, nodes
         self.core: Core = writer.core
         self.issue_token: Callable[[Call, Obj, Obj], Awaitable[Obj]] | None = None
 
-    async def handle(self, call: Call, method: str) -> Response:
+    async def handle(self, call: Call, method: str) -> Answer:
         name = call.target.subresource
+        if name in ON_NODES:
+            return await self.nodes.handle(call, method)
         if name == "scale":
             return await self._scale(call, method)
         if method == "POST":
@@ -252,6 +256,7 @@ class Subresources:
             )
         entry = await self._entry(call)
         pod = objects.decode(entry)
+        self.deleter.check_preconditions(call, pod, entry, options)  # what will not be deleted costs no budget
         if self._needs_budget(pod):
             await self._spend_budget(call, pod, options)
         if not options.dry_run:

@@ -60,6 +60,7 @@ _IDENTITY = frozenset({"kind", "apiVersion", "metadata"})
 _NO_EFFECTS = NoEffects()
 _SIGNING = "certificatesigningrequests.certificates.k8s.io"
 _OWN_OBJECT = frozenset({"scale", "binding"})  # admission sees the Scale or Binding, not what it does to the object
+_SLICES = frozenset({"ephemeralcontainers", "resize"})  # parts of a pod's spec, and nothing else
 _API_GROUPS = frozenset({"apiextensions.k8s.io", "apiregistration.k8s.io"})
 
 
@@ -85,6 +86,7 @@ class Writer:
         self.core = core
         self.effects: dict[str, Effects] = {}  # by store key
         self.guards: dict[str, Guard] = {}  # by store key
+        self.check_create: Callable[[Call], None] = lambda call: None  # may they, where another verb would create
         self.admission: Chain = NOTHING_CONFIGURED
         self.shapes = Shapes()
 
@@ -136,6 +138,7 @@ class Writer:
         raise self.conflict(call)
 
     async def _create_by_update(self, call: Call, body: Obj, options: WriteOptions, author: Author) -> Response:
+        self.check_create(call)
         metadata = meta(body)
         if metadata.get("uid"):
             raise self.conflict(call, f"StorageError: invalid object, the UID {metadata['uid']} does not exist")
@@ -185,6 +188,7 @@ class Writer:
         )  # fmt: skip
         if way is not None and shape is None:
             obj = await way.mutate(obj)
+            _drop_early_status(resource, obj)
         spec = orjson.dumps(obj["spec"]) if new_shape is not None else b""
         storage.rules.prepare_create(obj)
         if resource.status and not resource.custom:
@@ -254,8 +258,7 @@ class Writer:
             storage.rules.default(obj)  # some defaults are made from the name
         metadata["uid"] = core.ids.new_uid()
         metadata["creationTimestamp"] = core.now()
-        if resource.status and not resource.status_on_create:
-            obj.pop("status", None)
+        _drop_early_status(resource, obj)
         if resource.generation:
             metadata["generation"] = 1
         drop_empty(metadata)
@@ -330,9 +333,11 @@ class Writer:
             )  # fmt: skip
             if way is not None:
                 new = await way.mutate(new)
+                if way.plan.dynamic_mutators:
+                    self._carry_over(storage, new, old, author.subresource)
                 metadata = new["metadata"]
         self._prepare_update(storage, new, old, author.subresource)
-        if resource.generation and not author.subresource == "status":
+        if resource.generation and author.subresource not in ("status", "binding"):
             _count_generation(new, old, resource.status)
         self._validate_update(storage, new, old, author.subresource)
         self._guard(storage, call, new, old)
@@ -411,6 +416,9 @@ class Writer:
                     new[name] = old[name]
         elif resource.status and subresource in ("", "scale", "ephemeralcontainers", "resize", "finalize"):
             _keep(new, old, "status")
+            if subresource in _SLICES:
+                for name in ("labels", "annotations", "ownerReferences", "finalizers"):
+                    _keep(metadata, before, name)
         drop_empty(metadata)
 
     def _prepare_update(self, storage: Served, new: Obj, old: Obj, subresource: str) -> None:
@@ -521,6 +529,12 @@ def drop_duplicate_owners(metadata: Obj, call: Call | None) -> None:
                 ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, "
                 "and may reject such requests as early as 1.24; please fix your requests"
             )
+
+
+def _drop_early_status(resource: Resource, obj: Obj) -> None:
+    """What a new object is like is not its author's to say, where its kind has a status."""
+    if resource.status and not resource.status_on_create:
+        obj.pop("status", None)
 
 
 def drop_empty(metadata: Obj) -> None:

@@ -1,24 +1,40 @@
-"""One cluster as a process: builds the object graph, runs it, stops it in order. Today it is the API server."""
+"""One cluster, or a part of one, as a process: builds the object graph, runs it, stops it in order."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import resource
 import signal
+import socket
 import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
 
 from shoal.apiserver.authn.service import Authority
 from shoal.apiserver.context import ServerConfig
 from shoal.apiserver.http import HttpLimits
+from shoal.apiserver.nodes.config import KUBELET_CLIENT, KUBELET_CLIENT_GROUP, NodesConfig
 from shoal.apiserver.registry import Registry
 from shoal.apiserver.server import ApiServer
 from shoal.app.config import ClusterConfig
+from shoal.app.connect import Connect, in_process, over_network
 from shoal.app.credentials import ensure_admin
+from shoal.app.files import write_private
 from shoal.app.pki import Pki, server_context, service_account_keys
 from shoal.app.reload import as_credentials, follow_credentials
-from shoal.base.clock import RealClock
+from shoal.base.clock import Clock, RealClock
 from shoal.base.ids import Ids
+from shoal.base.metrics import Metrics
+from shoal.client import load
 from shoal.store import open_store
+
+if TYPE_CHECKING:
+    from shoal.node.runtime.process.addresses import Network
 
 # Threads hand the interpreter over this often; the default of 5 ms would let the store's writer wait that long for a
 # busy event loop before each of its steps.
@@ -27,32 +43,111 @@ _OWN_FILES = 320  # store, logs, connections that are refused
 
 
 async def run_cluster(config: ClusterConfig) -> None:
-    """Run until SIGTERM or SIGINT; prints ``ready URL`` once clients are served."""
+    """Run until SIGTERM or SIGINT; prints ``ready URL`` once clients are served, or the components have begun."""
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    clock = RealClock()
+    clock, ids = RealClock(), Ids()
+    async with AsyncExitStack() as stack:
+        connect = await _connect(config, clock, ids, stack, stop)
+        if stop.is_set():
+            return
+        print(f"ready {config.server or config.url}", flush=True)
+        if config.components == ("apiserver",):
+            await stop.wait()
+            return
+        # imported late: clients need not wait for it
+        from shoal.app import components
+
+        host = components.Host(
+            connect, clock, ids, Random(), Metrics(), identity_of(config.dir, ids), (config.dir / "volumes").absolute()
+        )
+        makers = {"scheduler": components.scheduler, "controllers": components.controllers}
+        parts = [make(host) for name, make in makers.items() if name in config.components]
+        if config.runs_nodes and config.runtime == "simulated":
+            parts.append(components.simulated_nodes(host, config.nodes))
+        elif config.runs_nodes:
+            from shoal.app.nodes import Ground, end_pods, process_nodes
+            from shoal.node.runtime.process.images import load_table
+
+            network = _network(config)
+            assert network is not None
+            table = load_table([path] if (path := config.dir / "images.yaml").exists() else [])
+            ground = Ground(config.dir, network, Pki(config.pki_dir, now=clock.now()), table)
+            parts += process_nodes(host, ground, config.nodes)
+            if "apiserver" in config.components:
+                stack.push_async_callback(end_pods, host, ground, config.nodes)
+        await components.run_all(parts, stop.wait())
+
+
+async def _connect(
+    config: ClusterConfig, clock: Clock, ids: Ids, stack: AsyncExitStack, stop: asyncio.Event
+) -> Connect:
+    """How components reach the API server: the one in this process, or the kubeconfig's."""
+    if "apiserver" in config.components:
+        server = await stack.enter_async_context(serving(config, clock, ids))
+        return in_process(server.handler, clock)
+    from shoal.app.components import users_of
+
+    access = load(config.kubeconfig)
+    if config.server:
+        access = replace(access, url=config.server)
+    return await over_network(access, users_of(config.components), clock=clock, stack=stack, stop=stop)
+
+
+def _network(config: ClusterConfig) -> Network | None:
+    """The loopback addresses of a cluster whose pods are processes of this machine."""
+    if not config.runs_nodes or config.runtime != "process":
+        return None
+    from shoal.node.runtime.process.addresses import claim_network
+
+    return claim_network(config.dir)
+
+
+def identity_of(folder: Path, ids: Ids) -> str:
+    """Who this process is among the candidates for a lease. The directory's lock says that nobody else runs in it, so
+    after a crash it may take its own lease up again at once instead of waiting until that runs out. A copy of the
+    directory is somebody else: where the file is counts as well as what it says."""
+    path = folder / "identity"
+    if not path.exists():
+        write_private(path, f"{ids.new_uid()}\n".encode())
+    here = hashlib.sha256(f"{path.resolve()}:{path.stat().st_ino}".encode()).hexdigest()[:8]
+    return f"{socket.gethostname()}_{path.read_text().strip()}_{here}"
+
+
+@asynccontextmanager
+async def serving(config: ClusterConfig, clock: Clock, ids: Ids) -> AsyncIterator[ApiServer]:
+    """The API server of a directory, listening."""
     pki = Pki(config.pki_dir, now=clock.now())
     keys = pki.ensure_server(config.certificate_hosts, config.server_name)
     pki.ensure_service_account_key()
     signing_keys = service_account_keys(config.pki_dir)
     authority = pki.ensure_ca()
     tokens = ensure_admin(config, pki.ca_cert)
-    registry = Registry()
+    network = _network(config)
+    registry = Registry(loopback_endpoints=config.runs_nodes)
+    kubelet_client = pki.ensure_client("apiserver-kubelet-client", KUBELET_CLIENT, (KUBELET_CLIENT_GROUP,))
     store = open_store(config.store.url, attrs_of=registry.attrs_of, events=config.events)
     await store.start()
     server = ApiServer(
         store,
         registry,
         clock=clock,
-        ids=Ids(),
+        ids=ids,
         config=ServerConfig(
-            service_cidr=config.service_cidr,
+            service_cidr=config.service_cidr if network is None else network.service_cidr,
+            nodes=NodesConfig(
+                ca=pki.ca_cert,
+                certificate=kubelet_client.cert,
+                key=kubelet_client.key,
+                loopback=() if network is None else (network.cidr,),
+            ),
             advertise_port=config.port,
             ca_certificate=pki.ca_cert.read_text(),
             anonymous=config.anonymous,
+            empties_namespaces="controllers" not in config.components,
             flow=config.flow,
             audit=config.audit,
         ),
@@ -66,8 +161,7 @@ async def run_cluster(config: ClusterConfig) -> None:
         await server.start()
         limits = HttpLimits(connections=connection_limit())
         await server.listen(config.host, config.port, tls=server_context(keys, pki.ca_cert), limits=limits)
-        print(f"ready {config.url}", flush=True)
-        await stop.wait()
+        yield server
     finally:
         following.cancel()
         await server.stop()

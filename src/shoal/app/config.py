@@ -33,7 +33,7 @@ LOOPBACK = "127.0.0.1"
 SERVICE_CIDR = "10.96.0.0/16"
 
 COMPONENTS = ("apiserver", "scheduler", "controllers", "nodes")
-AVAILABLE_COMPONENTS = ("apiserver",)
+AVAILABLE_COMPONENTS = ("apiserver", "scheduler", "controllers", "nodes")
 _STORE_FIX = "use sqlite:///PATH, postgresql://USER@HOST/DATABASE or memory://"
 RUNTIMES = ("process", "docker", "simulated")
 
@@ -82,6 +82,10 @@ class ClusterConfig:
     components: tuple[str, ...] = AVAILABLE_COMPONENTS
     service_cidr: str = SERVICE_CIDR
     extra_hosts: tuple[str, ...] = ()  # further names and addresses in the server's certificate
+    nodes: int = 0
+    runtime: str = "process"  # what runs the pods of these nodes
+    server: str = ""  # the API server to use where this process has none; empty: the kubeconfig's
+    kubeconfig: str = ""
     anonymous: bool = False  # requests without credentials are system:anonymous instead of refused
     flow: FlowConfig = FlowConfig()
     audit: AuditConfig = AuditConfig()
@@ -117,6 +121,10 @@ class ClusterConfig:
         bound = () if self.host in ("0.0.0.0", "::", "") else (self.host,)
         hosts = (*service, "localhost", LOOPBACK, "::1", self.service_ip, *bound, *self.extra_hosts)
         return tuple(dict.fromkeys(hosts))
+
+    @property
+    def runs_nodes(self) -> bool:
+        return "nodes" in self.components and self.nodes > 0
 
     @property
     def credentials_dir(self) -> Path:
@@ -205,21 +213,23 @@ def refuse_what_is_not_built(options: ClusterOptions) -> None:
     """Raise ConfigError for flags whose part does not exist yet."""
     if options.nodes < 0:
         raise ConfigError(f"nodes is {options.nodes}: use 0 or more")
-    if options.nodes:
-        raise not_available("nodes", options.nodes, "use --nodes 0")
-    if options.runtime:
-        if options.runtime not in RUNTIMES:
-            raise ConfigError(f"runtime is {options.runtime!r}: choose from {', '.join(RUNTIMES)}")
-        raise not_available("runtime", options.runtime, "leave --runtime out: there are no nodes to run pods")
+    if options.runtime and options.runtime not in RUNTIMES:
+        raise ConfigError(f"runtime is {options.runtime!r}: choose from {', '.join(RUNTIMES)}")
+    if options.nodes and options.runtime == "docker":
+        raise not_available("runtime", options.runtime, "use --runtime process or simulated")
     if options.events and not options.store.startswith(("postgresql:", "postgres:")):
         raise ConfigError(
             f"events is {without_password(options.events)!r}: servers only tell each other of writes when they share a "
             "store; use it with --store postgresql://..., or leave it out"
         )
-    if options.server:
-        raise not_available("server", options.server, "leave --server out: the cluster runs its own API server")
-    if options.kubeconfig:
-        raise not_available("kubeconfig", options.kubeconfig, "leave --kubeconfig out: DIR/kubeconfig is written")
+    own = "apiserver" in options.components or not options.components.strip(", ")
+    if own and (options.server or options.kubeconfig):
+        raise ConfigError(
+            "server and kubeconfig are for components without an API server of their own; leave them out, or leave "
+            "apiserver out of --components"
+        )
+    if not own and not options.kubeconfig:
+        raise ConfigError("kubeconfig is empty: components without an API server need --kubeconfig FILE to reach one")
 
 
 def checked_config(options: ClusterOptions) -> ClusterConfig:
@@ -235,6 +245,10 @@ def checked_config(options: ClusterOptions) -> ClusterConfig:
         credentials=_credentials(options),
         components=components,
         extra_hosts=options.extra_hosts,
+        nodes=options.nodes,
+        runtime=options.runtime or "process",
+        server=options.server,
+        kubeconfig=options.kubeconfig,
         anonymous=options.anonymous,
         flow=options.flow,
         audit=_audit(options),

@@ -45,6 +45,12 @@ COMMANDS = (
         target="shoal.app.commands.store:app",
     ),
     Command(
+        name="explain",
+        group=_HELP,
+        summary="say why a pod is on its node, or on none",
+        target="shoal.app.commands.explain:app",
+    ),
+    Command(
         name="doctor",
         group=_HELP,
         summary="check this machine for what Shoal needs",

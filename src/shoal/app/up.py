@@ -108,13 +108,13 @@ def guide(cluster: RunningCluster) -> list[str]:
     """What to try first."""
     kubectl = f"{kubectl_word()} --kubeconfig {cluster.kubeconfig}"
     return [
-        f"A Kubernetes-compatible API server runs at {cluster.url}. Try:",
+        f"A Kubernetes-compatible cluster runs at {cluster.url}. Its pods are processes of this machine. Try:",
         "",
-        f"  {kubectl} get namespaces",
-        f"  {kubectl} create configmap greeting --from-literal=hello=shoal",
-        f"  {kubectl} get configmap greeting -o yaml",
-        f"  {kubectl} create deployment web --image=nginx --replicas=3",
-        f"  {kubectl} get deployments,configmaps --watch",
+        f"  {kubectl} get nodes",
+        f"  {kubectl} create deployment web --image=shoal/echo --replicas=3",
+        f"  {kubectl} rollout status deployment/web",
+        f"  {kubectl} port-forward deployment/web 8080",
+        f"  {kubectl} logs -f deployment/web",
         "",
     ]
 

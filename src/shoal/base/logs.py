@@ -31,6 +31,7 @@ _SECRET_NAME = re.compile(
     re.IGNORECASE,
 )
 _BEARER = re.compile(r"\b(Bearer|Basic)\s+[A-Za-z0-9._~+/=-]+", re.IGNORECASE)
+_JWT = re.compile(r"\beyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _URL_PASSWORD = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
 
 _correlation: ContextVar[Mapping[str, Any]] = ContextVar("shoal_log_fields", default={})  # noqa: B039  (never mutated)
@@ -130,10 +131,13 @@ def is_secret_name(name: str) -> bool:
 
 
 def redact(value: Any) -> Any:
-    """``value`` without what looks like a credential: bearer tokens, passwords in URLs, secret-named members."""
+    """``value`` without what looks like a credential: bearer and JSON web tokens, passwords in URLs, secret-named
+    members."""
     if isinstance(value, str):
         if "earer" in value or "asic" in value:
             value = _BEARER.sub(rf"\1 {REDACTED}", value)
+        if "eyJ" in value:
+            value = _JWT.sub(REDACTED, value)
         return _URL_PASSWORD.sub(rf"\1:{REDACTED}@", value) if "://" in value else value
     if isinstance(value, Mapping):
         return {name: REDACTED if is_secret_name(str(name)) else redact(inner) for name, inner in value.items()}

@@ -15,13 +15,14 @@ from urllib.parse import urlencode
 import orjson
 
 from shoal.base.clock import Clock
-from shoal.client.deadline import within
+from shoal.client.deadline import while_left
 from shoal.client.discovery import Discovery
 from shoal.client.errors import LostLease
 from shoal.client.fence import HEADER, Fence
 from shoal.client.resource import ResourceType
 from shoal.client.transport import Reply, StreamReply, Transport
 from shoal.client.verbs import ResourceClient
+from shoal.client.watch import Decode, decode_event
 from shoal.errors import ApiError, InternalError, from_status
 
 Params = Mapping[str, str | int | bool]
@@ -50,8 +51,10 @@ class Client:
         field_manager: str = "shoal",
         retry_after: RetryAfter | None = None,
         fence: Fence | None = None,
+        decode: Decode = decode_event,
     ) -> None:
         self.clock = clock
+        self.decode = decode  # of the events of watches
         self.field_manager = field_manager
         self._transport = transport
         self._retry_after = retry_after or RetryAfter()
@@ -66,6 +69,7 @@ class Client:
             field_manager=self.field_manager,
             retry_after=self._retry_after,
             fence=fence,
+            decode=self.decode,
         )
         other._discovery = self._discovery
         return other
@@ -149,7 +153,7 @@ class Client:
             return await self._transport.request(method, target, headers=headers, body=data)
         sent = {**headers, HEADER: fence.header()}
         try:
-            async with within(self.clock, fence.remaining_s):
+            async with while_left(self.clock, lambda: fence.remaining_s):
                 return await self._transport.request(method, target, headers=sent, body=data)
         except TimeoutError:
             raise LostLease(f"the lease ran out during {method} {target}; its outcome is not known") from None

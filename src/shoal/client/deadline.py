@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from shoal.base.clock import Clock
@@ -40,3 +40,24 @@ async def within(clock: Clock, seconds: float) -> AsyncIterator[Limit]:
             yield limit
         finally:
             limit.stop()
+
+
+@asynccontextmanager
+async def while_left(clock: Clock, left_s: Callable[[], float]) -> AsyncIterator[None]:
+    """Cancel the body and raise ``TimeoutError`` when no time is left. The limit may move while the body runs: it is
+    asked again whenever it seems to be reached."""
+    async with asyncio.timeout(None) as scope:
+        timer = clock.call_later(left_s(), lambda: look())
+
+        def look() -> None:
+            nonlocal timer
+            remaining_s = left_s()
+            if remaining_s > 0:
+                timer = clock.call_later(remaining_s, look)
+            else:
+                scope.reschedule(asyncio.get_running_loop().time())
+
+        try:
+            yield
+        finally:
+            timer.cancel()

@@ -153,7 +153,8 @@ class ResourceClient:
             params["resourceVersion"] = resource_version
         if timeout_s:
             params["timeoutSeconds"] = timeout_s
-        return Watch(await self._client.stream("GET", self.type.path(scope.namespace), params=params))
+        reply = await self._client.stream("GET", self.type.path(scope.namespace), params=params)
+        return Watch(reply, self._client.decode)
 
     # writing
 

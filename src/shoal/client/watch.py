@@ -7,7 +7,7 @@ that ends inside a line was cut.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -84,11 +84,38 @@ def decode_event(line: bytes) -> WatchEvent:
     return WatchEvent(kind, obj)
 
 
+Decode = Callable[[bytes], WatchEvent]
+
+_SHARED_BYTES = 512 * 1024  # of lines, twice
+
+
+class SharedDecoder:
+    """``decode_event`` for the watches of one process that see the same events at about the same time: each line is
+    decoded once, and its object is the same for all. So nobody may change it."""
+
+    def __init__(self) -> None:
+        self._new: dict[bytes, WatchEvent] = {}
+        self._old: dict[bytes, WatchEvent] = {}
+        self._size = 0
+
+    def __call__(self, line: bytes) -> WatchEvent:
+        found = self._new.get(line) or self._old.get(line)
+        if found is not None:
+            return found
+        event = decode_event(line)
+        if self._size + len(line) > _SHARED_BYTES:
+            self._old, self._new, self._size = self._new, {}, 0
+        self._new[line] = event
+        self._size += len(line)
+        return event
+
+
 class Watch:
     """An open watch. Use it as a context manager, and iterate over events or over ``batches``."""
 
-    def __init__(self, reply: StreamReply) -> None:
+    def __init__(self, reply: StreamReply, decode: Decode = decode_event) -> None:
         self._reply = reply
+        self._decode = decode
 
     async def __aenter__(self) -> Watch:
         return self
@@ -107,7 +134,7 @@ class Watch:
             failure: Exception | None = None
             for line in decoder.feed(chunk):
                 try:
-                    events.append(decode_event(line))
+                    events.append(self._decode(line))
                 except Exception as error:
                     failure = error
                     break

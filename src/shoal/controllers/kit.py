@@ -22,11 +22,12 @@ class Kit:
     random: Callable[[], float]
     new_id: Callable[[], str]
     metrics: ReconcileMetrics
+    own: Client | None = None  # acts under the controller's own name, with its rights only; fenced like the manager's
 
     @property
     def client(self) -> Client:
         """Its writes carry the fence of the elected process."""
-        return self.manager.client
+        return self.own or self.manager.client
 
     def resource(self, plural: str, group: str = "") -> ResourceClient:
         return self.client.of(builtin(plural, group))

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import NamedTuple
 
+from shoal.base.memo import memo
 from shoal.errors import BadRequest
 
 Fields = Mapping[str, str]
@@ -149,7 +149,7 @@ def _requirement(term: str, text: str) -> Requirement:
     return Requirement(name, "=", _unescape(value.removeprefix("=")))
 
 
-@lru_cache(maxsize=4096)
+@memo(4096)
 def parse(text: str) -> FieldSelector:
     """The selector of a query text; ``BadRequest`` says what cannot be read."""
     found = [_requirement(term, text) for term in sorted(_terms(text)) if term]

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
+from shoal.base.memo import memo
 from shoal.errors import BadRequest, FieldError, forbidden, invalid, required
 from shoal.kube.names import is_label_value, is_qualified_name
 
@@ -305,7 +305,7 @@ class _Parser:
                 raise ValueError(f"found '{text}', expected: ',' or ')'")
 
 
-@lru_cache(maxsize=2048)
+@memo(2048)
 def parse(text: str) -> Selector:
     """The selector of a query text; ``BadRequest`` says where it cannot be read."""
     try:

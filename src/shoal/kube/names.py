@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from functools import lru_cache
+
+from shoal.base.memo import memo
 
 Faults = tuple[str, ...]
 
@@ -198,7 +199,7 @@ def is_wildcard_dns1123_subdomain(value: str) -> Faults:
     return faults if _is_wildcard(value) else (*faults, _WILDCARD_FAULT)
 
 
-@lru_cache(maxsize=16384)
+@memo(16384)
 def is_qualified_name(value: str) -> Faults:
     """A label key: an optional DNS prefix with a slash, then a name."""
     prefix, slash, name = value.rpartition("/")
@@ -232,7 +233,7 @@ def is_prefixed_label_key(value: str) -> Faults:
     return faults
 
 
-@lru_cache(maxsize=16384)
+@memo(16384)
 def is_label_value(value: str) -> Faults:
     faults = _too_long(value, LABEL_VALUE_MAX)
     return faults if _is_label_value_text(value) else (*faults, _LABEL_VALUE_FAULT)
@@ -275,7 +276,7 @@ def is_user_or_group_id(value: int) -> Faults:
     return is_in_range(value, 0, 2**31 - 1)
 
 
-@lru_cache(maxsize=4096)
+@memo(4096)
 def is_port_name(value: str) -> Faults:
     faults = list(_too_long(value, PORT_NAME_MAX))
     if not _is_port_charset(value):
@@ -315,7 +316,7 @@ def is_env_var_name_strict(value: str) -> Faults:
     return faults + _dots_fault(value)
 
 
-@lru_cache(maxsize=4096)
+@memo(4096)
 def is_env_var_name(value: str) -> Faults:
     """The relaxed rule that containers' ``env`` follows: printable ASCII without ``=``."""
     if not value:
@@ -356,7 +357,7 @@ _IP_FAULT = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 _CIDR_FAULT = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
 
 
-@lru_cache(maxsize=8192)
+@memo(8192)
 def parse_ip(value: str) -> IPAddress | None:
     """The address a text stands for, without zones and leading zeros; None if it stands for none."""
     if not value.isascii() or "%" in value:
@@ -375,7 +376,7 @@ def _has_leading_zeros(value: str) -> bool:
     return parse_ip(head + colon + ".".join(str(int(octet)) for octet in tail.split("."))) is not None
 
 
-@lru_cache(maxsize=8192)
+@memo(8192)
 def is_ip_legacy(value: str) -> Faults:
     """The rule of fields older than strict checking: any spelling without ambiguity."""
     address = parse_ip(value)
@@ -386,7 +387,7 @@ def is_ip_legacy(value: str) -> Faults:
     return ()
 
 
-@lru_cache(maxsize=8192)
+@memo(8192)
 def is_ip(value: str) -> Faults:
     """The rule of newer fields: the canonical spelling only."""
     faults = is_ip_legacy(value)
@@ -396,7 +397,7 @@ def is_ip(value: str) -> Faults:
     return () if value == wanted else (f'must be in canonical form ("{wanted}")',)
 
 
-@lru_cache(maxsize=4096)
+@memo(4096)
 def parse_cidr(value: str) -> IPNetwork | None:
     """The network of an ``address/length`` text, with the bits past the length cleared; None if it is none."""
     address, slash, length = value.partition("/")

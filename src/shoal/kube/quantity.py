@@ -10,8 +10,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import lru_cache, total_ordering
+from functools import total_ordering
 from typing import Any
+
+from shoal.base.memo import memo
 
 FORMAT_ERROR = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 NUMERIC_ERROR = "unable to parse numeric part of quantity"
@@ -203,7 +205,7 @@ def _render_decimal(quantity: Quantity) -> str:
     return f"{amount}{_DECIMAL_NAME[exponent]}"
 
 
-@lru_cache(maxsize=16384)
+@memo(16384)
 def _canonical_text(text: str) -> str:
     return str(parse(text.strip()))
 

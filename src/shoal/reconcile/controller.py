@@ -16,7 +16,7 @@ from shoal.base.clock import Clock
 from shoal.base.logs import correlated, get_logger
 from shoal.client import LostLease
 from shoal.client.deadline import within
-from shoal.errors import ConfigError, Conflict, ShoalError
+from shoal.errors import ConfigError, Conflict, NotFound, ShoalError
 from shoal.reconcile.cache import Cache, Change
 from shoal.reconcile.informer import Informer
 from shoal.reconcile.keys import Obj, ObjectKey, controller_of
@@ -25,6 +25,7 @@ from shoal.reconcile.queue import RateLimit, WorkQueue
 
 log = get_logger("reconcile.controller")
 
+_BRIEFLY = 5  # tries in which a cache hears of a deletion
 _RESYNC_SPREAD = 0.1  # of the period: the keys of a resync come over this part of it, not at once
 
 
@@ -204,6 +205,9 @@ class Controller:
         delay_s = round(self.queue.add_rate_limited(key), 3)
         if isinstance(error, Conflict):
             log.info("the object changed meanwhile, deciding again", reason=str(error), delay_s=delay_s)
+            return Outcome.CONFLICT
+        if isinstance(error, NotFound) and self.queue.failures(key) <= _BRIEFLY:
+            log.info("something went away meanwhile, deciding again", reason=str(error), delay_s=delay_s)
             return Outcome.CONFLICT
         if isinstance(error, TimeoutError):
             log.warning("reconcile took too long", limit_s=self._config.timeout_s, delay_s=delay_s)

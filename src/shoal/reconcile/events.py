@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -55,6 +56,7 @@ class _Said:
     reason: str
     message: str
     action: str
+    component: str
     at: float = field(compare=False)  # wall time
     namespace: str = field(compare=False, default="default")
 
@@ -100,9 +102,25 @@ class EventRecorder:
         """Lost because the queue was full."""
         return self._queue.dropped
 
-    def record(self, obj: Obj, type: EventType, reason: str, message: str, *, action: str = "", kind: str = "") -> None:
-        """Something happened to ``obj``. Never waits and never fails. ``reason`` is one word from a closed set;
-        ``kind`` is needed for objects that do not carry theirs."""
+    def named(self, component: str) -> EventRecorder:
+        """This recorder for events of another component of the same process; only the one it is made of is run."""
+        other = copy(self)
+        other._component = component
+        return other
+
+    def record(
+        self,
+        obj: Obj,
+        type: EventType,
+        reason: str,
+        message: str,
+        *,
+        action: str = "",
+        kind: str = "",
+        field_path: str = "",
+    ) -> None:
+        """Something happened to ``obj``, or to the part of it at ``field_path``. Never waits and never fails.
+        ``reason`` is one word from a closed set; ``kind`` is needed for objects that do not carry theirs."""
         about = obj["metadata"]
         reference = {
             "apiVersion": obj.get("apiVersion", ""),
@@ -110,6 +128,7 @@ class EventRecorder:
             "namespace": about.get("namespace") or "",
             "name": about["name"],
             "uid": about.get("uid") or "",
+            "fieldPath": field_path,
         }
         said = _Said(
             tuple((name, value) for name, value in reference.items() if value),
@@ -117,6 +136,7 @@ class EventRecorder:
             reason,
             message if len(message.encode()) <= _MESSAGE_LIMIT else _shortened(message),
             action or reason,
+            self._component,
             self._clock.wall_s(),
             reference["namespace"] or "default",
         )
@@ -136,7 +156,8 @@ class EventRecorder:
                 await self._write(said)
             except (ApiError, TransportError) as error:
                 self.failed += 1
-                log.warning("an event was not written", reason=str(error), event=said.reason)
+                tell = log.info if _is_of_the_past(error) else log.warning
+                tell("an event was not written", reason=str(error), event=said.reason)
 
     def stop(self) -> None:
         self._queue.close()
@@ -156,7 +177,8 @@ class EventRecorder:
                 known.last_at = said.at
                 self._written.move_to_end(said)
                 return
-        name = f"{dict(said.reference)['name'][:200]}.{self._new_suffix()}"
+        # in the order of their names events are in the order of time: lists and descriptions show them so
+        name = f"{dict(said.reference)['name'][:200]}.{int(said.at * 1e9):x}{self._new_suffix()}"
         await self._events.create(self._event(said, name))
         self._written[said] = _Written(name, 1, said.at)
         self._written.move_to_end(said)
@@ -180,7 +202,7 @@ class EventRecorder:
             return {
                 "metadata": about,
                 "eventTime": format_micro_time(at),
-                "reportingController": self._component,
+                "reportingController": said.component,
                 "reportingInstance": self._instance,
                 "action": said.action,
                 "reason": said.reason,
@@ -193,12 +215,12 @@ class EventRecorder:
             "involvedObject": reference,
             "reason": said.reason,
             "message": said.message,
-            "source": {"component": self._component},
+            "source": {"component": said.component},
             "firstTimestamp": format_time(at),
             "lastTimestamp": format_time(at),
             "count": 1,
             "type": said.type,
-            "reportingComponent": self._component,
+            "reportingComponent": said.component,
             "reportingInstance": self._instance,
         }
 
@@ -206,6 +228,13 @@ class EventRecorder:
         if self._config.new_api:
             return {"series": {"count": count, "lastObservedTime": format_micro_time(said.at)}}
         return {"count": count, "lastTimestamp": format_time(said.at)}
+
+
+def _is_of_the_past(error: Exception) -> bool:
+    """Whether the namespace of the event is gone or going: nobody will miss the event."""
+    if isinstance(error, NotFound):
+        return True
+    return isinstance(error, ApiError) and any(each.get("reason") == "NamespaceTerminating" for each in error.causes)
 
 
 def _shortened(message: str) -> str:

@@ -101,6 +101,14 @@ class Manager:
             found.cache.add_index(name, function)
         return found
 
+    def fenced(self, client: Client) -> Client:
+        """Another user's client, whose writes need the lease as the manager's own do."""
+        return client.fenced(self._elector.fence) if self._elector is not None else client
+
+    def shared(self, resource_type: ResourceType) -> Informer | None:
+        """The informer of all objects of a resource, if somebody has asked for it."""
+        return self._informers.get((resource_type, EVERYTHING))
+
     def add(self, runnable: Runnable) -> None:
         """Run a controller, or anything like one, while this process leads."""
         if self._running is not None:

@@ -1,4 +1,4 @@
-"""A proxy in front of a server's Unix socket that breaks connections when told to.
+"""A proxy in front of a server's socket that breaks connections when told to, or holds back what goes through them.
 
 async with SocketProxy(postgres.socket) as proxy:
     url = postgres.url(database, host=proxy.folder)
@@ -6,6 +6,8 @@ async with SocketProxy(postgres.socket) as proxy:
     proxy.deafen()        # nothing arrives
     proxy.cut()           # connections break, new ones work again
     proxy.refuse()        # and new ones do not, until ``heal``
+
+``TcpProxy`` is the same for a port of this machine.
 """
 
 from __future__ import annotations
@@ -15,14 +17,16 @@ import shutil
 import tempfile
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 _PIECE_BYTES = 65536
+_HOST = "127.0.0.1"
 
 
-class SocketProxy:
-    def __init__(self, target: Path) -> None:
-        self._target = target
-        self.folder = Path(tempfile.mkdtemp(prefix="shoal-proxy-"))
+class Proxy:
+    """What all proxies can do; how they listen and where they lead is their own."""
+
+    def __init__(self) -> None:
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._requests = asyncio.Event()
@@ -30,8 +34,14 @@ class SocketProxy:
         self._refusing = False
         self.heal()
 
-    async def __aenter__(self) -> SocketProxy:
-        self._server = await asyncio.start_unix_server(self._serve, self.folder / self._target.name)
+    async def _listen(self) -> asyncio.Server:
+        raise NotImplementedError
+
+    async def _dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        self._server = await self._listen()
         return self
 
     async def __aexit__(
@@ -40,7 +50,6 @@ class SocketProxy:
         assert self._server is not None
         self._server.close()
         self.cut()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     def mute(self) -> None:
         self._answers.clear()
@@ -70,7 +79,7 @@ class SocketProxy:
             writer.transport.abort()
             return
         try:
-            far_reader, far_writer = await asyncio.open_unix_connection(self._target)
+            far_reader, far_writer = await self._dial()
         except OSError:
             writer.transport.abort()
             return
@@ -92,3 +101,41 @@ class SocketProxy:
             pass
         finally:
             writer.transport.abort()
+
+
+class SocketProxy(Proxy):
+    """In front of a Unix socket."""
+
+    def __init__(self, target: Path) -> None:
+        super().__init__()
+        self._target = target
+        self.folder = Path(tempfile.mkdtemp(prefix="shoal-proxy-"))
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await super().__aexit__(kind, error, trace)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    async def _listen(self) -> asyncio.Server:
+        return await asyncio.start_unix_server(self._serve, self.folder / self._target.name)
+
+    async def _dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_unix_connection(self._target)
+
+
+class TcpProxy(Proxy):
+    """In front of a port of this machine; TLS goes through untouched."""
+
+    def __init__(self, target_port: int) -> None:
+        super().__init__()
+        self._target_port = target_port
+        self.port = 0
+
+    async def _listen(self) -> asyncio.Server:
+        server = await asyncio.start_server(self._serve, _HOST, 0)
+        self.port = server.sockets[0].getsockname()[1]
+        return server
+
+    async def _dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection(_HOST, self._target_port)

@@ -123,9 +123,13 @@ async def take(events: AsyncIterator[Any], count: int, timeout_s: float = 5.0) -
 
 @asynccontextmanager
 async def local_server(
-    store_url: str = "memory://", *, clock: Clock | None = None, config: ServerConfig | None = None
+    store_url: str = "memory://",
+    *,
+    clock: Clock | None = None,
+    config: ServerConfig | None = None,
+    signing_key: bytes = b"",
 ) -> AsyncIterator[LocalServer]:
-    """An API server in this process, ready and with its boot objects."""
+    """An API server in this process, ready and with its boot objects. Without a key it issues no tokens."""
     registry = Registry()
     store = open_store(store_url, attrs_of=registry.attrs_of)
     await store.start()
@@ -136,6 +140,7 @@ async def local_server(
         ids=Ids(),
         config=config or ServerConfig(ca_certificate="test CA"),
         tokens={token_digest(ADMIN_TOKEN): _ADMIN},
+        signing_key=signing_key,
     )
     try:
         await server.start()

@@ -58,6 +58,12 @@ async def echo(request: Request) -> Answer:
     return Response(200, f"{request.method} {request.path} {request.query} {len(request.body)}".encode(), b"text/plain")
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110  (nobody tells)
+            await asyncio.sleep(0.001)
+
+
 async def read_answer(reader: asyncio.StreamReader) -> tuple[int, dict[bytes, bytes], bytes]:
     head = await reader.readuntil(b"\r\n\r\n")
     line, *rest = head.split(b"\r\n")
@@ -564,3 +570,64 @@ def test_who_made_a_long_answer_learns_once_that_it_is_gone(leaves: bool) -> Non
         writer.close()
 
     run(handler, check)
+
+
+def test_a_trailer_says_nothing_about_the_request() -> None:
+    async def handler(request: Request) -> Answer:
+        return Response(200, b",".join(sorted(request.headers)))
+
+    async def check(connect: Connect, server: HttpServer) -> None:
+        reader, writer = await connect()
+        writer.write(
+            b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nImpersonate-User: root\r\n\r\n"
+        )
+        assert (await read_answer(reader))[2] == b"transfer-encoding"
+        writer.close()
+
+    run(handler, check)
+
+
+def test_a_body_that_comes_byte_by_byte_is_whole_and_in_few_pieces() -> None:
+    async def check(connect: Connect, server: HttpServer) -> None:
+        reader, writer = await connect()
+        sent = bytes(range(1, 251)) * 4
+        writer.write(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
+        writer.write(b"".join(b"1\r\n%c\r\n" % byte for byte in sent))
+        await writer.drain()
+        await until(lambda: server.pending_in == len(sent))
+        [connection] = server.connections
+        assert len(connection._body) < 100
+        writer.write(b"0\r\n\r\n")
+        assert (await read_answer(reader))[2] == sent
+        assert server.pending_in == 0
+        writer.close()
+
+    async def handler(request: Request) -> Answer:
+        return Response(200, request.body)
+
+    run(handler, check)
+
+
+def test_bodies_that_nobody_has_vouched_for_share_a_limit() -> None:
+    async def check(connect: Connect, server: HttpServer) -> None:
+        first, second = await connect(), await connect()
+        head = b"POST / HTTP/1.1\r\nContent-Length: 60\r\n\r\n"
+        first[1].write(head + b"x" * 59)
+        await until(lambda: server.pending_in == 59)
+        second[1].write(head + b"x" * 60)
+        status, headers, _ = await read_answer(second[0])
+        assert status == 503 and headers[b"retry-after"] == b"1"
+        small = await connect()
+        small[1].write(b"POST / HTTP/1.1\r\nContent-Length: 45\r\n\r\n" + b"x" * 45)
+        assert (await read_answer(small[0]))[2] == b"POST /  45"  # nobody is kept out by others' large ones
+        first[1].write(b"x")
+        assert (await read_answer(first[0]))[2] == b"POST /  60"
+        third = await connect()
+        third[1].write(head + b"x" * 10)
+        await until(lambda: server.pending_in == 10)
+        third[1].close()  # who goes away takes along what came in
+        await until(lambda: server.pending_in == 0)
+        for _, writer in (first, second, small):
+            writer.close()
+
+    run(echo, check, HttpLimits(pending_in_bytes=100, small_body_bytes=50))

@@ -30,6 +30,8 @@ def test_resource_paths(path: str, expected: Target) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/healthz", "/a/b/c/d",
-    "/api/v1/", "/api/v1/namespaces/a/pods/p/status/more", "/openapi/v3/api/v1"])  # fmt: skip
+    "/api/v1/", "/api/v1/namespaces/a/pods/p/status/more", "/openapi/v3/api/v1", "/api/v1/namespaces/a/pods//status",
+    "/api/v1/namespaces//pods", "/api//pods", "/apis//v1/pods", "/api/v1//pods", "/api/v1/namespaces/a/pods/p//",
+    "/api/v1/watch/namespaces/a/pods/p/status"])  # fmt: skip
 def test_other_paths_are_not_resources(path: str) -> None:
     assert parse(path) is None

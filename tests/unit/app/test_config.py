@@ -17,9 +17,9 @@ from shoal.app.config import (
 from shoal.errors import ConfigError
 
 
-def test_without_flags_it_is_the_api_server_on_sqlite_in_the_directory(tmp_path: Path) -> None:
+def test_without_flags_it_is_a_whole_cluster_on_sqlite_in_the_directory(tmp_path: Path) -> None:
     config = checked_config(ClusterOptions(dir=tmp_path))
-    assert config.components == ("apiserver",)
+    assert config.components == ("apiserver", "scheduler", "controllers", "nodes")
     assert config.store == StoreUrl("sqlite", tmp_path / "store.db")
     assert config.url == "https://127.0.0.1:6443"
     assert config.service_ip == "10.96.0.1"
@@ -72,15 +72,14 @@ def test_the_long_form_of_a_store_url_means_the_same_store() -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"nodes": 3}, "nodes is 3: not available yet; use --nodes 0"),
         ({"nodes": -1}, "nodes is -1: use 0 or more"),
-        ({"runtime": "docker"}, "runtime is 'docker': not available yet"),
+        ({"runtime": "docker", "nodes": 1}, "runtime is 'docker': not available yet"),
         ({"runtime": "magic"}, "runtime is 'magic': choose from process, docker, simulated"),
         ({"events": "redis://me:hunter2@r"}, r"events is 'redis://me:\*\*\*@r': servers only tell each other"),
         ({"credentials": "/nowhere"}, "credentials is '/nowhere': there is no pki/ca.crt in it"),
-        ({"server": "https://x"}, "server is 'https://x': not available yet"),
-        ({"kubeconfig": "f"}, "kubeconfig is 'f': not available yet"),
-        ({"components": "apiserver,scheduler"}, "components is 'scheduler': not available yet; use apiserver"),
+        ({"server": "https://x"}, "server and kubeconfig are for components without an API server"),
+        ({"kubeconfig": "f"}, "server and kubeconfig are for components without an API server"),
+        ({"components": "scheduler"}, "kubeconfig is empty: components without an API server need --kubeconfig FILE"),
         ({"components": "apiserver,kubelet"}, "components has 'kubelet': choose from apiserver, scheduler"),
         ({"components": ","}, "components is empty: use apiserver"),
         ({"store": "postgresql:db"}, "store is 'postgresql:db': use sqlite:///PATH, postgresql://USER@HOST/DATABASE"),

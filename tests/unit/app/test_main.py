@@ -57,8 +57,10 @@ def test_version_names_shoal_python_and_sqlite(capsys: pytest.CaptureFixture[str
 
 
 def test_an_option_of_a_part_that_does_not_exist_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["cluster", "start", "--nodes", "3"]) == 2
-    assert capsys.readouterr().err == "error: nodes is 3: not available yet; use --nodes 0\n"
+    assert main(["cluster", "start", "--runtime", "docker"]) == 2
+    assert capsys.readouterr().err == (
+        "error: runtime is 'docker': not available yet; use --runtime process or simulated\n"
+    )
     assert main(["up", "--regions", "a,b"]) == 2
     assert "regions is 'a,b': not available yet" in capsys.readouterr().err
 

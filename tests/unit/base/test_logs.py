@@ -127,3 +127,9 @@ def test_values_json_does_not_know_are_written_as_text(stream: io.StringIO) -> N
 def test_an_unknown_level_is_refused_with_the_choices() -> None:
     with pytest.raises(ConfigError, match="log_level is 'loud': choose from debug"):
         logs.configure(level="loud")
+
+
+def test_a_json_web_token_is_not_written_wherever_it_stands() -> None:
+    assert (
+        logs.redact("user said eyJhbGciOiJub25lIn0.eyJzdWIiOiJ4In0.c2ln, and left") == "user said [redacted], and left"
+    )

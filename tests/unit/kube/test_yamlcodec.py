@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.errors import BadRequest
-from shoal.kube.yamlcodec import decode, dumps, loads, loads_object, resolve
+from shoal.errors import BadRequest, TooLarge
+from shoal.kube.yamlcodec import MAX_EVENTS, decode, dumps, loads, loads_object, resolve
 
 
 @pytest.mark.parametrize(
@@ -164,3 +164,9 @@ def test_any_text_becomes_a_json_value_or_is_a_bad_request(text: str) -> None:
     except BadRequest:
         return
     orjson.dumps(value)
+
+
+def test_a_document_of_too_many_values_is_refused_before_it_is_all_read() -> None:
+    with pytest.raises(TooLarge, match="too many values"):
+        loads(b"a: [" + b"1," * MAX_EVENTS + b"]")
+    assert len(loads(b"a: [" + b"1," * 50_000 + b"]")["a"]) == 50_000

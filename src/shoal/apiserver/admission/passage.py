@@ -16,6 +16,10 @@ from shoal.apiserver.registry import Served
 
 _OPTIONS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions"}
 _KEPT = ("name", "namespace", "uid", "creationTimestamp")
+# What only the server says, whatever a user's plugin makes of it.
+_OURS = (
+    "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "selfLink", "managedFields",
+)  # fmt: skip
 
 
 class Passage:
@@ -33,7 +37,7 @@ class Passage:
         if not self.plan.mutates:
             return obj
         admission = self.admission
-        before = obj.get("metadata") or {}
+        before = dict(obj.get("metadata") or ()) if self.plan.dynamic_mutators else {}
         admission.object = self._shown(obj)
         await self._chain.mutate(self.plan, admission)
         changed: Obj = admission.object
@@ -42,6 +46,11 @@ class Passage:
             for name in _KEPT:
                 if name in before:
                     metadata[name] = before[name]
+            for name in _OURS:
+                if name in before:
+                    metadata[name] = before[name]
+                else:
+                    metadata.pop(name, None)
             if admission.served.to_storage is not None:
                 changed = admission.served.to_storage(changed)
         return changed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -22,7 +23,7 @@ from shoal.apiserver.audit.policy import (
     is_secret,
 )
 from shoal.apiserver.context import User
-from shoal.apiserver.messages import Answer, Request, Response, Sink, Stream
+from shoal.apiserver.messages import Answer, Relay, Request, Response, Sink, Stream, Upgrade
 from shoal.apiserver.paths import Target
 from shoal.base.clock import Clock
 
@@ -107,7 +108,12 @@ class Auditor:
             return answer
         if STARTED in stages:
             self._put(Record(trail, STARTED, self._clock.wall_s(), answer.status))
-        return _Followed(answer, self, trail) if COMPLETE in stages else answer
+        if COMPLETE not in stages:
+            return answer
+        if isinstance(answer, Relay | Upgrade):
+            answer.on_end = partial(self.ended, trail, answer.status)
+            return answer
+        return _Followed(answer, self, trail)
 
     def ended(self, trail: Trail, status: int) -> None:
         """A stream has come to its end."""
@@ -125,7 +131,7 @@ class Auditor:
         """A request that no rule is about was refused."""
         if not self._refusals:
             return
-        secret = target is not None and is_secret(target.group, _resource(target.plural, target.subresource))
+        secret = target is not None and is_secret(_resource(target.plural, target.subresource))
         grade = _CONFIDENTIAL_REFUSAL if secret else _REFUSAL
         now = self._clock.wall_s()
         trail = Trail(grade, _id(head), request, verb, asker, user, target, now)
@@ -210,4 +216,8 @@ class _Tap:
 
     def end(self) -> None:
         self._sink.end()
+        self._followed.ended()
+
+    def abort(self) -> None:
+        self._sink.abort()
         self._followed.ended()

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import orjson
 
@@ -19,8 +20,11 @@ from shoal.base.logs import redact
 _NAMED = b'"metadata":{"name":"'
 NAME_WITHIN = 600  # an answer names its object this early, if it does
 _MAX_MESSAGE = 1000
+_MAX_AGENT = 1024
 _MAX_USERS = 10_000
 _DECISION, _REASON = "authorization.k8s.io/decision", "authorization.k8s.io/reason"
+_SECRET_KINDS = frozenset({"Secret", "SecretList", "TokenRequest", "TokenReview"})
+_PATCH = "patch.webhook.admission.k8s.io/"
 _quoted = encode_basestring_ascii
 
 
@@ -80,7 +84,7 @@ def line(record: Record) -> bytes:
         optional += _source(request.client)
     agent = request.headers.get(b"user-agent")
     if agent is not None:
-        optional += _agent(agent)
+        optional += _agent(agent if len(agent) <= _MAX_AGENT else agent[:_MAX_AGENT] + b"...TRUNCATED")
     if target is not None:
         name = target.name
         if not name and status == 201 and trail.verb == "create":
@@ -120,6 +124,8 @@ def _uri(request: Request) -> str:
     if query:
         if "oken" in query:
             query = "&".join(map(_parameter, query.split("&")))
+        if "eyJ" in query:
+            query = redact(unquote(query))
         uri = f"{uri}?{query}"
     return _quoted(uri)
 
@@ -203,8 +209,11 @@ _OK = {status: _status(status, b"", Grade(METADATA)) for status in (200, 201, 20
 def _annotations(trail: Trail) -> str:
     decision, reason = trail.decision, trail.reason
     if trail.annotations:
-        authorization = {_DECISION: decision, _REASON: reason} if decision else {}
-        return f',"annotations":{_json(authorization | trail.annotations)}'
+        noted: dict[str, str] = {_DECISION: decision, _REASON: reason} if decision else {}
+        noted |= trail.annotations
+        if trail.grade.level < REQUEST:  # a patch is part of the object
+            noted = {name: value for name, value in noted.items() if not name.startswith(_PATCH)}
+        return f',"annotations":{_json(noted)}'
     if not decision:
         return ""
     return f',"annotations":{{"{_DECISION}":"{decision}","{_REASON}":{_quoted(reason)}}}'
@@ -221,9 +230,10 @@ def _bodies(request: Request, answer: bytes, grade: Grade) -> str:
 
 
 def _body(field: str, body: bytes, media: str, grade: Grade) -> str:
-    """The body as JSON; left out when it is none, which is then what the answer says."""
+    """The body as JSON; left out when it is none, which is then what the answer says, or a secret that was sent to a
+    path of something else."""
     obj = _decoded(body, media)
-    if obj is None:
+    if obj is None or (isinstance(obj, dict) and obj.get("kind") in _SECRET_KINDS):
         return ""
     if not grade.managed_fields and isinstance(obj, dict):
         for each in (obj, *(obj.get("items") or ())):

@@ -19,6 +19,7 @@ from shoal.errors import Unauthorized
 
 OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/version"})
 _CACHE_LIMIT = 10_000
+_LONGEST_KEPT = 4096  # bytes of a header that is remembered: padded ones must not fill the memory
 _INVALID = "invalid bearer token"
 
 
@@ -50,6 +51,8 @@ class Authenticator:
         self._accepted.clear()
 
     def user_of(self, request: Request) -> User:
+        if request.user is not None:
+            return request.user
         if request.peer_certificate is not None:
             user = self._certificates.user_of(request.peer_certificate)
             if user is not None:
@@ -112,9 +115,10 @@ class Authenticator:
                 self._accepted.pop(header, None)
         if credential is None:
             raise Unauthorized("Unauthorized")
-        if len(self._accepted) >= _CACHE_LIMIT:
-            self._accepted.clear()
-        self._accepted[header] = credential
+        if len(header) <= _LONGEST_KEPT:
+            if len(self._accepted) >= _CACHE_LIMIT:
+                self._accepted.clear()
+            self._accepted[header] = credential
         return credential.user
 
     def _static(self, token: str) -> Credential | None:

@@ -11,6 +11,7 @@ from shoal.apiserver.http import Request
 from shoal.errors import BadRequest
 from shoal.kube.names import is_dns1123_label, is_dns1123_subdomain
 
+_ANY = b"impersonate-"
 USER = b"impersonate-user"
 _GROUP = b"impersonate-group"
 _UID = b"impersonate-uid"
@@ -39,8 +40,11 @@ def impersonated(user: User, request: Request, authorizer: Authorizer) -> User:
 
 
 def wanted(request: Request) -> bool:
-    """Whether the request is one of somebody who acts as somebody else; extra alone makes nobody else."""
-    return USER in request.headers or _GROUP in request.headers or _UID in request.headers
+    """Whether the request is one of somebody who acts, or tries to act, as somebody else."""
+    for name in request.headers:
+        if name[:12] == _ANY and (name in (USER, _GROUP, _UID) or name.startswith(_EXTRA)):
+            return True
+    return False
 
 
 def _text(value: bytes) -> str:

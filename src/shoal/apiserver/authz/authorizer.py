@@ -68,7 +68,7 @@ class Authorizer:
     def check_target(self, user: User, verb: str, target: Target, query: Mapping[str, str]) -> None:
         """Raise Forbidden unless the user may do this to what the path names."""
         namespace, name = target.namespace or "", target.name
-        if target.plural == "namespaces":
+        if name and target.plural == "namespaces" and target.namespace is None:
             namespace = name  # a namespace is in itself: who may read in it may read it
         elif not name and "fieldSelector" in query and verb in ("list", "watch") and not target.deprecated_watch:
             name = _selected_name(query["fieldSelector"])

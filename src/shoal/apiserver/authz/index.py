@@ -6,7 +6,7 @@ part of what is remembered only where a rule mentions it, so that asking for a t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -23,6 +23,7 @@ BINDINGS = f"rolebindings.{GROUP}"
 CLUSTER_BINDINGS = f"clusterrolebindings.{GROUP}"
 _UNNAMED = "\ud800"  # stands for every name that no rule mentions; no JSON text can be this
 _LIMIT = 50_000  # permissions and decisions that are remembered; then all are forgotten
+_LONGEST = 4096  # characters of what is remembered: those who ask about others choose their names and groups
 
 Decided = tuple[str, ...]
 
@@ -109,8 +110,10 @@ class RbacIndex:
         key = (user.name, user.groups, namespace)
         known = self._permissions.get(key)
         if known is None:
-            self._count()
-            known = self._permissions[key] = self._resolve(user, namespace)
+            known = self._resolve(user, namespace)
+            if _size((user.name, *user.groups, namespace)) <= _LONGEST:
+                self._count()
+                self._permissions[key] = known
         return known
 
     def permits(
@@ -146,8 +149,9 @@ class RbacIndex:
         self.revision += 1
 
     def _remember(self, held: Permissions, key: Decided, decision: bool) -> None:
-        self._count()
-        held.decided[key] = decision
+        if _size(key) <= _LONGEST:
+            self._count()
+            held.decided[key] = decision
 
     def _count(self) -> None:
         """What is asked for is up to clients, what it may cost is not."""
@@ -213,6 +217,10 @@ class RbacIndex:
             bound.pop(key.name, None)
             if not bound:
                 self._by_subject.pop(place, None)
+
+
+def _size(texts: Iterable[str]) -> int:
+    return sum(map(len, texts))
 
 
 def _binding(key: Key, obj: Obj) -> Binding:

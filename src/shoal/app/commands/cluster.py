@@ -36,9 +36,13 @@ def start(
             envvar="SHOAL_STORE",
         ),
     ] = "",
-    components: Annotated[str, typer.Option(help=f"comma-separated; today: {_COMPONENTS}")] = _COMPONENTS,
-    nodes: Annotated[int, typer.Option(help="number of nodes; only 0 today")] = 0,
-    runtime: Annotated[str, typer.Option(help="what runs pods; not available yet")] = "",
+    components: Annotated[str, typer.Option(help="comma-separated parts to run in this process")] = _COMPONENTS,
+    nodes: Annotated[
+        int | None, typer.Option(help="number of nodes, 0 for none; default 1, and 0 for further servers of a cluster")
+    ] = None,
+    runtime: Annotated[
+        str, typer.Option(help="what pods are: process (of this machine; the default) or simulated")
+    ] = "",
     events: Annotated[
         str,
         typer.Option(
@@ -49,8 +53,10 @@ def start(
     credentials: Annotated[
         str, typer.Option(help="directory of another server of this cluster: use its CA, keys and tokens")
     ] = "",
-    server: Annotated[str, typer.Option(help="another cluster's API server; not available yet")] = "",
-    kubeconfig: Annotated[str, typer.Option(help="credentials for --server; not available yet")] = "",
+    server: Annotated[
+        str, typer.Option(help="URL of the API server, for components without one; default the kubeconfig's")
+    ] = "",
+    kubeconfig: Annotated[str, typer.Option(help="credentials for components without an API server of their own")] = "",
     tls_san: Annotated[
         list[str] | None, typer.Option(help="further name or address in the server's certificate; may be repeated")
     ] = None,
@@ -76,7 +82,7 @@ def start(
         port=port,
         host=host,
         store=store,
-        nodes=nodes,
+        nodes=nodes if nodes is not None else 0 if credentials else 1,
         runtime=runtime,
         events=events,
         credentials=credentials,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from shoal.kube.kinds.bootstrap_rbac_controllers import CONTROLLER_ROLES
+from shoal.kube.kinds.bootstrap_rbac_controllers import CONTROLLER_ROLES, OWN_ROLES
 from shoal.kube.kinds.rbac import GROUP, aggregated_rules
 from shoal.kube.kinds.rules import Obj
 
@@ -180,6 +180,14 @@ _ROLES: Final[dict[str, tuple[str, ...]]] = {
     "system:kube-controller-manager": _CONTROLLER_MANAGER,
     "system:kube-dns": ("list,watch - endpoints,services",),
     "system:kube-scheduler": _SCHEDULER,
+    "shoal:simulated-nodes": (  # one process that plays all of its nodes
+        "all - nodes",
+        "patch,update - nodes/status",
+        "get,list,watch,delete - pods",
+        "patch,update - pods/status",
+        "all coordination.k8s.io leases",
+        "events",
+    ),
     "system:kubelet-api-admin": (
         "read - nodes",
         "proxy - nodes",
@@ -223,6 +231,7 @@ _CLUSTER_BINDINGS: Final = {
     "system:kube-controller-manager": "User system:kube-controller-manager",
     "system:kube-dns": "ServiceAccount kube-dns",
     "system:kube-scheduler": "User system:kube-scheduler",
+    "shoal:simulated-nodes": "User shoal:simulated-nodes",
     "system:monitoring": "Group system:monitoring",
     "system:node": "",  # nodes are let in by name, not by group
     "system:node-proxier": "User system:kube-proxy",
@@ -340,6 +349,7 @@ def cluster_roles() -> list[Obj]:
     """Every default ClusterRole; those that aggregate come with their rules already gathered."""
     roles = [_role("ClusterRole", name, lines) for name, lines in _ROLES.items()]
     roles += [_role("ClusterRole", f"system:controller:{n}", lines) for n, lines in CONTROLLER_ROLES.items()]
+    roles += [_role("ClusterRole", f"shoal:controller:{n}", lines) for n, lines in OWN_ROLES.items()]
     for name in ("view", "edit", "admin"):  # each gathers the one before it
         made = _aggregated(name, _AGGREGATED[name])
         made["rules"] = [dict(rule) for rule in aggregated_rules(made, roles)]
@@ -352,8 +362,9 @@ def cluster_role_bindings() -> list[Obj]:
         _binding("ClusterRoleBinding", name, "ClusterRole", name, subjects)
         for name, subjects in _CLUSTER_BINDINGS.items()
     ]
-    for controller in CONTROLLER_ROLES:
-        name = f"system:controller:{controller}"
+    named = [(f"system:controller:{name}", name) for name in CONTROLLER_ROLES]
+    named += [(f"shoal:controller:{name}", name) for name in OWN_ROLES]
+    for name, controller in named:
         bindings.append(_binding("ClusterRoleBinding", name, "ClusterRole", name, f"ServiceAccount {controller}"))
     return bindings
 

@@ -224,3 +224,16 @@ CONTROLLER_ROLES: Final[dict[str, tuple[str, ...]]] = {
         "events",
     ),
 }
+
+# What our controllers do beyond those of Kubernetes with the same name: ``shoal:controller:NAME``, bound to the
+# same account.
+OWN_ROLES: Final[dict[str, tuple[str, ...]]] = {
+    "persistent-volume-binder": (
+        "create storage.k8s.io storageclasses",
+        "create,patch - persistentvolumeclaims",
+        "patch - persistentvolumes",
+        "patch - persistentvolumeclaims/status,persistentvolumes/status",
+        "update - pods/finalizers",
+    ),
+    "service-cidrs-controller": ("read - services", "create,delete networking.k8s.io ipaddresses"),
+}

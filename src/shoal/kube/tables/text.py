@@ -6,9 +6,9 @@ Objects may lack anything: a row must be possible for whatever is stored, and fo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Final
 
+from shoal.base.memo import memo
 from shoal.kube.times import parse_epoch
 
 Obj = dict[str, Any]
@@ -51,7 +51,7 @@ def _two(seconds: int, large_s: int, large: str, small_s: int, small: str) -> st
     return f"{whole}{large}{rest}{small}" if rest else f"{whole}{large}"
 
 
-@lru_cache(maxsize=4096)
+@memo(4096)
 def epoch(text: str) -> float | None:
     """Seconds since 1970 of a stored time; None if it is none."""
     try:

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 
 from shoal.apiserver.audit.config import AuditConfig
-from shoal.apiserver.audit.policy import Policy, parse
+from shoal.apiserver.audit.event import Record, Trail, line
+from shoal.apiserver.audit.policy import METADATA, REQUEST, Grade, Policy, parse
 from shoal.apiserver.context import ServerConfig
+from shoal.apiserver.messages import Request
 from shoal.testing.servers import ADMIN_TOKEN, LocalServer, local_server
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
@@ -203,3 +206,43 @@ def test_the_numbers_are_in_the_metrics(tmp_path: Path) -> None:
         assert 'apiserver_flowcontrol_nominal_limit_seats{priority_level="workload-low"} 245.0' in text
 
     audited(tmp_path, test)
+
+
+def test_a_secret_that_is_sent_to_the_wrong_place_is_not_recorded(tmp_path: Path) -> None:
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}, "stringData": {"k": HIDDEN}}
+
+    async def test(server: LocalServer) -> None:
+        for path in ("/api/v1/namespaces/default/secrets/a/parts", "/api/v2/namespaces/default/secrets"):
+            await server.call("POST", path, {**secret, "kind": "Whatever"})
+        for path in (CONFIG_MAPS, "/apis/v1/namespaces/default/secrets"):
+            await server.call("POST", path, secret)
+
+    events = audited(tmp_path, test, policy({"level": "RequestResponse"}))
+    assert len(events) == 8 and HIDDEN not in str(events)
+
+
+def test_a_token_in_the_query_is_not_recorded_whatever_it_is_called(tmp_path: Path) -> None:
+    async def test(server: LocalServer) -> None:
+        await server.call("GET", f"{CONFIG_MAPS}?x=Bearer%20eyJhbGciOiJub25lIn0.eyJzdWIiOiJ4In0.{HIDDEN}&limit=5")
+
+    events = audited(tmp_path, test, policy({"level": "Metadata"}))
+    assert HIDDEN not in str(events) and "limit=5" in events[0]["requestURI"]
+
+
+@pytest.mark.parametrize(("level", "recorded"), [(METADATA, False), (REQUEST, True)])
+def test_a_webhooks_patch_is_recorded_where_the_object_is(level: int, recorded: bool) -> None:
+    trail = Trail(Grade(level), b"id", Request("POST", b"/", {}), "create", None, None, None, 0.0)
+    trail.annotations = {
+        "patch.webhook.admission.k8s.io/round_0_index_0": HIDDEN,
+        "mutation.webhook.admission.k8s.io/round_0_index_0": "mutated",
+    }
+    written = line(Record(trail, "ResponseComplete", 0.0, 201))
+    assert (HIDDEN.encode() in written) is recorded and b"mutated" in written
+
+
+def test_a_long_user_agent_is_cut(tmp_path: Path) -> None:
+    async def test(server: LocalServer) -> None:
+        await server.call("POST", CONFIG_MAPS, {"metadata": {"name": "a"}}, {"user-agent": "x" * 60_000})
+
+    [event] = audited(tmp_path, test)
+    assert event["userAgent"] == "x" * 1024 + "...TRUNCATED"

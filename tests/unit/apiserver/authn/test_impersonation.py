@@ -120,3 +120,12 @@ def test_somebody_who_acts_as_anonymous_gets_no_more_than_anonymous() -> None:
         assert 'User "system:anonymous" cannot get path "/metrics"' in answer.refused(403)
 
     run(test)
+
+
+@pytest.mark.parametrize("header", ["group", "uid", "extra-scopes"])
+def test_whoever_takes_on_a_part_of_somebody_must_say_of_whom(header: str) -> None:
+    async def test(server: AuthnServer) -> None:
+        answer = await server.ask("POST", WHO_AM_I, {}, headers={f"Impersonate-{header}": "x"})
+        assert "without impersonating a user" in answer.refused(400)
+
+    run(test)

@@ -7,6 +7,7 @@ from authn_server import ADMIN, WHO_AM_I, AuthnServer, run
 
 from shoal.apiserver.authn.credential import Credential
 from shoal.apiserver.context import ServerConfig, User
+from shoal.apiserver.http import Request
 from shoal.base.clock import FakeClock
 from shoal.base.ids import token_digest
 
@@ -161,3 +162,15 @@ def test_a_review_of_a_static_token_knows_its_user_and_the_audience() -> None:
         assert (await server.review("of-nobody"))["error"] == "invalid bearer token"
 
     run(test, tokens={"of-alice": ALICE})
+
+
+def test_a_padded_header_is_good_but_not_remembered() -> None:
+    async def test(server: AuthnServer) -> None:
+        for padding in (1, 50_000):
+            request = Request(
+                "GET", NAMESPACES.encode(), {b"authorization": b"Bearer " + b" " * padding + ADMIN.encode()}
+            )
+            assert server.server.handler.authenticator.user_of(request).name
+        assert max(map(len, server.server.handler.authenticator._accepted)) < 100
+
+    run(test)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.apiserver.authz.rules import Rule, compiled, described, parts, uncovered
+from shoal.apiserver.authz.rules import MAX_MISSING, Rule, compiled, described, parts, uncovered
 
 
 def rule(verbs: str, groups: str = "", resources: str = "", names: str = "", urls: str = "") -> dict[str, Any]:
@@ -110,3 +110,12 @@ def test_who_covers_a_rule_is_allowed_all_that_it_allows(owned: Any, wanted: Any
 @given(RULES, ASKED)
 def test_the_parts_of_a_rule_allow_what_the_rule_allows(given_rule: Any, asked: Any) -> None:
     assert Rule(given_rule).allows(*asked) == any(Rule(part).allows(*asked) for part in parts(given_rule))
+
+
+def test_a_rule_of_too_many_parts_is_taken_apart_only_so_far() -> None:
+    many = ",".join(f"x{number}" for number in range(30))
+    assert len(uncovered([], [rule(many, many, many)])) == MAX_MISSING
+    halves = compiled([rule(",".join(f"x{number}" for number in range(start, 30, 2)), "*", "*") for start in (0, 1)])
+    assert len(uncovered(halves, [rule(many, many, many)])) == 1  # all covered, but nobody counts that far
+    assert uncovered(halves, [rule(many, "x1", many)]) == []
+    assert uncovered(compiled([rule("*", "*", "*")]), [rule(many, many, many)]) == []

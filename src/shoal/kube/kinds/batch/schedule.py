@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from typing import Final
 from zoneinfo import available_timezones
 
+from shoal.base.memo import memo
 from shoal.kube.times import parse_duration
 
 _MONTHS: Final = {
@@ -61,7 +62,7 @@ class Schedule:
     every_ns: int = 0  # @every; the other fields then mean nothing
 
 
-@lru_cache(maxsize=1024)
+@memo(1024)
 def parse_schedule(text: str) -> Schedule:
     """The schedule a text stands for; ``ValueError`` with cron's words if it stands for none."""
     if not text:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
+from shoal.base.memo import memo
 from shoal.errors import duplicate, forbidden, invalid, not_found, not_supported, required, too_many
 from shoal.kube.kinds.checks import PROTOCOLS, Errors, Obj, check_enum, check_port_number, check_required_enum
 from shoal.kube.kinds.core.env import check_env, check_env_from
@@ -45,7 +45,7 @@ class PodContext:
 
 
 # A few names make up most containers of a cluster.
-container_name_faults = lru_cache(maxsize=4096)(is_dns1123_label)
+container_name_faults = memo(4096)(is_dns1123_label)
 
 
 def check_containers(containers: list[Obj], context: PodContext, path: str, errors: Errors) -> None:

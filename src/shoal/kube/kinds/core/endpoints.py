@@ -1,4 +1,7 @@
-"""Endpoints: addresses and ports behind a service."""
+"""Endpoints: addresses and ports behind a service.
+
+``endpoints_rules`` makes the rules; ``loopback_allowed`` is for clusters whose pods run on the loopback interface.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from shoal.kube.names import is_dns1123_label, is_dns1123_subdomain, is_qualifie
 _LINK_LOCAL_MULTICAST = (ipaddress.ip_network("224.0.0.0/24"), ipaddress.ip_network("ff02::/16"))
 
 
-def check_special_ip(address: str, path: str, errors: Errors) -> None:
+def check_special_ip(address: str, path: str, errors: Errors, *, loopback_allowed: bool = False) -> None:
     """Addresses that nobody can be reached at from elsewhere."""
     parsed = parse_ip(address)
     if parsed is None:
@@ -28,7 +31,7 @@ def check_special_ip(address: str, path: str, errors: Errors) -> None:
         return
     if parsed.is_unspecified:
         errors.append(invalid(path, address, f"may not be unspecified ({address})"))
-    if parsed.is_loopback:
+    if parsed.is_loopback and not loopback_allowed:
         errors.append(invalid(path, address, "may not be in the loopback range (127.0.0.0/8, ::1/128)"))
     if parsed.is_link_local:
         detail = "may not be in the link-local range (169.254.0.0/16, fe80::/10)"
@@ -45,7 +48,7 @@ def _default(endpoints: Obj) -> None:
                 port["protocol"] = "TCP"
 
 
-def _validate_create(endpoints: Obj) -> list[FieldError]:
+def _errors(endpoints: Obj, loopback_allowed: bool) -> list[FieldError]:
     errors: Errors = []
     for index, subset in enumerate(endpoints.get("subsets") or ()):
         path = f"subsets[{index}]"
@@ -53,25 +56,20 @@ def _validate_create(endpoints: Obj) -> list[FieldError]:
             errors.append(required(path, "must specify `addresses` or `notReadyAddresses`"))
         for field in ("addresses", "notReadyAddresses"):
             for position, address in enumerate(subset.get(field) or ()):
-                _check_address(address, f"{path}.{field}[{position}]", errors)
+                _check_address(address, f"{path}.{field}[{position}]", loopback_allowed, errors)
         ports = subset.get("ports") or ()
         for position, port in enumerate(ports):
             _check_port(port, len(ports) > 1, f"{path}.ports[{position}]", errors)
     return errors
 
 
-def _validate_update(new: Obj, old: Obj) -> list[FieldError]:
-    # What was valid once stays valid as long as nobody touches it.
-    return [] if new.get("subsets") == old.get("subsets") else _validate_create(new)
-
-
-def _check_address(address: Obj, path: str, errors: Errors) -> None:
+def _check_address(address: Obj, path: str, loopback_allowed: bool, errors: Errors) -> None:
     check_ip(address.get("ip", ""), f"{path}.ip", errors)
     if address.get("hostname"):
         check_syntax(address["hostname"], is_dns1123_label, f"{path}.hostname", errors)
     if address.get("nodeName") is not None:
         check_syntax(address["nodeName"], is_dns1123_subdomain, f"{path}.nodeName", errors)
-    check_special_ip(address.get("ip", ""), f"{path}.ip", errors)
+    check_special_ip(address.get("ip", ""), f"{path}.ip", errors, loopback_allowed=loopback_allowed)
 
 
 def _check_port(port: Obj, needs_name: bool, path: str, errors: Errors) -> None:
@@ -90,9 +88,17 @@ def _warnings(endpoints: Obj) -> list[str]:
     return ["v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"]
 
 
-ENDPOINTS = KindRules(
-    default=_default,
-    validate_create=_validate_create,
-    validate_update=_validate_update,
-    warnings=_warnings,
-)
+def endpoints_rules(*, loopback_allowed: bool = False) -> KindRules:
+    def validate_create(endpoints: Obj) -> list[FieldError]:
+        return _errors(endpoints, loopback_allowed)
+
+    def validate_update(new: Obj, old: Obj) -> list[FieldError]:
+        # What was valid once stays valid as long as nobody touches it.
+        return [] if new.get("subsets") == old.get("subsets") else _errors(new, loopback_allowed)
+
+    return KindRules(
+        default=_default, validate_create=validate_create, validate_update=validate_update, warnings=_warnings
+    )
+
+
+ENDPOINTS = endpoints_rules()

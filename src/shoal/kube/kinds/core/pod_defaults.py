@@ -6,9 +6,9 @@ Everything here changes its argument in place, and doing it twice changes nothin
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import Any, Final
 
+from shoal.base.memo import memo
 from shoal.kube.kinds.checks import Obj
 from shoal.kube.kinds.core.resources import (
     aggregate,
@@ -44,7 +44,7 @@ _SOURCE_DEFAULTS: Final[dict[str, dict[str, Any]]] = {
 _KEPT_WHEN_EMPTY = frozenset({"type", "defaultMode", "cachingMode", "fsType", "readOnly", "kind"})
 
 
-@lru_cache(maxsize=8192)
+@memo(8192)
 def pull_policy_of(image: str) -> str:
     """``Always`` for images without a fixed version, ``IfNotPresent`` for the rest and for what cannot be read."""
     matched = _IMAGE.fullmatch(image)

@@ -1,0 +1,80 @@
+"""One request being answered: the handler's coroutine, driven by what it waits for. Part of ``apiserver.http``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from shoal.apiserver.messages import Answer, LongResponse, Request, RequestTimedOut, Response, timeout_of
+
+if TYPE_CHECKING:
+    from shoal.apiserver.http import HttpConnection
+
+
+class Exchange:
+    """Drives one handler coroutine and keeps its answer until it is this request's turn on the wire."""
+
+    __slots__ = ("answer", "connection", "coroutine", "deadline", "old", "request", "waiting_for")
+
+    def __init__(self, connection: HttpConnection, request: Request, coroutine: Coroutine[Any, Any, Answer]) -> None:
+        self.connection = connection
+        self.request = request
+        self.answer: Answer | None = None
+        self.waiting_for: asyncio.Future[Any] | None = None
+        self.coroutine = coroutine
+        server = connection.server
+        self.deadline = server.tick + timeout_of(request.query, server.limits.request_timeout_s)
+        self.old = connection.speaks_old_http()
+
+    def step(self, done: asyncio.Future[Any]) -> None:
+        """What the handler waited for is there: go on until it waits again or answers."""
+        if done is self.waiting_for:  # not so when the waiting was ended while this call was on its way
+            self._resume(self.coroutine.send, None)
+
+    def time_out(self) -> None:
+        """The time is over. A commit that is under way goes on; only the waiting ends."""
+        self._stop_waiting()
+        self._resume(self.coroutine.throw, RequestTimedOut())
+
+    def _stop_waiting(self) -> None:
+        waiting, self.waiting_for = self.waiting_for, None
+        if waiting is not None and waiting is not _DONE:
+            waiting.remove_done_callback(self.step)
+
+    def _resume(self, resume: Callable[[Any], Any], value: Any) -> None:
+        try:
+            waiting = resume(value)
+        except StopIteration as stop:
+            self.answer = stop.value
+            self.connection.flush_answers()
+        except asyncio.CancelledError:
+            self.connection.abort()
+        except Exception as error:
+            self.answer = self.connection.server.on_error(self.request, error)
+            self.connection.flush_answers()
+        else:
+            self.wait_for(waiting)
+
+    def wait_for(self, waiting: Any) -> None:
+        """Go on when ``waiting``, which the handler has yielded, is done."""
+        if waiting is None:  # a bare yield: asyncio.sleep(0)
+            self.waiting_for = _DONE
+            self.connection.server.loop.call_soon(self.step, _DONE)
+            return
+        waiting._asyncio_future_blocking = False  # what a task would do: this exchange is the one that waits
+        self.waiting_for = waiting
+        waiting.add_done_callback(self.step)
+
+    def cancel(self) -> None:
+        """The client went away. A commit that is under way goes on; only the waiting ends."""
+        if self.answer is None:
+            self._stop_waiting()
+            self.coroutine.close()
+        elif isinstance(self.answer, LongResponse):
+            self.answer.on_sent()
+        elif not isinstance(self.answer, Response):
+            self.answer.on_closed()
+
+
+_DONE: Any = object()  # stands for a finished future where there was none

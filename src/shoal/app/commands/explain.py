@@ -1,0 +1,130 @@
+"""``shoal explain``: why a pod is on its node, or on none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shoal.app.commands.token import cluster_directory
+from shoal.app.home import directory
+from shoal.base.clock import RealClock
+from shoal.cli.apps import new_app
+from shoal.cli.printers import Format, render
+from shoal.client import AccessConfig, connect, load
+from shoal.errors import ConfigError
+from shoal.scheduler.explain import PodExplanation, explain
+
+app = new_app("Say why something is as it is.", group=True)
+
+_COLUMNS = ("node", "fits", "score", "why")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which cluster is asked: what the options say."""
+
+    dir: Path | None = None
+    kubeconfig: str = ""
+    context: str = ""
+
+    def access(self, environ: Mapping[str, str] = os.environ) -> AccessConfig:
+        """The kubeconfig given, that of ``--dir``, ``$KUBECONFIG``, the cluster of `shoal up`, or the usual one."""
+        if self.kubeconfig:
+            return load(self.kubeconfig, context=self.context)
+        if self.dir is None and environ.get("KUBECONFIG"):
+            return load(context=self.context, env=environ)
+        try:
+            found = cluster_directory(directory(self.dir, environ)) / "kubeconfig"
+        except ConfigError:
+            if self.dir is not None:
+                raise
+            return load(context=self.context, env=environ)
+        return load(found, context=self.context)
+
+
+@app.command("pod")
+def pod(
+    name: Annotated[str, typer.Argument(help="of the pod")],
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="default: that of the kubeconfig")] = "",
+    output: Annotated[Format, typer.Option("--output", "-o", help="how to print")] = Format.TABLE,
+    dir: Annotated[Path | None, typer.Option(help="state directory of a cluster of this machine")] = None,
+    kubeconfig: Annotated[str, typer.Option(help="of any Kubernetes cluster")] = "",
+    context: Annotated[str, typer.Option(help="of the kubeconfig; default the current one")] = "",
+) -> None:
+    """Show every node as the pod sees it now: its score, or why it does not take the pod."""
+    access = Place(dir, kubeconfig, context).access()
+    found = asyncio.run(_ask(access, namespace or access.namespace, name))
+    typer.echo(_text(found) if output is Format.TABLE else _document(found, output), nl=False)
+
+
+async def _ask(access: AccessConfig, namespace: str, name: str) -> PodExplanation:
+    clock = RealClock()
+    async with connect(access, clock=clock) as client:
+        return await explain(client, namespace, name, clock=clock)
+
+
+def _text(found: PodExplanation) -> str:
+    lines = [f"{found.namespace}/{found.name}: {_where(found)}"]
+    if found.message and found.phase not in ("Succeeded", "Failed"):
+        lines.append(f"now: {found.message}")
+    if found.said and found.said != found.message:
+        lines.append(f"its scheduler said: {found.said}")
+    if found.nominated and not found.node:
+        lines.append(f"room can be made on {found.nominated} by removing other pods")
+    if found.unseen:
+        lines.append(f"could not be read and was left out: {', '.join(found.unseen)}")
+    rows = [{**row, "why": _why(row)} for row in _rows(found)]
+    table = f"\n{render(rows, _COLUMNS)}" if rows else ""
+    return "\n".join(lines) + "\n" + table
+
+
+def _where(found: PodExplanation) -> str:
+    if not found.node:
+        return "on no node"
+    row = next((row for row in found.nodes if row.node == found.node), None)
+    if row is None:
+        return f"on {found.node}, which does not exist"
+    if row.refusal is not None:
+        return f"on {found.node}, which would not take it now"
+    better = sum(other.refusal is None and other.total > row.total for other in found.nodes)
+    return f"on {found.node}, " + (f"and {better} would score higher now" if better else "the best now")
+
+
+def _rows(found: PodExplanation) -> list[dict[str, Any]]:
+    return [
+        {
+            "node": row.node, "here": row.node == found.node, "fits": row.refusal is None,
+            "score": row.total if row.refusal is None else None, "scores": dict(row.scores),
+            "plugin": row.refusal.plugin if row.refusal else "",
+            "reasons": list(row.refusal.reasons) if row.refusal else [],
+        }
+        for row in found.nodes
+    ]  # fmt: skip
+
+
+def _why(row: Mapping[str, Any]) -> str:
+    if not row["fits"]:
+        return f"{row['plugin']}: {', '.join(row['reasons'])}"
+    scores = ", ".join(f"{plugin} {score}" for plugin, score in row["scores"].items())
+    return f"{'is here; ' if row['here'] else ''}{scores}"
+
+
+def _document(found: PodExplanation, output: Format) -> str:
+    document = {
+        "namespace": found.namespace, "name": found.name, "node": found.node, "phase": found.phase,
+        "message": found.message, "schedulerSaid": found.said, "nominatedNode": found.nominated,
+        "unseen": list(found.unseen), "nodes": _rows(found),
+    }  # fmt: skip
+    if output is Format.JSON:
+        return json.dumps(document, indent=2) + "\n"
+    import yaml  # most commands print tables
+
+    text: str = yaml.safe_dump(document, sort_keys=False)
+    return text

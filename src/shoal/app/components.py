@@ -1,0 +1,154 @@
+"""The scheduler, the controllers and the nodes as parts of a process, each with its own name and rights.
+
+Scheduler and controllers are elected and fenced; one that loses its lease starts over: its caches and queues go with
+its term.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from shoal.app.connect import SIMULATED_NODES, Connect
+from shoal.base.clock import Clock
+from shoal.base.ids import Ids
+from shoal.base.logs import get_logger
+from shoal.base.metrics import Metrics
+from shoal.client import Client, LostLease
+from shoal.controllers.kit import Kit
+from shoal.controllers.persistentvolume.config import VolumeConfig
+from shoal.controllers.wiring import add_all
+from shoal.node.simulated import Fleet, FleetConfig
+from shoal.reconcile import Elector, EventRecorder, LeaseLock, Manager, ReconcileMetrics, RecorderConfig
+from shoal.scheduler.config import DEFAULT_SCHEDULER
+from shoal.scheduler.wiring import build as build_scheduler
+
+log = get_logger("components")
+
+NAMESPACE = "kube-system"
+SCHEDULER, CONTROLLERS = "system:kube-scheduler", "system:kube-controller-manager"
+# Of nodes and pods that nobody can reach: on the loopback interface, so that no address of theirs is somebody else's.
+SIMULATED_NETWORKS = ("127.64.0.0/12", "127.128.0.0/9")
+KUBELET = "kubelet"  # what events of nodes come from
+_EVENTS = RecorderConfig(queue=20_000)  # a storm of pods is a storm of events
+_AFTER_FAILURE_S = 1.0
+_ACCOUNTS = f"system:serviceaccount:{NAMESPACE}:"
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What a component needs of the process it runs in. ``connect`` gives a client that acts as a user."""
+
+    connect: Connect
+    clock: Clock
+    ids: Ids
+    random: Random
+    metrics: Metrics
+    identity: str  # of this process among the candidates for a lease
+    volumes: Path
+
+
+class Component:
+    """One part: ``wire`` is called anew for every term, or for every start of a part that is not elected."""
+
+    def __init__(
+        self, name: str, user: str, host: Host, wire: Callable[[Manager, EventRecorder], None], *, elected: bool = True
+    ) -> None:
+        self.name = name
+        self._host = host
+        self._wire = wire
+        self._client = host.connect(user)
+        self._lock_client = host.connect(user) if elected else None  # renewals do not queue behind the work
+        self._manager: Manager | None = None
+        self._stopping = False
+
+    async def run(self) -> None:
+        """Until ``stop``."""
+        while not self._stopping:
+            try:
+                await self._term()
+            except LostLease:
+                log.warning("lost the lease; standing for it again", component=self.name)
+            except Exception as error:
+                log.error("the component failed; starting it again", component=self.name, error=error)
+                await self._host.clock.sleep(_AFTER_FAILURE_S)
+
+    def stop(self) -> None:
+        self._stopping = True
+        if self._manager is not None:
+            self._manager.stop()
+
+    async def _term(self) -> None:
+        host = self._host
+        client = self._client
+        random = host.random.random
+        elector = None
+        if self._lock_client is not None:
+            lock = LeaseLock(self._lock_client, NAMESPACE, self.name)
+            elector = Elector(lock, host.identity, clock=host.clock, random=random)
+        self._manager = manager = Manager(client, clock=host.clock, random=random, elector=elector)
+        events = EventRecorder(
+            client, self.name, host.identity, clock=host.clock, new_suffix=host.ids.new_suffix, config=_EVENTS
+        )
+        manager.add(events)
+        self._wire(manager, events)
+        if not self._stopping:
+            await manager.run()
+
+
+def scheduler(host: Host) -> Component:
+    def wire(manager: Manager, events: EventRecorder) -> None:
+        build_scheduler(
+            manager, clock=host.clock, random=host.random.random, metrics=Metrics(),
+            events=events.named(DEFAULT_SCHEDULER),
+        )  # fmt: skip
+
+    return Component("kube-scheduler", SCHEDULER, host, wire)
+
+
+def controllers(host: Host) -> Component:
+    clients: dict[str, Client] = {}  # by service account; they outlive terms
+
+    def wire(manager: Manager, events: EventRecorder) -> None:
+        metrics = ReconcileMetrics(Metrics())
+
+        def kit_of(account: str) -> Kit:
+            own = clients.get(account)
+            if own is None:
+                own = clients[account] = host.connect(f"{_ACCOUNTS}{account}")
+            return Kit(manager, events, host.clock, host.random.random, host.ids.new_uid, metrics, manager.fenced(own))
+
+        add_all(kit_of, VolumeConfig(directory=host.volumes))
+
+    return Component("kube-controller-manager", CONTROLLERS, host, wire)
+
+
+def simulated_nodes(host: Host, count: int) -> Component:
+    def wire(manager: Manager, events: EventRecorder) -> None:
+        manager.add(Fleet(manager, FleetConfig(nodes=count), clock=host.clock, events=events.named(KUBELET)))
+
+    return Component("simulated-nodes", SIMULATED_NODES, host, wire, elected=False)
+
+
+def users_of(components: Iterable[str]) -> list[str]:
+    """The users that show whether a server lets these components act as they should."""
+    users = {
+        "scheduler": (SCHEDULER,),
+        "controllers": (CONTROLLERS, f"{_ACCOUNTS}replicaset-controller"),
+        "nodes": (SIMULATED_NODES,),
+    }
+    return [user for name in components for user in users.get(name, ())]
+
+
+async def run_all(components: list[Component], until: Awaitable[object]) -> None:
+    """Run them beside each other until ``until`` is over, then stop them in order."""
+    tasks = [asyncio.create_task(component.run(), name=component.name) for component in components]
+    try:
+        await until
+    finally:
+        for component in components:
+            component.stop()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,108 @@
+"""How components reach an API server, each as the user it is and with that user's rights.
+
+In the server's process they need no credentials. Over a network they have those of one kubeconfig, and act as their own
+users by impersonation where it may; else all of them are the kubeconfig's user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import cast
+
+from shoal.apiserver.authn.credential import AUTHENTICATED
+from shoal.apiserver.context import User
+from shoal.apiserver.handler import Handler
+from shoal.apiserver.inprocess import InProcessTransport
+from shoal.base.clock import Clock
+from shoal.base.logs import get_logger
+from shoal.client import AccessConfig, Client, TransportError
+from shoal.client import connect as connected
+from shoal.client.http import HttpTransport
+from shoal.client.transport import Transport
+from shoal.client.watch import SharedDecoder
+from shoal.errors import Forbidden, ServiceUnavailable, TooManyRequests
+
+Connect = Callable[[str], Client]
+
+log = get_logger("connect")
+
+SIMULATED_NODES = "shoal:simulated-nodes"
+_NODE, _NODES = "system:node:", "system:nodes"
+_ACCOUNT, _ACCOUNTS = "system:serviceaccount:", "system:serviceaccounts"
+_RETRY_S = 1.0
+
+
+def groups_of(user: str) -> tuple[str, ...]:
+    """The groups of a component's user, beside that of all who are known."""
+    if user.startswith(_NODE) or user == SIMULATED_NODES:
+        return (_NODES,)
+    if user.startswith(_ACCOUNT):
+        return (_ACCOUNTS, f"{_ACCOUNTS}:{user.removeprefix(_ACCOUNT).partition(':')[0]}")
+    return ()
+
+
+def agent_of(user: str) -> str:
+    """What the user calls itself: the component, whichever account it acts as."""
+    if user.startswith(_ACCOUNT):
+        return "kube-controller-manager"
+    return "kubelet" if user.startswith(_NODE) else user.rpartition(":")[2]
+
+
+def in_process(handler: Handler, clock: Clock) -> Connect:
+    """Clients of the server that ``handler`` is of. What they watch is decoded once for all of them."""
+    decode = SharedDecoder()
+
+    def connect(user: str) -> Client:
+        who = User(user, (*groups_of(user), AUTHENTICATED))
+        transport = InProcessTransport(handler, who, user_agent=agent_of(user))
+        return Client(cast(Transport, transport), clock=clock, field_manager=agent_of(user), decode=decode)
+
+    return connect
+
+
+async def over_network(
+    access: AccessConfig, users: Iterable[str], *, clock: Clock, stack: AsyncExitStack, stop: asyncio.Event
+) -> Connect:
+    """Clients of another server. ``users`` are those whose rights decide whether it is worth acting as them; waits
+    until the server answers, or until ``stop``. The transports are closed with ``stack``."""
+    refused: Forbidden | None = None
+    if not access.headers:  # else the kubeconfig says already as whom to act
+        for user in users:
+            refused = refused or await _refusal(acting_as(access, user), user, clock, stop)
+    if refused is not None:
+        log.warning("components act as the kubeconfig's user: it may not act as theirs", reason=str(refused))
+
+    def connect(user: str) -> Client:
+        own = access if refused is not None or access.headers else acting_as(access, user)
+        transport = HttpTransport(own, clock=clock, user_agent=agent_of(user))
+        stack.push_async_callback(transport.close)
+        return Client(transport, clock=clock, field_manager=agent_of(user))
+
+    return connect
+
+
+def acting_as(access: AccessConfig, user: str) -> AccessConfig:
+    """The access, with the rights of ``user`` instead of its own."""
+    groups = (("impersonate-group", group) for group in groups_of(user))
+    return replace(access, headers=(("impersonate-user", user), *groups))
+
+
+async def _refusal(access: AccessConfig, user: str, clock: Clock, stop: asyncio.Event) -> Forbidden | None:
+    """What the server says to a user who wants to act as ``user``, or to that user."""
+    # what every component may read, and a service account that has a role of its own may not
+    path = "/version" if user.startswith(_ACCOUNT) else "/api/v1/nodes?limit=1"
+    async with connected(access, clock=clock, user_agent=agent_of(user)) as client:
+        while not stop.is_set():
+            try:
+                await client.request("GET", path)
+            except Forbidden as error:
+                return error
+            except (TransportError, ServiceUnavailable, TooManyRequests) as error:
+                log.warning("the API server does not answer yet", url=access.url, reason=str(error))
+                await clock.sleep(_RETRY_S)
+            else:
+                break
+    return None

@@ -1,0 +1,1 @@
+"""Scales workloads by what their pods use: HorizontalPodAutoscalers."""

@@ -1,0 +1,188 @@
+"""One look at one autoscaler every fifteen seconds: the scale of its target, its metrics, the new scale, the status."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from shoal.client import ResourceClient, TransportError
+from shoal.controllers.autoscaling.behavior import limit, remember, rules_of
+from shoal.controllers.autoscaling.model import History, MetricError, Obj, Proposal
+from shoal.controllers.autoscaling.proposals import Proposals, Target
+from shoal.controllers.kit import Kit
+from shoal.errors import ApiError, NotFound
+from shoal.kube.labels import parse
+from shoal.kube.times import format_time
+from shoal.reconcile import DONE, Cache, EventType, ObjectKey, Result
+
+PERIOD_S = 15.0
+
+
+@dataclass(slots=True)
+class _Look:
+    """What is found out in one look; becomes the status."""
+
+    hpa: Obj
+    now: float
+    conditions: list[Obj]
+    metrics: list[Obj] = field(default_factory=list)
+    current: int = 0
+    desired: int = 0
+    scaled_at: str = ""
+
+    def say(self, kind: str, status: str, reason: str, message: str) -> None:
+        before = next((each for each in self.conditions if each["type"] == kind), None)
+        same = before is not None and before["status"] == status
+        at = before["lastTransitionTime"] if before is not None and same else format_time(self.now)
+        found = {
+            "type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": at,
+        }  # fmt: skip
+        if before is None:
+            self.conditions.append(found)
+        else:
+            self.conditions[self.conditions.index(before)] = found
+
+    def status(self) -> Obj:
+        found: Obj = {
+            "observedGeneration": self.hpa["metadata"].get("generation", 1),
+            "currentReplicas": self.current,
+            "desiredReplicas": self.desired,
+            "currentMetrics": self.metrics,
+            "conditions": self.conditions,
+        }
+        if self.scaled_at:
+            found["lastScaleTime"] = self.scaled_at
+        return found
+
+
+class Autoscaler:
+    def __init__(self, kit: Kit, hpas: Cache, pods: Cache) -> None:
+        self._kit = kit
+        self._hpas, self._pods = hpas, pods
+        self._proposals = Proposals(kit.client)
+        self._resource = kit.resource("horizontalpodautoscalers", "autoscaling")
+        self._histories: dict[str, History] = {}  # by uid
+        self._uids: dict[ObjectKey, str] = {}
+
+    async def reconcile(self, key: ObjectKey) -> Result:
+        hpa = self._hpas.get(key)
+        known = self._uids.get(key)
+        if known is not None and (hpa is None or hpa["metadata"]["uid"] != known):
+            self._histories.pop(self._uids.pop(key), None)
+        if hpa is None:
+            return DONE
+        uid = self._uids[key] = hpa["metadata"]["uid"]
+        history = self._histories.setdefault(uid, History())
+        before = hpa.get("status") or {}
+        look = _Look(hpa, self._kit.clock.wall_s(), [dict(each) for each in before.get("conditions") or ()])
+        look.current, look.desired = before.get("currentReplicas", 0), before.get("desiredReplicas", 0)
+        look.scaled_at = before.get("lastScaleTime") or ""
+        await self._look(look, history)
+        status = look.status()
+        if status != before:
+            try:
+                await self._resource.replace_status({**hpa, "status": status})
+            except NotFound:
+                return DONE
+        return Result(after_s=PERIOD_S)
+
+    def _event(self, look: _Look, warning: bool, reason: str, message: str) -> None:
+        kind = EventType.WARNING if warning else EventType.NORMAL
+        self._kit.events.record(look.hpa, kind, reason, message)
+
+    async def _look(self, look: _Look, history: History) -> None:
+        spec, namespace = look.hpa["spec"], look.hpa["metadata"]["namespace"]
+        reference = spec["scaleTargetRef"]
+        try:
+            resource = await self._kit.client.by_kind(reference["kind"], reference.get("apiVersion", ""))
+            scale = await resource.get_subresource(reference["name"], "scale", namespace)
+        except (ApiError, TransportError) as error:
+            self._event(look, True, "FailedGetScale", str(error))
+            message = f"the HPA controller was unable to get the target's current scale: {error}"
+            look.say("AbleToScale", "False", "FailedGetScale", message)
+            return
+        message = "the HPA controller was able to get the target's current scale"
+        look.say("AbleToScale", "True", "SucceededGetScale", message)
+        look.current = (scale.get("spec") or {}).get("replicas", 0)
+        decided = await self._decide(look, scale, history)
+        if decided is None:
+            look.desired = look.current
+            return
+        look.desired, why = decided
+        if look.desired != look.current:
+            await self._scale(look, resource, scale, why, history)
+
+    async def _decide(self, look: _Look, scale: Obj, history: History) -> tuple[int, str] | None:
+        """The new number of replicas and why; None when the metrics do not say."""
+        spec, current = look.hpa["spec"], look.current
+        least, most = spec.get("minReplicas", 1), spec["maxReplicas"]
+        if current == 0 and least != 0:
+            message = "scaling is disabled since the replica count of the target is zero"
+            look.say("ScalingActive", "False", "ScalingDisabled", message)
+            return 0, ""
+        if current > most:
+            return most, "Current number of replicas above Spec.MaxReplicas"
+        if current < least:
+            return least, "Current number of replicas below Spec.MinReplicas"
+        best = await self._propose(look, scale)
+        if best is None:
+            return None
+        why = f"{best.name} above target" if best.replicas > current else "All metrics below target"
+        limited = limit(spec, current, best.replicas, history, look.now)
+        look.say("AbleToScale", *limited.able)
+        look.say("ScalingLimited", *limited.limited)
+        return limited.replicas, why
+
+    async def _propose(self, look: _Look, scale: Obj) -> Proposal | None:
+        """The metric that wants most. When one of several cannot be had, the others may still ask for more."""
+        selector = (scale.get("status") or {}).get("selector") or ""
+        if not selector:
+            message = "the HPA target's scale is missing a selector"
+            self._event(look, True, "SelectorRequired", "selector is required")
+            look.say("ScalingActive", "False", "InvalidSelector", message)
+            return None
+        spec, namespace = look.hpa["spec"], look.hpa["metadata"]["namespace"]
+        target = Target(
+            namespace=namespace, selector=selector, replicas=look.current,
+            present=(scale.get("status") or {}).get("replicas", 0),
+            pods=self._pods.select(parse(selector), namespace=namespace),
+        )  # fmt: skip
+        tolerance = rules_of(spec).tolerance
+        found: list[Proposal] = []
+        faults: list[MetricError] = []
+        for metric in spec.get("metrics") or ():
+            try:
+                found.append(await self._proposals.of(metric, target, tolerance, look.now))
+            except MetricError as fault:
+                faults.append(fault)
+                self._event(look, True, fault.reason, str(fault))
+        look.metrics = [each.status for each in found]
+        best = max(found, key=lambda each: each.replicas, default=None)
+        if best is None or (faults and best.replicas < look.current):
+            self._cannot(look, faults, len(found) + len(faults))
+            return None
+        message = f"the HPA was able to successfully calculate a replica count from {best.name}"
+        look.say("ScalingActive", "True", "ValidMetricFound", message)
+        return best
+
+    def _cannot(self, look: _Look, faults: list[MetricError], total: int) -> None:
+        first = faults[0] if faults else MetricError("there are no metrics", "InvalidMetricSourceType")
+        message = f"the HPA was unable to compute the replica count: {first}"
+        look.say("ScalingActive", "False", first.reason, message)
+        text = f"invalid metrics ({len(faults)} invalid out of {total}), first error is: {first}"
+        self._event(look, True, "FailedComputeMetricsReplicas", text)
+
+    async def _scale(self, look: _Look, resource: ResourceClient, scale: Obj, why: str, history: History) -> None:
+        try:
+            wanted = {**scale, "spec": {**(scale.get("spec") or {}), "replicas": look.desired}}
+            await resource.replace(wanted, subresource="scale")
+        except (ApiError, TransportError) as error:
+            self._event(look, True, "FailedRescale", f"New size: {look.desired}; reason: {why}; error: {error}")
+            message = f"the HPA controller was unable to update the target scale: {error}"
+            look.say("AbleToScale", "False", "FailedUpdateScale", message)
+            look.desired = look.current
+            return
+        message = f"the HPA controller was able to update the target scale to {look.desired}"
+        look.say("AbleToScale", "True", "SucceededRescale", message)
+        self._event(look, False, "SuccessfulRescale", f"New size: {look.desired}; reason: {why}")
+        remember(look.hpa["spec"], history, look.current, look.desired, look.now)
+        look.scaled_at = format_time(look.now)

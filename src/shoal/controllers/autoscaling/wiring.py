@@ -1,0 +1,19 @@
+"""Autoscalers when their spec changes, and every fifteen seconds."""
+
+from __future__ import annotations
+
+from shoal.controllers.autoscaling.reconcile import Autoscaler
+from shoal.controllers.kit import Kit
+from shoal.reconcile import Change
+
+
+def add(kit: Kit) -> None:
+    hpas = kit.informer("horizontalpodautoscalers", "autoscaling")
+    shell = Autoscaler(kit, hpas.cache, kit.informer("pods").cache)
+    kit.controller("horizontal-pod-autoscaler", shell.reconcile).watches(hpas, when=spec_differs)
+
+
+def spec_differs(change: Change) -> bool:
+    """Its own status must not make the controller look again before its time."""
+    old, new = change.old, change.new
+    return old is None or new is None or old["spec"] != new["spec"]

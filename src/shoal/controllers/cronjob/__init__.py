@@ -1,0 +1,1 @@
+"""CronJob: a job at each time of a schedule."""

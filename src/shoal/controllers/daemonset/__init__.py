@@ -1,0 +1,1 @@
+"""DaemonSet: a pod on every node that can have one."""

@@ -1,0 +1,184 @@
+"""The next step of a DaemonSet: which nodes get a pod, which pods go, and what the status says. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from shoal.controllers.daemonset.eligibility import Fit, fit, node_of, pinned_to, tolerations_of
+from shoal.controllers.daemonset.model import Decision, Remark, Site
+from shoal.controllers.daemonset.rolling import allows_surge, plan_rolling
+from shoal.controllers.pods.status import (
+    is_available,
+    is_ready,
+    is_terminal,
+    is_terminating,
+    next_availability_s,
+    phase_of,
+)
+from shoal.controllers.pods.template import pod_of
+from shoal.controllers.revisions.plan import REVISION_LABEL
+from shoal.reconcile.keys import Obj
+
+_NOWHERE: Final = Fit(False, False)
+
+
+def sites_of(owner: Obj, nodes: Iterable[Obj], pods: Iterable[Obj]) -> list[Site]:
+    """All nodes, and the pods on them or meant for them, by name of node."""
+    grouped: dict[str, list[Obj]] = {}
+    for pod in pods:
+        if not (is_terminal(pod) and is_terminating(pod)):
+            grouped.setdefault(node_of(pod), []).append(pod)
+    spec = owner["spec"]["template"]["spec"]
+    tolerations = tolerations_of(spec)
+    sites = []
+    for node in nodes:
+        name = node["metadata"]["name"]
+        found = sorted(grouped.pop(name, ()), key=_seniority)
+        sites.append(Site(name, True, fit(spec, tolerations, node), tuple(found)))
+    sites += [Site(name, False, _NOWHERE, tuple(sorted(pods, key=_seniority))) for name, pods in grouped.items()]
+    return sorted(sites, key=lambda site: site.name)
+
+
+def _seniority(pod: Obj) -> tuple[bool, str, str]:
+    about = pod["metadata"]
+    return not pod["spec"].get("nodeName"), about.get("creationTimestamp") or "", about["name"]
+
+
+def plan(owner: Obj, sites: Sequence[Site], mark: str, *, waits_s: Callable[[str], float], now: float) -> Decision:
+    """``mark`` is the hash of the template; ``waits_s`` says how long a failed pod on a node has to wait."""
+    step = _Step(owner, mark, waits_s, now)
+    for site in sites:
+        step.manage(site)
+    if not step.nodes and not step.deleted and _rolls(owner):
+        step.nodes, step.deleted = plan_rolling(owner, sites, mark, now)
+    return Decision(
+        nodes=tuple(step.nodes),
+        deleted=tuple(step.deleted),
+        failed_on=tuple(step.failed_on),
+        remarks=tuple(step.remarks),
+        status=plan_status(owner, sites, mark, now),
+        recheck_s=step.recheck_s(sites),
+    )
+
+
+def _rolls(owner: Obj) -> bool:
+    return (owner["spec"].get("updateStrategy") or {}).get("type") == "RollingUpdate"
+
+
+class _Step:
+    def __init__(self, owner: Obj, mark: str, waits_s: Callable[[str], float], now: float) -> None:
+        self._owner, self._mark, self._waits_s, self._now = owner, mark, waits_s, now
+        self._surges = allows_surge(owner)
+        self._min_ready_s = owner["spec"].get("minReadySeconds") or 0
+        self._waits: list[float] = []
+        self.nodes: list[str] = []
+        self.deleted: list[Obj] = []
+        self.failed_on: list[str] = []
+        self.remarks: list[Remark] = []
+
+    def manage(self, site: Site) -> None:
+        """One pod on each node that should have one, none elsewhere."""
+        if not site.present:
+            self.deleted += [pod for pod in site.pods if not pod["spec"].get("nodeName") and not is_terminating(pod)]
+        elif not site.fit.stays:
+            self.deleted += [pod for pod in site.pods if not is_terminating(pod)]
+        elif not site.pods:
+            if site.fit.runs:
+                self.nodes.append(site.name)
+        else:
+            running = [pod for pod in site.pods if not is_terminating(pod) and not self._ended(site.name, pod)]
+            if self._surges:
+                self._settle_surge(site, running)
+            else:
+                self.deleted += running[1:]
+
+    def _ended(self, node: str, pod: Obj) -> bool:
+        """Whether the pod has ended; then it is deleted, a failed one not at once."""
+        phase, about = phase_of(pod), pod["metadata"]
+        if phase not in ("Failed", "Succeeded"):
+            return False
+        what = f"daemon pod {about['namespace']}/{about['name']} on node {node}"
+        if phase == "Failed":
+            wait_s = self._waits_s(node)
+            if wait_s > 0:
+                self._waits.append(wait_s)
+                return True
+            self.failed_on.append(node)
+            self.remarks.append(Remark(True, "FailedDaemonPod", f"Found failed {what}, will try to kill it"))
+        else:
+            self.remarks.append(Remark(False, "SucceededDaemonPod", f"Found succeeded {what}, will try to delete it"))
+        self.deleted.append(pod)
+        return True
+
+    def _settle_surge(self, site: Site, running: list[Obj]) -> None:
+        """An old and a new pod may be together on a node until the new one is available or the old one is not ready."""
+        if len(running) <= 1:
+            if not running and site.fit.runs:
+                self.nodes.append(site.name)
+            return
+        new = next((pod for pod in running if self._is_new(pod)), None)
+        old = next((pod for pod in running if not self._is_new(pod)), None)
+        self.deleted += [pod for pod in running if pod is not new and pod is not old]
+        if new is not None and old is not None:
+            if not is_ready(old) or is_available(new, self._min_ready_s, self._now):
+                self.deleted.append(old)
+
+    def _is_new(self, pod: Obj) -> bool:
+        return is_updated(pod, self._mark)
+
+    def recheck_s(self, sites: Sequence[Site]) -> float | None:
+        pods = [pod for site in sites for pod in site.pods] if self._min_ready_s else []
+        available_s = next_availability_s(pods, self._min_ready_s, self._now)
+        waits = self._waits if available_s is None else [*self._waits, available_s]
+        return min(waits, default=None)
+
+
+def is_updated(pod: Obj, mark: str) -> bool:
+    return (pod["metadata"].get("labels") or {}).get(REVISION_LABEL) == mark
+
+
+def plan_status(owner: Obj, sites: Sequence[Site], mark: str, now: float) -> Obj:
+    min_ready_s = owner["spec"].get("minReadySeconds") or 0
+    desired = current = misscheduled = ready = available = updated = 0
+    for site in sites:
+        if not site.present:
+            continue
+        if not site.fit.runs:
+            misscheduled += bool(site.pods)
+            continue
+        desired += 1
+        if site.pods:
+            first = site.pods[0]
+            current += 1
+            updated += is_updated(first, mark)
+            ready += is_ready(first)
+            available += is_available(first, min_ready_s, now)
+    status: Obj = {
+        "currentNumberScheduled": current,
+        "numberMisscheduled": misscheduled,
+        "desiredNumberScheduled": desired,
+        "numberReady": ready,
+        "observedGeneration": owner["metadata"].get("generation") or 0,
+    }
+    counts = {
+        "updatedNumberScheduled": updated,
+        "numberAvailable": available,
+        "numberUnavailable": desired - available,
+    }
+    status |= {name: count for name, count in counts.items() if count}
+    before = owner.get("status") or {}
+    return status | {name: before[name] for name in ("collisionCount", "conditions") if before.get(name)}
+
+
+def pods_for(owner: Obj, reference: Obj, mark: str, nodes: Sequence[str]) -> list[Obj]:
+    """The set's pods for these nodes; the scheduler puts each onto its node."""
+    template = owner["spec"]["template"]
+    meta = template.get("metadata") or {}
+    labelled = {**meta, "labels": {**(meta.get("labels") or {}), REVISION_LABEL: mark}}
+    spec = {**template["spec"], "tolerations": tolerations_of(template["spec"])}
+    made = []
+    for node in nodes:
+        pinned = {**spec, "affinity": pinned_to(spec.get("affinity"), node)}
+        made.append(pod_of({"metadata": labelled, "spec": pinned}, owner, reference))
+    return made

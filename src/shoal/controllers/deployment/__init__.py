@@ -1,0 +1,1 @@
+"""Deployment: rolls from one template to the next by scaling ReplicaSets."""

@@ -1,0 +1,56 @@
+"""Watches Deployments, their ReplicaSets and, for those that recreate, the pods that have to end first."""
+
+from __future__ import annotations
+
+from shoal.controllers.deployment.reconcile import DeploymentController
+from shoal.controllers.kit import Kit
+from shoal.controllers.pods.owners import selector_of
+from shoal.controllers.pods.pace import Pace
+from shoal.controllers.pods.status import is_terminal, is_terminating
+from shoal.controllers.pods.triggers import Triggers
+from shoal.reconcile.cache import Change
+from shoal.reconcile.keys import Obj, ObjectKey, controller_of
+
+
+def _everything(replica_set: Obj) -> str:
+    version: str = replica_set["metadata"]["resourceVersion"]
+    return version
+
+
+def add(kit: Kit) -> None:
+    work = DeploymentController(kit)
+    controller = kit.controller("deployment", work.reconcile, workers=10)
+    controller.watches(work.deployments)
+    for informer in (work.replica_sets, work.pods):
+        controller.maps(informer, lambda obj: ())  # wait for the cache; the handlers below decide what is enqueued
+    pace = Pace(controller.queue, kit.clock, window_s=0.0)
+    work.replica_sets.cache.add_handler(
+        Triggers(
+            kind="Deployment",
+            group="apps",
+            owners=work.deployments.cache,
+            selector_of=selector_of,
+            pace=pace,
+            facts=_everything,
+            counts=lambda obj: not is_terminating(obj),
+        )  # fmt: skip
+    )
+
+    def on_pod(change: Change) -> None:
+        """A pod has ended: a Deployment that recreates may have waited for it."""
+        pod = change.object
+        if change.new is not None and not (is_terminal(change.new) and change.old and not is_terminal(change.old)):
+            return
+        reference = controller_of(pod)
+        if reference is None or reference["kind"] != "ReplicaSet":
+            return
+        namespace = pod["metadata"]["namespace"]
+        replica_set = work.replica_sets.cache.get(ObjectKey(namespace, reference["name"]))
+        parent = controller_of(replica_set) if replica_set is not None else None
+        key = ObjectKey(namespace, parent["name"]) if parent is not None else None
+        deployment = work.deployments.cache.get(key) if key is not None else None
+        if key is not None and deployment is not None:
+            if (deployment["spec"].get("strategy") or {}).get("type") == "Recreate":
+                controller.queue.add(key)
+
+    work.pods.cache.add_handler(on_pod)

@@ -1,0 +1,56 @@
+"""Which services select which pods: the way from a pod's change to the services that have to look again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shoal.controllers.endpointslice.endpoint import endpoint_facts
+from shoal.controllers.pods.owners import set_selector_of
+from shoal.reconcile.cache import Cache, Change
+from shoal.reconcile.keys import Obj, ObjectKey, key_of
+
+
+def selects_pods(service: Obj) -> bool:
+    """Whether the endpoints of a service follow from its pods; others are made by somebody else."""
+    spec = service["spec"]
+    return spec.get("selector") is not None and spec.get("type") != "ExternalName"
+
+
+def pods_of(service: Obj, pods: Cache) -> tuple[Obj, ...]:
+    """The pods that a service selects; an empty selector selects all of its namespace."""
+    namespace = service["metadata"]["namespace"]
+    if not service["spec"]["selector"]:
+        return pods.select(namespace=namespace)
+    return pods.select(set_selector_of(service), namespace=namespace)
+
+
+class PodWatcher:
+    """A handler of pods' changes that names the services concerned."""
+
+    def __init__(self, services: Cache, concerned: Callable[[ObjectKey], None]) -> None:
+        self._services = services
+        self._concerned = concerned
+
+    def __call__(self, change: Change) -> None:
+        old, new = change.old, change.new
+        if old is not None and new is not None:
+            if endpoint_facts(old) == endpoint_facts(new):
+                return
+            before, after = old["metadata"].get("labels") or {}, new["metadata"].get("labels") or {}
+            tags = [after] if before == after else [before, after]
+        else:
+            if not _had_address(change.object):
+                return  # it comes without an address, or goes without ever having had one
+            tags = [change.object["metadata"].get("labels") or {}]
+        namespace = change.key.namespace
+        for service in self._services.select(namespace=namespace):
+            if selects_pods(service) and any(_selects(service, each) for each in tags):
+                self._concerned(key_of(service))
+
+
+def _had_address(pod: Obj) -> bool:
+    return bool((pod.get("status") or {}).get("podIP"))
+
+
+def _selects(service: Obj, tags: dict[str, str]) -> bool:
+    return not service["spec"]["selector"] or set_selector_of(service).matches(tags)

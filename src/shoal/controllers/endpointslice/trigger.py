@@ -1,0 +1,39 @@
+"""When a change of endpoints was caused: the oldest of the pods' and the service's changes since the last look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from shoal.controllers.pods.status import condition_of
+from shoal.reconcile.keys import Obj, ObjectKey
+
+_Seen = tuple[str, dict[str, str]]  # of the service, and of each pod. Times in one form: texts compare as times do.
+
+
+class TriggerTimes:
+    """Remembers, for each service, which causes were told already."""
+
+    def __init__(self) -> None:
+        self._seen: dict[ObjectKey, _Seen] = {}
+
+    def observe(self, key: ObjectKey, service: Obj, pods: Iterable[Obj]) -> str:
+        """The time of the cause of what changed since the last call; empty when nothing is known to have."""
+        created: str = service["metadata"].get("creationTimestamp") or ""
+        times = {pod["metadata"]["name"]: at for pod in pods if (at := _readiness_changed(pod))}
+        known = self._seen.get(key)
+        self._seen[key] = created, times
+        if known is None:
+            return created
+        last, before = known
+        changed = [at for name, at in times.items() if at > before.get(name, "")]
+        if created > last:
+            changed.append(created)
+        return min(changed, default="")
+
+    def forget(self, key: ObjectKey) -> None:
+        self._seen.pop(key, None)
+
+
+def _readiness_changed(pod: Obj) -> str:
+    condition = condition_of(pod, "Ready")
+    return (condition.get("lastTransitionTime") or "") if condition is not None else ""

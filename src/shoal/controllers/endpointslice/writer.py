@@ -1,0 +1,64 @@
+"""Sends changes of slices, and remembers them until the cache shows them."""
+
+from __future__ import annotations
+
+from shoal.client import ResourceClient
+from shoal.controllers.endpointslice.model import SliceChanges
+from shoal.controllers.kit import Kit
+from shoal.controllers.pods.control import namespace_ends
+from shoal.controllers.pods.expectations import Expectations
+from shoal.errors import ApiError, Conflict, NotFound
+from shoal.reconcile.cache import Cache
+from shoal.reconcile.keys import Obj, version_of
+
+_REMEMBERED = 4096
+
+
+class SliceWriter:
+    """Of one controller. ``owner`` is the uid of the object on whose behalf it writes."""
+
+    def __init__(self, kit: Kit, cache: Cache) -> None:
+        self._resource: ResourceClient = kit.resource("endpointslices", "discovery.k8s.io")
+        self._cache = cache
+        self._expectations = Expectations(kit.clock)
+        self._versions: dict[str, None] = {}  # what this controller wrote, newest last
+
+    def caught_up(self, owner: str) -> bool:
+        """Whether the cache shows all that was written for the owner."""
+        return self._expectations.satisfied(owner)
+
+    def wrote(self, piece: Obj) -> bool:
+        """Whether this state of a slice is this controller's own write."""
+        return version_of(piece) in self._versions
+
+    def forget(self, owner: str) -> None:
+        self._expectations.forget(owner)
+
+    async def apply(self, owner: str, changes: SliceChanges) -> None:
+        """New slices come before old ones go, lest addresses be missing in between."""
+        for piece in changes.creates:
+            try:
+                answer = await self._resource.create(piece)
+            except ApiError as error:
+                if namespace_ends(error):
+                    return
+                raise
+            self._remember(owner, answer)
+        for piece in changes.updates:
+            self._remember(owner, await self._resource.replace(piece))
+        for piece in changes.deletes:
+            await self.delete(owner, piece)
+
+    async def delete(self, owner: str, piece: Obj) -> None:
+        about = piece["metadata"]
+        try:
+            await self._resource.delete(about["name"], about["namespace"], uid=about["uid"])
+        except (NotFound, Conflict):
+            return  # it is gone, or another of its name is there
+        self._expectations.deleted(owner, self._cache, piece)
+
+    def _remember(self, owner: str, answer: Obj) -> None:
+        self._expectations.wrote(owner, self._cache, answer)
+        self._versions[version_of(answer)] = None
+        if len(self._versions) > _REMEMBERED:
+            del self._versions[next(iter(self._versions))]

@@ -1,0 +1,98 @@
+"""What the collector knows of an object: who it is, who owns it, and whether it is on its way out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from shoal.client import Propagation, ResourceType
+
+Obj = dict[str, Any]
+
+__all__ = ["FOREGROUND", "ORPHAN", "Node", "Obj", "Propagation", "Reference", "node_of", "reference_of"]
+
+ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """One entry of ownerReferences, whole, so that the list can be written back."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool | None = None
+    blocks: bool | None = None  # blockOwnerDeletion
+
+    @property
+    def group(self) -> str:
+        return self.api_version.rpartition("/")[0]
+
+    def as_object(self) -> Obj:
+        found: Obj = {"apiVersion": self.api_version, "kind": self.kind, "name": self.name, "uid": self.uid}
+        if self.controller is not None:
+            found["controller"] = self.controller
+        if self.blocks is not None:
+            found["blockOwnerDeletion"] = self.blocks
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """An object as it was last seen."""
+
+    type: ResourceType
+    namespace: str
+    name: str
+    uid: str
+    version: str
+    owners: tuple[Reference, ...] = ()
+    finalizers: tuple[str, ...] = ()
+    deleting: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """Being deleted, but only after its dependents."""
+        return self.deleting and FOREGROUND in self.finalizers
+
+    @property
+    def lets_go(self) -> bool:
+        """Being deleted, and its dependents are to be cut off from it before."""
+        return self.deleting and ORPHAN in self.finalizers
+
+    @property
+    def propagation(self) -> Propagation:
+        """How a deletion that somebody has already asked for, if anybody, treats its dependents."""
+        if ORPHAN in self.finalizers:
+            return Propagation.ORPHAN
+        return Propagation.FOREGROUND if FOREGROUND in self.finalizers else Propagation.BACKGROUND
+
+    def blocks(self, owner_uid: str) -> bool:
+        return any(each.uid == owner_uid and each.blocks for each in self.owners)
+
+
+def node_of(type: ResourceType, obj: Obj) -> Node:
+    about = obj["metadata"]
+    references = about.get("ownerReferences")
+    return Node(
+        type=type,
+        namespace=about.get("namespace") or "",
+        name=about["name"],
+        uid=about["uid"],
+        version=about.get("resourceVersion", ""),
+        owners=tuple(reference_of(each) for each in references) if references else (),
+        finalizers=tuple(about.get("finalizers") or ()),
+        deleting=bool(about.get("deletionTimestamp")),
+    )
+
+
+def reference_of(found: Obj) -> Reference:
+    return Reference(
+        api_version=found.get("apiVersion", ""),
+        kind=found.get("kind", ""),
+        name=found.get("name", ""),
+        uid=found.get("uid", ""),
+        controller=found.get("controller"),
+        blocks=found.get("blockOwnerDeletion"),
+    )

@@ -1,0 +1,160 @@
+"""Watches every resource that can be deleted, also those that appear later, and keeps the graph.
+
+A resource that another controller reads already is not watched twice: its informer is shared. Of all others only the
+metadata is asked for, and of that only what the graph needs is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shoal.base.logs import get_logger
+from shoal.base.tasks import cancel_all
+from shoal.client import ResourceType, TransportError
+from shoal.client.deadline import within
+from shoal.controllers.discovery import Discovered, ServedResource, discover
+from shoal.controllers.garbagecollector.graph import Graph
+from shoal.controllers.garbagecollector.model import Obj, node_of
+from shoal.controllers.kit import Kit
+from shoal.controllers.metadata import MetadataClient
+from shoal.errors import ApiError
+from shoal.reconcile import Cache, Change, ChangeType, Informer
+
+DISCOVERY_S = 30.0
+LOOK_AGAIN_S = 1.0
+SYNC_LIMIT_S = 30.0  # a resource that cannot be listed holds the others up no longer than this
+_KEPT = ("name", "namespace", "uid", "resourceVersion", "ownerReferences", "finalizers", "deletionTimestamp")
+_IGNORED = (("", "events"), ("events.k8s.io", "events"))  # many, short-lived, and never owned
+
+log = get_logger("controllers.garbagecollector")
+
+
+def essence(obj: Obj) -> Obj:
+    """A transform that keeps of the metadata what the graph is made of."""
+    about = obj["metadata"]
+    return {"metadata": {name: about[name] for name in _KEPT if name in about}}
+
+
+def is_collected(resource: ServedResource) -> bool:
+    return resource.can("delete", "list", "watch") and (resource.type.group, resource.type.plural) not in _IGNORED
+
+
+@dataclass(slots=True)
+class _Monitor:
+    cache: Cache
+    handler: Callable[[Change], None]
+    task: asyncio.Task[None] | None  # None: the informer belongs to the manager
+    started_s: float
+
+
+class Monitors:
+    """Run by the manager beside the collector that it feeds."""
+
+    name = "garbage-collector/monitors"
+
+    def __init__(self, kit: Kit, graph: Graph, enqueue: Callable[[str], None]) -> None:
+        self._kit = kit
+        self._graph = graph
+        self._enqueue = enqueue
+        self._monitors: dict[ResourceType, _Monitor] = {}
+        self._kinds: dict[tuple[str, str], ResourceType] = {}  # (group, kind) -> resource, also of what is not watched
+        self._look = asyncio.Event()  # something may have been defined
+        self._discovered = asyncio.Event()
+        self._looked_s = -LOOK_AGAIN_S
+        self._discovering = asyncio.Lock()
+        self._stopping = False
+        definitions = kit.informer("customresourcedefinitions", "apiextensions.k8s.io")
+        definitions.cache.add_handler(lambda _: self._look.set())
+
+    def resource_of(self, group: str, kind: str) -> ResourceType | None:
+        return self._kinds.get((group, kind))
+
+    async def synced(self) -> None:
+        """Return when the graph shows everything that was there, as far as the server lets it be listed."""
+        await self._discovered.wait()
+        for monitor in tuple(self._monitors.values()):
+            left_s = monitor.started_s + SYNC_LIMIT_S - self._kit.clock.monotonic()
+            if monitor.cache.synced.is_set() or left_s <= 0:
+                continue
+            try:
+                async with within(self._kit.clock, left_s):
+                    await monitor.cache.synced.wait()
+            except TimeoutError:
+                log.warning("a resource could not be listed; its objects are not collected", after_s=SYNC_LIMIT_S)
+
+    async def look_again(self) -> None:
+        """Discover now: a kind is asked for that is not known. Many who ask at once are one."""
+        if self._kit.clock.monotonic() - self._looked_s >= LOOK_AGAIN_S:
+            await self._discover()
+
+    async def run(self) -> None:
+        try:
+            while not self._stopping:
+                self._look.clear()
+                try:
+                    await self._discover()
+                except (ApiError, TransportError) as error:
+                    log.warning("discovery failed", reason=str(error))
+                await self._pause()
+        finally:
+            await cancel_all(*(each.task for each in self._monitors.values() if each.task is not None))
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._look.set()
+
+    async def _pause(self) -> None:
+        timer = self._kit.clock.call_later(DISCOVERY_S, self._look.set)
+        try:
+            await self._look.wait()
+        finally:
+            timer.cancel()
+
+    async def _discover(self) -> None:
+        async with self._discovering:
+            self._looked_s = self._kit.clock.monotonic()
+            await self._follow(await discover(self._kit.client))
+
+    async def _follow(self, found: Discovered) -> None:
+        self._kinds = {(each.type.group, each.type.kind): each.type for each in reversed(found.resources)}
+        wanted = {each.type for each in found.resources if is_collected(each)}
+        for gone in [each for each in self._monitors if each not in wanted]:
+            if not any(stale.startswith(f"{gone.group}/") for stale in found.stale):
+                await self._end(gone)
+        for new in wanted - self._monitors.keys():
+            self._begin(new)
+        self._discovered.set()
+
+    def _begin(self, resource: ResourceType) -> None:
+        shared = self._kit.manager.shared(resource)
+        task = None
+        if shared is None:
+            informer = Informer(
+                MetadataClient(self._kit.client, resource), clock=self._kit.clock, random=self._kit.random,
+                transform=essence,
+            )  # fmt: skip
+            task = asyncio.create_task(informer.run(), name=f"garbage-collector/{resource.qualified}")
+        else:
+            informer = shared
+
+        def on_change(change: Change) -> None:
+            if change.type is ChangeType.DELETED:
+                due = self._graph.forget(change.object["metadata"]["uid"])
+            else:
+                due = self._graph.observe(node_of(resource, change.object))
+            for uid in due:
+                self._enqueue(uid)
+
+        self._monitors[resource] = _Monitor(informer.cache, on_change, task, self._kit.clock.monotonic())
+        informer.cache.add_handler(on_change)
+
+    async def _end(self, resource: ResourceType) -> None:
+        monitor = self._monitors.pop(resource)
+        monitor.cache.remove_handler(monitor.handler)
+        if monitor.task is not None:
+            await cancel_all(monitor.task)
+        for obj in monitor.cache:
+            for uid in self._graph.forget(obj["metadata"]["uid"], deleted=False):
+                self._enqueue(uid)

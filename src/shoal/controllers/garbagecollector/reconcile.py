@@ -1,0 +1,179 @@
+"""Carries out what the plan says for one object at a time. Keys are uids.
+
+Every write carries the version of the object that was decided on, so that nothing is deleted that somebody has given
+an owner meanwhile: then the server refuses, and the decision is made again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import assert_never
+
+from shoal.base.tasks import cancel_all
+from shoal.client import PatchType, ResourceClient
+from shoal.controllers.garbagecollector.graph import Graph
+from shoal.controllers.garbagecollector.model import FOREGROUND, ORPHAN, Node, Obj, Reference, node_of
+from shoal.controllers.garbagecollector.monitors import Monitors
+from shoal.controllers.garbagecollector.plan import (
+    Action,
+    DropReferences,
+    Hurry,
+    Keep,
+    Orphan,
+    OwnerState,
+    Release,
+    Remove,
+    decide,
+    deletion_step,
+    known_state,
+)
+from shoal.controllers.kit import Kit
+from shoal.controllers.metadata import MetadataClient
+from shoal.errors import NotFound, ShoalError
+from shoal.reconcile import DONE, EventType, ObjectKey, Result
+
+_AT_ONCE = 20  # dependents of one owner that are cut off at the same time
+
+
+class UnknownKind(ShoalError):
+    """An owner is of a kind that the server does not have: nobody can say whether it is there."""
+
+
+class Collector:
+    def __init__(self, kit: Kit, graph: Graph) -> None:
+        self._kit = kit
+        self._graph = graph
+        self._controller = kit.controller("garbage-collector", self.reconcile, workers=20)
+        self.monitors = Monitors(kit, graph, self.enqueue)
+        kit.manager.add(self.monitors)
+
+    def enqueue(self, uid: str) -> None:
+        self._controller.queue.add(ObjectKey("", uid))
+
+    async def reconcile(self, key: ObjectKey) -> Result:
+        await self.monitors.synced()
+        item = self._graph.get(key.name)
+        if item is None:
+            return DONE
+        action = deletion_step(self._graph, item)
+        if action is None:
+            action = decide(self._graph, item, await self._states(item))
+        try:
+            await self._carry_out(item, action)
+        except NotFound:
+            pass  # gone meanwhile: the watch tells the rest
+        return DONE
+
+    # the owners
+
+    async def _states(self, item: Node) -> list[OwnerState]:
+        known = [known_state(self._graph, item, each) for each in item.owners]
+        if OwnerState.SOLID in known and None not in known:
+            return [state for state in known if state is not None]
+        return [
+            state if state is not None else await self._ask(item, reference)
+            for state, reference in zip(known, item.owners, strict=True)
+        ]
+
+    async def _ask(self, item: Node, reference: Reference) -> OwnerState:
+        """The state of an owner that the graph does not have, or has elsewhere."""
+        resource = self.monitors.resource_of(reference.group, reference.kind)
+        if resource is None:
+            await self.monitors.look_again()
+            resource = self.monitors.resource_of(reference.group, reference.kind)
+        if resource is None:
+            raise UnknownKind(f"{reference.kind} of {reference.api_version}, which owns {item.name}, is not served")
+        if resource.namespaced and not item.namespace:
+            return OwnerState.UNTOLD
+        namespace = item.namespace if resource.namespaced else ""
+        try:
+            found = await MetadataClient(self._kit.client, resource).get(reference.name, namespace)
+        except NotFound:
+            found = None
+        if found is None or found["metadata"]["uid"] != reference.uid:
+            self._warn_of_other_namespace(item, reference)
+            return OwnerState.ABSENT
+        return OwnerState.WAITING if node_of(resource, found).waits else OwnerState.SOLID
+
+    def _warn_of_other_namespace(self, item: Node, reference: Reference) -> None:
+        owner = self._graph.get(reference.uid)
+        if owner is None or not owner.namespace or owner.namespace == item.namespace:
+            return
+        about = (
+            f"[{reference.api_version}/{reference.kind}, namespace: {item.namespace}, name: {reference.name}, "
+            f"uid: {reference.uid}]"
+        )
+        self._kit.events.record(
+            _described(item), EventType.WARNING, "OwnerRefInvalidNamespace",
+            f'ownerRef {about} does not exist in namespace "{item.namespace}"',
+        )  # fmt: skip
+
+    # the deeds
+
+    async def _carry_out(self, item: Node, action: Action) -> None:
+        match action:
+            case Keep():
+                return
+            case DropReferences(owners):
+                await self._set_owners(item, owners)
+            case Remove(propagation, unblock):
+                version = await self._unblock(item) if unblock else item.version
+                await self._resource(item).delete(
+                    item.name, item.namespace, propagation=propagation, uid=item.uid, resource_version=version
+                )
+            case Hurry(dependents):
+                for uid in dependents:
+                    self.enqueue(uid)
+            case Release(finalizer):
+                await self._release(item, finalizer)
+            case Orphan(dependents):
+                await self._orphan(item, dependents)
+            case _:
+                assert_never(action)
+
+    def _resource(self, item: Node) -> ResourceClient:
+        return self._kit.client.of(item.type)
+
+    async def _patch(self, item: Node, metadata: Obj) -> Obj:
+        guarded = {"metadata": {"uid": item.uid, "resourceVersion": item.version, **metadata}}
+        return await self._resource(item).patch(item.name, guarded, item.namespace, type=PatchType.MERGE)
+
+    async def _set_owners(self, item: Node, owners: tuple[Reference, ...]) -> Obj:
+        return await self._patch(item, {"ownerReferences": [each.as_object() for each in owners] or None})
+
+    async def _unblock(self, item: Node) -> str:
+        """Let no owner wait for it, since it waits for one of them in turn; its new version."""
+        references = [{**each.as_object(), "blockOwnerDeletion": False} for each in item.owners]
+        patched = await self._patch(item, {"ownerReferences": references})
+        version: str = patched["metadata"]["resourceVersion"]
+        return version
+
+    async def _release(self, item: Node, finalizer: str) -> None:
+        assert finalizer in (FOREGROUND, ORPHAN)
+        await self._patch(item, {"finalizers": [each for each in item.finalizers if each != finalizer] or None})
+
+    async def _orphan(self, owner: Node, dependents: tuple[Node, ...]) -> None:
+        gate = asyncio.Semaphore(_AT_ONCE)
+
+        async def cut_off(dependent: Node) -> None:
+            rest = tuple(each for each in dependent.owners if each.uid != owner.uid)
+            async with gate:
+                try:
+                    await self._set_owners(dependent, rest)
+                except NotFound:
+                    pass
+
+        tasks = [asyncio.create_task(cut_off(each), name=f"orphan/{each.name}") for each in dependents]
+        try:
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            await cancel_all(*tasks)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        await self._release(owner, ORPHAN)
+
+
+def _described(item: Node) -> Obj:
+    about = {"name": item.name, "namespace": item.namespace, "uid": item.uid}
+    return {"apiVersion": item.type.api_version, "kind": item.type.kind, "metadata": about}

@@ -1,0 +1,1 @@
+"""Job: pods that run to their end, a given number of times."""

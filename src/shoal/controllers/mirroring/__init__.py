@@ -1,0 +1,1 @@
+"""Mirroring: Endpoints that users write for services without a selector become slices."""

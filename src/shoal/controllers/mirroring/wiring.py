@@ -1,0 +1,46 @@
+"""Watches Endpoints that users write, their services, and the slices that mirror them."""
+
+from __future__ import annotations
+
+from shoal.controllers.endpointslice.reconcile import manager_of, service_key_of
+from shoal.controllers.kit import Kit
+from shoal.controllers.mirroring.plan import CONTROLLER_NAME
+from shoal.controllers.mirroring.reconcile import MirroringController
+from shoal.reconcile.cache import Change
+from shoal.reconcile.keys import Obj
+
+
+def add(kit: Kit) -> None:
+    work = MirroringController(kit)
+    controller = kit.controller("endpointslice-mirroring", work.reconcile, workers=5)
+    for informer in (work.endpoints, work.services, work.slices):
+        controller.maps(informer, lambda obj: ())  # wait for the cache; the handlers below decide what is enqueued
+
+    def on_endpoints(change: Change) -> None:
+        service = work.services.cache.get(change.key)
+        if service is None or not _selects(service):
+            controller.queue.add(change.key)
+
+    def on_service(change: Change) -> None:
+        """It came, went, or no longer says itself who is behind it."""
+        if change.old is not None and change.new is not None and _selects(change.old) == _selects(change.new):
+            return
+        if change.key in work.endpoints.cache or change.old is not None:
+            controller.queue.add(change.key)
+
+    def on_slice(change: Change) -> None:
+        """Somebody else changed a slice, or the cache shows what was waited for."""
+        for state in (change.old, change.new):
+            if state is None or manager_of(state) != CONTROLLER_NAME:
+                continue
+            key = service_key_of(state)
+            if key in work.waiting or change.new is None or not work.writer.wrote(change.new):
+                controller.queue.add(key)
+
+    work.endpoints.cache.add_handler(on_endpoints)
+    work.services.cache.add_handler(on_service)
+    work.slices.cache.add_handler(on_slice)
+
+
+def _selects(service: Obj) -> bool:
+    return service["spec"].get("selector") is not None

@@ -1,0 +1,1 @@
+"""Empties namespaces that are being deleted, pods first, and lets them go."""

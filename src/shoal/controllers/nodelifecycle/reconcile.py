@@ -1,0 +1,238 @@
+"""Two loops. A round every few seconds looks at all nodes for signs of life and decides who drives pods away; a
+controller keeps each node's taints as its conditions want them and says of the pods of lost nodes that they are not
+ready."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+from shoal.base.logs import get_logger
+from shoal.client import PatchType, TransportError
+from shoal.controllers.kit import Kit
+from shoal.controllers.nodelifecycle.config import NodeLifecycleConfig
+from shoal.controllers.nodelifecycle.plan import (
+    READY,
+    Obj,
+    Signs,
+    condition_of,
+    evicting_taints,
+    is_evicting,
+    is_lost,
+    lost_conditions,
+    observe,
+    peaceful_taints,
+    ready_status,
+    settled_taints,
+    swaps_at_once,
+    taints_of,
+    zone_of,
+)
+from shoal.controllers.nodelifecycle.zones import Zones
+from shoal.controllers.podindex import BY_NODE
+from shoal.errors import ApiError, Conflict, NotFound
+from shoal.kube.times import format_time
+from shoal.reconcile import DONE, Cache, Change, EventType, ObjectKey, Result
+
+_AT_ONCE = 20  # writes of one round
+_ATTEMPTS = 3
+
+log = get_logger("controllers.nodelifecycle")
+
+
+class NodeWriter:
+    """Writes taints with the version that was decided on."""
+
+    def __init__(self, kit: Kit) -> None:
+        self._nodes = kit.resource("nodes")
+
+    async def set_taints(self, node: Obj, taints: list[Obj]) -> None:
+        if taints == taints_of(node):
+            return
+        about = node["metadata"]
+        guarded = {"uid": about["uid"], "resourceVersion": about["resourceVersion"]}
+        await self._nodes.patch(about["name"], {"metadata": guarded, "spec": {"taints": taints or None}})
+
+
+class NodeTaints:
+    """Reconciles one node: taints of its conditions, readiness of its pods."""
+
+    def __init__(self, kit: Kit, nodes: Cache, pods: Cache) -> None:
+        self._kit = kit
+        self._nodes, self._pods = nodes, pods
+        self._writer = NodeWriter(kit)
+        self._resource = kit.resource("pods")
+
+    async def reconcile(self, key: ObjectKey) -> Result:
+        node = self._nodes.get(key)
+        if node is None:
+            return DONE
+        try:
+            await self._writer.set_taints(node, settled_taints(node, self._kit.clock.wall_s()))
+        except NotFound:
+            return DONE
+        if ready_status(node) != "True" and condition_of(node, READY):
+            await self._mark_pods(key.name)
+        return DONE
+
+    async def _mark_pods(self, node: str) -> None:
+        pods = [pod for pod in self._pods.by_index(BY_NODE, node) if condition_of(pod, READY).get("status") == "True"]
+        for start in range(0, len(pods), _AT_ONCE):
+            await asyncio.gather(*(self._mark(pod) for pod in pods[start : start + _AT_ONCE]))
+
+    async def _mark(self, pod: Obj) -> None:
+        about = pod["metadata"]
+        now = format_time(self._kit.clock.wall_s())
+        condition = {**condition_of(pod, READY), "status": "False", "lastTransitionTime": now}
+        patch = {"metadata": {"uid": about["uid"]}, "status": {"conditions": [condition]}}
+        try:
+            await self._resource.patch(
+                about["name"], patch, about["namespace"], type=PatchType.STRATEGIC, subresource="status"
+            )
+        except (NotFound, Conflict):
+            return  # gone, or another pod of that name
+        self._kit.events.record(pod, EventType.WARNING, "NodeNotReady", "Node is not ready")
+
+
+def matters(change: Change) -> bool:
+    """Heartbeats come every few seconds and change neither conditions nor taints."""
+    old, new = change.old, change.new
+    if old is None or new is None:
+        return new is not None
+    if old.get("spec") != new.get("spec"):
+        return True
+    before, after = ([(c["type"], c["status"]) for c in _conditions(each)] for each in (old, new))
+    return before != after
+
+
+def _conditions(node: Obj) -> list[Obj]:
+    return (node.get("status") or {}).get("conditions") or []
+
+
+class NodeRounds:
+    """Looks at all nodes, again and again."""
+
+    def __init__(self, kit: Kit, nodes: Cache, leases: Cache, config: NodeLifecycleConfig) -> None:
+        self._kit = kit
+        self._nodes, self._leases = nodes, leases
+        self._config = config
+        self._signs: dict[str, Signs] = {}
+        self._view: dict[str, Obj] = {}  # the nodes of this round, with what the round itself has written
+        self._zones = Zones(config)
+        self._resource = kit.resource("nodes")
+        self._writer = NodeWriter(kit)
+        self._next_s = kit.clock.monotonic()  # when all nodes are looked at again
+
+    async def step(self) -> float:
+        """Look at all nodes if it is time, let those drive pods away whose turn it is; how long until the next step."""
+        clock = self._kit.clock
+        if clock.monotonic() >= self._next_s:
+            self._next_s = clock.monotonic() + self._config.period_s
+            await self._round()
+        await self._drive_away()
+        turn_s = self._zones.next_s(clock.monotonic())
+        left_s = max(0.0, self._next_s - clock.monotonic())
+        return left_s if turn_s is None else min(turn_s, left_s)
+
+    async def _round(self) -> None:
+        self._greet()
+        self._view = {node["metadata"]["name"]: node for node in self._nodes}
+        lost = [node for node in self._view.values() if self._look(node)]
+        for start in range(0, len(lost), _AT_ONCE):
+            await asyncio.gather(*(self._report_lost(node) for node in lost[start : start + _AT_ONCE]))
+        await self._judge_zones()
+
+    def _greet(self) -> None:
+        """Tell of nodes that came and went."""
+        names = {key.name for key in self._nodes.keys()}
+        for name in self._signs.keys() - names:
+            uid = self._signs.pop(name).uid
+            self._event(name, uid, "RemovingNode", f"Node {name} event: Removing Node {name} from Controller")
+        for name in names - self._signs.keys():
+            node = self._nodes.get(ObjectKey("", name))
+            if node is not None:
+                message = f"Node {name} event: Registered Node {name} in Controller"
+                self._event(name, node["metadata"]["uid"], "RegisteredNode", message)
+
+    def _event(self, name: str, uid: str, reason: str, message: str) -> None:
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": uid}}
+        self._kit.events.record(node, EventType.NORMAL, reason, message)
+
+    def _look(self, node: Obj) -> bool:
+        """Whether the node has shown no sign of life for too long and does not say so yet."""
+        name, now_s = node["metadata"]["name"], self._kit.clock.wall_s()
+        lease = self._leases.get(ObjectKey("kube-node-lease", name)) or {}
+        renewed = (lease.get("spec") or {}).get("renewTime") or ""
+        self._signs[name] = observe(self._signs.get(name), node, renewed, now_s)
+        if not is_lost(self._signs[name], self._config, now_s):
+            return False
+        return lost_conditions(node, now_s) != _conditions(node)
+
+    async def _report_lost(self, node: Obj) -> None:
+        conditions = lost_conditions(node, self._kit.clock.wall_s())
+        status = {**(node.get("status") or {}), "conditions": conditions}
+        was_ready = ready_status(node) == "True"
+        try:
+            written = await self._resource.replace_status({**node, "status": status})
+        except (NotFound, Conflict):
+            return  # it lives after all, or is gone: the next round tells
+        except (ApiError, TransportError) as error:
+            log.warning("a lost node was not reported", node=node["metadata"]["name"], reason=str(error))
+            return
+        name, uid = node["metadata"]["name"], node["metadata"]["uid"]
+        self._view[name] = written
+        if was_ready:
+            self._event(name, uid, "NodeNotReady", f"Node {name} status is now: NodeNotReady")
+
+    async def _judge_zones(self) -> None:
+        now_s = self._kit.clock.monotonic()
+        ready: dict[str, dict[str, bool]] = {}
+        for name, node in self._view.items():
+            ready.setdefault(zone_of(node), {})[name] = ready_status(node) == "True"
+        came_back = self._zones.update(ready, now_s)
+        if came_back:
+            # nothing was heard from anybody: everybody gets the whole time again
+            wall_s = self._kit.clock.wall_s()
+            for name, signs in self._signs.items():
+                self._signs[name] = replace(signs, seen_s=wall_s)
+        if self._zones.all_lost:
+            self._zones.forget_waiting()
+            await self._leave_in_peace()
+            return
+        for name, node in self._view.items():
+            if ready_status(node) == "True" or not condition_of(node, READY):
+                continue
+            if swaps_at_once(node):
+                await self._taint(name, self._evicting)
+            elif not is_evicting(node):
+                self._zones.wait(zone_of(node), name)
+
+    async def _leave_in_peace(self) -> None:
+        for name, node in self._view.items():
+            if is_evicting(node):
+                await self._taint(name, peaceful_taints)
+
+    async def _drive_away(self) -> None:
+        for name in self._zones.take(self._kit.clock.monotonic()):
+            await self._taint(name, self._evicting)
+
+    def _evicting(self, node: Obj) -> list[Obj]:
+        if ready_status(node) == "True":
+            return taints_of(node)
+        return evicting_taints(node, self._kit.clock.wall_s())
+
+    async def _taint(self, name: str, wanted: Callable[[Obj], list[Obj]]) -> None:
+        """Give a node other taints. A conflict is settled at once: its turn does not come again soon."""
+        try:
+            node = await self._resource.get(name)
+            for _ in range(_ATTEMPTS):
+                try:
+                    await self._writer.set_taints(node, wanted(node))
+                    return
+                except Conflict:
+                    node = await self._resource.get(name)
+        except NotFound:
+            return
+        except (ApiError, TransportError) as error:
+            log.warning("a node was not tainted", node=name, reason=str(error))

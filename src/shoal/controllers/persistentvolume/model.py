@@ -1,0 +1,133 @@
+"""What is read from claims and volumes, and the next steps that they can need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from shoal.kube.quantity import Quantity, parse
+
+Obj = dict[str, Any]
+
+BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
+BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
+PROVISIONED_BY: Final = "pv.kubernetes.io/provisioned-by"
+SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+STORAGE_PROVISIONER: Final = "volume.kubernetes.io/storage-provisioner"
+CLAIM_PROTECTION: Final = "kubernetes.io/pvc-protection"
+VOLUME_PROTECTION: Final = "kubernetes.io/pv-protection"
+_OLD_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
+_NOTHING: Final = parse("0")
+
+
+def notes_of(obj: Obj) -> dict[str, str]:
+    return obj["metadata"].get("annotations") or {}
+
+
+def class_of(obj: Obj) -> str:
+    return notes_of(obj).get(_OLD_CLASS) or obj["spec"].get("storageClassName") or ""
+
+
+def requested(claim: Obj) -> Quantity:
+    text = ((claim["spec"].get("resources") or {}).get("requests") or {}).get("storage")
+    return parse(str(text)) if text else _NOTHING
+
+
+def capacity(volume: Obj) -> Quantity:
+    text = (volume["spec"].get("capacity") or {}).get("storage")
+    return parse(str(text)) if text else _NOTHING
+
+
+def names_claim(volume: Obj, claim: Obj) -> bool:
+    """Whether the volume is meant for this claim: bound to it, or reserved for whoever has its name."""
+    reference, about = volume["spec"].get("claimRef"), claim["metadata"]
+    if not reference or reference.get("name") != about["name"] or reference.get("namespace") != about["namespace"]:
+        return False
+    return reference.get("uid") in (None, "", about["uid"])
+
+
+def is_ours(volume: Obj, provisioner: str) -> bool:
+    return notes_of(volume).get(PROVISIONED_BY) == provisioner
+
+
+# the next step of a claim
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """Write the claim into the volume."""
+
+    volume: Obj
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Write the volume into the claim; the volume has the claim already."""
+
+    volume: Obj
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Write the status; ``reason`` and ``message`` make a warning when they are given."""
+
+    status: Obj
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Provision:
+    """Make a volume for the claim."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskProvisioner:
+    """Somebody else makes the volume: say who."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grow:
+    """The claim asks for more than the volume has, and the volume is a folder."""
+
+    volume: Obj
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Nothing can be done now; say why."""
+
+    reason: str
+    message: str
+    warning: bool = False
+
+
+ClaimStep = Nothing | Reserve | Bind | Report | Provision | AskProvisioner | Grow | Tell
+
+
+# the next step of a volume
+
+
+@dataclass(frozen=True, slots=True)
+class SetPhase:
+    phase: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Its claim seems to be gone: find out for certain, say so, and take the volume back if it is to be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Its claim has another volume: take the reference away."""
+
+
+VolumeStep = Nothing | SetPhase | Release | Free

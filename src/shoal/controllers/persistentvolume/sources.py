@@ -1,0 +1,62 @@
+"""The caches of claims, volumes, classes and pods, and who has to be looked at when one of them changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from shoal.controllers.kit import Kit
+from shoal.controllers.persistentvolume.model import Obj
+from shoal.controllers.persistentvolume.plan import claims_of_pod
+from shoal.reconcile import Change, ObjectKey, key_of
+
+BY_CLAIM = "claim"  # the index of volumes by the claim they are for, and of pods by the claims they use
+
+
+def claim_of_volume(volume: Obj) -> Iterable[str]:
+    """Namespace and name of the claim that a volume is for; empty for a volume of nobody."""
+    reference = volume["spec"].get("claimRef")
+    return (f"{reference.get('namespace')}/{reference.get('name')}" if reference else "",)
+
+
+def claims_in_pod(pod: Obj) -> Iterable[str]:
+    namespace = pod["metadata"]["namespace"]
+    return [f"{namespace}/{name}" for name in claims_of_pod(pod)]
+
+
+class Sources:
+    def __init__(self, kit: Kit) -> None:
+        self.claim_informer = kit.informer("persistentvolumeclaims")
+        self.volume_informer = kit.informer("persistentvolumes", claim=claim_of_volume)
+        self.class_informer = kit.informer("storageclasses", "storage.k8s.io")
+        self.pod_informer = kit.informer("pods", claim=claims_in_pod)
+        self.claims, self.volumes = self.claim_informer.cache, self.volume_informer.cache
+        self.classes, self.pods = self.class_informer.cache, self.pod_informer.cache
+
+    def claims_for_volume(self, volume: Obj) -> Iterable[ObjectKey]:
+        """The claim that a volume names; all that wait, for a volume of nobody."""
+        reference = volume["spec"].get("claimRef")
+        if reference:
+            return [ObjectKey(reference.get("namespace", ""), reference.get("name", ""))]
+        return self.waiting_claims(volume)
+
+    def waiting_claims(self, _: Obj) -> Iterable[ObjectKey]:
+        return [key_of(claim) for claim in self.claims if not claim["spec"].get("volumeName")]
+
+    def claims_for_pod(self, pod: Obj) -> Iterable[ObjectKey]:
+        namespace = pod["metadata"]["namespace"]
+        return [ObjectKey(namespace, name) for name in claims_of_pod(pod)]
+
+    def volumes_for_claim(self, claim: Obj) -> Iterable[ObjectKey]:
+        bound = claim["spec"].get("volumeName")
+        found = [key_of(volume) for volume in self.volumes.by_index(BY_CLAIM, str(key_of(claim)))]
+        return [ObjectKey("", bound), *found] if bound else found
+
+
+def uses_claims_otherwise(change: Change) -> bool:
+    """Whether a pod that uses claims came to a node or is gone: nothing else of it matters to them."""
+    if not change.object["spec"].get("volumes"):
+        return False
+    old, new = change.old, change.new
+    if old is None or new is None:
+        return True
+    return bool(old["spec"].get("nodeName") != new["spec"].get("nodeName"))

@@ -1,0 +1,20 @@
+"""Pods by the node they are on, for the controllers that look after nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from shoal.controllers.kit import Kit
+from shoal.reconcile import Informer, Obj
+
+BY_NODE = "node"
+
+
+def node_of_pod(pod: Obj) -> Iterable[str]:
+    node = pod["spec"].get("nodeName")
+    return (node,) if node else ()
+
+
+def pods_by_node(kit: Kit) -> Informer:
+    """The informer of pods, with that index."""
+    return kit.informer("pods", node=node_of_pod)

@@ -1,0 +1,58 @@
+"""Who controls an object: the index that answers it, and selectors of owners, read once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final
+
+import orjson
+
+from shoal.kube import labels
+from shoal.kube.labels import Selector
+from shoal.reconcile.cache import Cache
+from shoal.reconcile.keys import Obj, controller_of
+
+CONTROLLER: Final = "controller"  # the name of the index: ``kit.informer("pods", controller=by_controller)``
+
+
+def by_controller(obj: Obj) -> Iterable[str]:
+    """The index function: the uid of the controller; objects without one are found by their namespace."""
+    reference = controller_of(obj)
+    return (reference["uid"] if reference is not None else _orphans_of(obj["metadata"].get("namespace") or ""),)
+
+
+def _orphans_of(namespace: str) -> str:
+    return f"orphans/{namespace}"
+
+
+def controlled_by(cache: Cache, owner: Obj) -> tuple[Obj, ...]:
+    """The objects that the owner controls; the cache needs the index."""
+    return cache.by_index(CONTROLLER, owner["metadata"]["uid"])
+
+
+def orphans_in(cache: Cache, namespace: str) -> tuple[Obj, ...]:
+    """The objects of a namespace that nobody controls."""
+    return cache.by_index(CONTROLLER, _orphans_of(namespace))
+
+
+@lru_cache(maxsize=4096)
+def _selector(encoded: bytes) -> Selector:
+    return labels.from_object(orjson.loads(encoded))
+
+
+def selector_of(owner: Obj) -> Selector:
+    """The selector of a workload; an empty one selects nothing here, lest it adopt a whole namespace."""
+    found = owner["spec"].get("selector")
+    return _selector(orjson.dumps(found)) if found else labels.NOTHING
+
+
+@lru_cache(maxsize=4096)
+def _set_selector(encoded: bytes) -> Selector:
+    return labels.from_set(orjson.loads(encoded))
+
+
+def set_selector_of(owner: Obj) -> Selector:
+    """The selector of a ReplicationController, a plain map."""
+    found = owner["spec"].get("selector")
+    return _set_selector(orjson.dumps(found)) if found else labels.NOTHING

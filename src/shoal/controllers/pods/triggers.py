@@ -1,0 +1,87 @@
+"""Triggers: which owners have to look again when something that they control, or could control, changes.
+
+What changes the number of objects is acted upon at once, what only changes their state is paced, and what the owners
+do not read is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from shoal.controllers.pods.pace import Pace
+from shoal.controllers.pods.status import condition_of, is_active, is_terminating, phase_of
+from shoal.kube.labels import Selector
+from shoal.reconcile.cache import Cache, Change
+from shoal.reconcile.keys import Obj, ObjectKey, controller_of, key_of
+
+
+def pod_facts(pod: Obj) -> Any:
+    """What workloads read of a pod's state."""
+    ready = condition_of(pod, "Ready")
+    since = (ready["status"], ready.get("lastTransitionTime")) if ready is not None else None
+    return phase_of(pod), since, is_terminating(pod)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Triggers:
+    """A handler of changes. Give it to ``cache.add_handler``."""
+
+    kind: str
+    group: str
+    owners: Cache
+    selector_of: Callable[[Obj], Selector]
+    pace: Pace
+    facts: Callable[[Obj], Any] = pod_facts
+    counts: Callable[[Obj], bool] = is_active  # whether an object counts; when that changes, it is urgent
+
+    def __call__(self, change: Change) -> None:
+        old, new = change.old, change.new
+        if new is None:
+            assert old is not None
+            self._owner_of(old, urgent=self.counts(old))
+        elif old is None:
+            if not self._owner_of(new, urgent=True):
+                self._offer(new)
+        else:
+            self._changed(old, new)
+
+    def _changed(self, old: Obj, new: Obj) -> None:
+        moved = _controller_uid(old) != _controller_uid(new)
+        relabelled = old["metadata"].get("labels") != new["metadata"].get("labels")
+        if moved:
+            self._owner_of(old, urgent=True)
+        urgent = moved or relabelled or self.counts(old) != self.counts(new)
+        if not urgent and self.facts(old) == self.facts(new):
+            return
+        if not self._owner_of(new, urgent=urgent) and (moved or relabelled):
+            self._offer(new)
+
+    def _owner_of(self, obj: Obj, *, urgent: bool) -> bool:
+        """Whether the object has a controller, ours or not."""
+        reference = controller_of(obj)
+        if reference is None:
+            return False
+        if reference["kind"] == self.kind and reference["apiVersion"].rpartition("/")[0] == self.group:
+            key = ObjectKey(obj["metadata"].get("namespace") or "", reference["name"])
+            if urgent:
+                self.pace.now(key)
+            else:
+                self.pace.soon(key)
+        return True
+
+    def _offer(self, orphan: Obj) -> None:
+        """Owners that select an object without a controller may adopt it."""
+        about = orphan["metadata"]
+        tags = about.get("labels")
+        if not tags or is_terminating(orphan):
+            return
+        for owner in self.owners.select(namespace=about.get("namespace") or ""):
+            if self.selector_of(owner).matches(tags):
+                self.pace.now(key_of(owner))
+
+
+def _controller_uid(obj: Obj) -> str:
+    reference = controller_of(obj)
+    return "" if reference is None else str(reference["uid"])

@@ -1,0 +1,1 @@
+"""ReplicaSet: so many pods of a template, always."""

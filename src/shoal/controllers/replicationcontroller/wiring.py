@@ -1,0 +1,19 @@
+"""Watches ReplicationControllers and their pods; what it does with them is what is done with ReplicaSets."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shoal.controllers.kit import Kit
+from shoal.controllers.pods.owners import set_selector_of
+from shoal.controllers.replicaset.reconcile import ReplicatedKind
+from shoal.controllers.replicaset.wiring import wire
+
+REPLICATION_CONTROLLER: Final = ReplicatedKind(
+    "replicationcontrollers", "", "v1", "ReplicationController", set_selector_of,
+    reports_terminating=False, has_siblings=False,
+)  # fmt: skip
+
+
+def add(kit: Kit) -> None:
+    wire(kit, "replicationcontroller", REPLICATION_CONTROLLER)

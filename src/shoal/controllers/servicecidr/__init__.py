@@ -1,0 +1,1 @@
+"""ServiceCIDR and IPAddress: ranges of service addresses, and the records of who has which."""

@@ -1,0 +1,21 @@
+"""When a finished Job is due."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.kube.times import parse_epoch
+
+Obj = dict[str, Any]
+
+
+def expires_at(job: Obj) -> float | None:
+    """As seconds since 1970; None for a Job that has not finished, does not ask for it, or is on its way out."""
+    ttl_s = job["spec"].get("ttlSecondsAfterFinished")
+    if ttl_s is None or job["metadata"].get("deletionTimestamp"):
+        return None
+    for condition in (job.get("status") or {}).get("conditions") or ():
+        if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
+            at = condition.get("lastTransitionTime")
+            return parse_epoch(at) + ttl_s if at else None
+    return None

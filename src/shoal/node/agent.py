@@ -1,0 +1,312 @@
+"""The node agent: registers a node, follows the pods that are bound to it, and runs a worker for each.
+
+    pods of this node ─▶ workers ─▶ runtime
+    runtime events, probes, references, time ─▶ wake a worker
+
+Killing the agent ends no container: the next one finds them with ``list`` and goes on. ``run`` returns on ``stop``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from shoal.base.clock import Clock
+from shoal.base.logs import get_logger
+from shoal.base.tasks import cancel_all
+from shoal.client import EVERYTHING, Client, Obj, Scope, builtin
+from shoal.node.admission import refusal
+from shoal.node.config import NodeConfig
+from shoal.node.events import PodEvents
+from shoal.node.images import Images
+from shoal.node.node_object import Machine, allocatable
+from shoal.node.pods.model import Verdict
+from shoal.node.pods.observe import Lister
+from shoal.node.pods.tools import Tools
+from shoal.node.pods.worker import PodWorker
+from shoal.node.pressure import PressureWatch, disk_usage
+from shoal.node.probes.handlers import Handlers
+from shoal.node.probes.service import Prober
+from shoal.node.references import References
+from shoal.node.registration import Registration
+from shoal.node.resources import amount, parsed
+from shoal.node.runtime.model import EventKind, Runtime, RuntimeFailure, RuntimeInfo
+from shoal.node.volumes.service import Volumes
+from shoal.reconcile import Change, EventRecorder, Informer, Manager
+
+log = get_logger("node.agent")
+
+_ORPHAN_GRACE_S = 30.0
+_HOUSEKEEPING_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentParts:
+    """What an agent is made from."""
+
+    manager: Manager  # its client acts as the node; it runs the agent's informers
+    runtime: Runtime
+    recorder: EventRecorder
+    machine: Machine
+    clock: Clock
+    random: Callable[[], float]
+    shared: bool = False  # several agents in one process: one informer of all pods instead of one per node
+
+
+class NodeAgent:
+    """One node. A ``Runnable`` of its manager."""
+
+    def __init__(self, config: NodeConfig, parts: AgentParts) -> None:
+        self.config = config
+        self.name = f"node/{config.name}"
+        self._parts = parts
+        self._clock = parts.clock
+        self.runtime = parts.runtime
+        client: Client = parts.manager.client
+        scope = EVERYTHING if parts.shared else Scope(field_selector=f"spec.nodeName={config.name}")
+        self._pods: Informer = parts.manager.informer(builtin("pods"), scope)
+        self._services: Informer = parts.manager.informer(builtin("services"))
+        self._client = client
+        self._workers: dict[str, PodWorker] = {}  # by uid
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._gone: set[str] = set()  # uids that were finished here and that the API still shows
+        self._stopped = asyncio.Event()
+        self.ready = asyncio.Event()  # registered, and looking after pods
+        self._made: Tools | None = None
+        self._pressure: PressureWatch | None = None
+        self._registration: Registration | None = None
+        self._lister = Lister(parts.runtime)
+
+    # what others may ask
+
+    def worker(self, namespace: str, name: str) -> PodWorker | None:
+        """The worker of a pod by its name."""
+        for worker in self._workers.values():
+            about = worker.pod["metadata"]
+            if (about["namespace"], about["name"]) == (namespace, name):
+                return worker
+        return None
+
+    @property
+    def workers(self) -> tuple[PodWorker, ...]:
+        return tuple(self._workers.values())
+
+    @property
+    def node(self) -> Obj:
+        return self._registration.node if self._registration is not None else {}
+
+    @property
+    def pressure(self) -> PressureWatch | None:
+        return self._pressure
+
+    # running
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    async def run(self) -> None:
+        """Look after the node until ``stop``. Containers go on running."""
+        await self.runtime.open()
+        tasks: list[asyncio.Task[None]] = []
+        stopped = asyncio.create_task(self._stopped.wait(), name=f"{self.name}/stopped")
+        try:
+            starting = asyncio.create_task(self._start(), name=f"{self.name}/start")
+            tasks.append(starting)
+            await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                starting.result()
+                tasks += self._begin()
+                done, _ = await asyncio.wait({*tasks, stopped} - {starting}, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+        finally:
+            self.ready.clear()
+            await cancel_all(stopped, *tasks, *self._tasks.values())
+            if self._made is not None:
+                await self._made.prober.close()
+                await self._made.references.close()
+            await self.runtime.close()
+
+    async def _start(self) -> None:
+        info = await self._info()
+        self._made = self._make_tools(info)
+        memory = amount("memory", allocatable(self.config, info)["memory"])
+        self._pressure = PressureWatch(
+            self.runtime, self.config.eviction, clock=self._clock, memory_bytes=memory,
+            disk=lambda: disk_usage(self.config.root), pods=self._active_pods, condemn=self._condemn,
+        )  # fmt: skip
+        self._registration = Registration(
+            self._client, self.runtime, self.config, self._parts.machine, clock=self._clock,
+            random=self._parts.random, pressures=self._pressure.conditions,
+        )  # fmt: skip
+        await self._registration.register()
+        for informer in (self._pods, self._services):
+            await informer.cache.synced.wait()
+
+    @property
+    def _tools(self) -> Tools:
+        assert self._made is not None
+        return self._made
+
+    async def _info(self) -> RuntimeInfo:
+        while True:
+            try:
+                return await self.runtime.info()
+            except RuntimeFailure as failure:
+                log.warning("the runtime does not work yet", reason=str(failure))
+                await self._clock.sleep(1.0)
+
+    def _make_tools(self, info: RuntimeInfo) -> Tools:
+        parts, clock = self._parts, self._clock
+        events = PodEvents(parts.recorder)
+        references = References(self._client, clock=clock, random=parts.random, changed=self._referred)
+        handlers = Handlers(self.runtime, clock=clock)
+        room = parsed(allocatable(self.config, info))
+        self.config.root.mkdir(parents=True, exist_ok=True)
+        volumes = Volumes(self.config.root, self._client, references, clock=clock, allocatable=room)
+        prober = Prober(
+            handlers, clock=clock, random=parts.random, changed=self._wake,
+            warn=lambda pod, name, reason, message: events.warning(pod, reason, message, container=name),
+        )  # fmt: skip
+        return Tools(
+            runtime=self.runtime, runtime_name=info.name, pods=self._client.of(builtin("pods")), volumes=volumes,
+            references=references, images=Images(self.runtime, events, clock=clock), prober=prober,
+            handlers=handlers, events=events, clock=clock, host_addresses=self.config.addresses,
+            services=lambda: self._services.cache, dns_servers=self.config.dns_servers,
+            cluster_domain=self.config.cluster_domain,
+        )  # fmt: skip
+
+    def _begin(self) -> list[asyncio.Task[None]]:
+        registration, pressure = self._registration, self._pressure
+        assert registration is not None and pressure is not None
+        self._pods.cache.add_handler(self._pod_changed)
+        self.ready.set()
+        parts = {
+            "lease": registration.renew(), "status": registration.report(), "events": self._follow_runtime(),
+            "relist": self._relist(), "pressure": pressure.run(), "housekeeping": self._housekeeping(),
+        }  # fmt: skip
+        return [asyncio.create_task(part, name=f"{self.name}/{name}") for name, part in parts.items()]
+
+    # pods
+
+    def _pod_changed(self, change: Change) -> None:
+        pod = change.object
+        uid = pod["metadata"]["uid"]
+        if change.new is None:
+            self._gone.discard(uid)
+            worker = self._workers.get(uid)
+            if worker is not None:
+                worker.vanish()
+            return
+        if pod["spec"].get("nodeName") != self.config.name or uid in self._gone:
+            return
+        worker = self._workers.get(uid)
+        if worker is not None:
+            worker.update(pod)
+        else:
+            self._take(pod)
+
+    def _take(self, pod: Obj) -> None:
+        """A pod that is new here, or that an earlier agent looked after."""
+        verdict = None
+        begun = (pod.get("status") or {}).get("startTime")
+        if not begun and not pod["metadata"].get("deletionTimestamp"):
+            verdict = refusal(pod, self.node, self._active_pods())
+        uid = pod["metadata"]["uid"]
+        if verdict is not None:
+            message = verdict.message.removeprefix("Pod was rejected: ")
+            self._tools.events.warning(pod, verdict.reason, message)
+        worker = PodWorker(self._tools, self._lister, pod, verdict=verdict)
+        self._workers[uid] = worker
+        task = asyncio.create_task(worker.run(), name=f"pod/{pod['metadata']['namespace']}/{pod['metadata']['name']}")
+        self._tasks[uid] = task
+        task.add_done_callback(lambda done: self._ended(uid, done))
+
+    def _ended(self, uid: str, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(uid, None)
+        worker = self._workers.pop(uid, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a pod's worker failed", error=error, uid=uid)
+            if worker is not None and not self._stopped.is_set():
+                self._clock.call_later(1.0, lambda: self._again(worker.pod))
+            return
+        if worker is not None and worker.finished:
+            known = self._pods.cache.select(namespace=worker.pod["metadata"]["namespace"])
+            if any(each["metadata"]["uid"] == uid for each in known):
+                self._gone.add(uid)
+
+    def _again(self, pod: Obj) -> None:
+        if pod["metadata"]["uid"] not in self._workers and not self._stopped.is_set():
+            self._take(pod)
+
+    def _active_pods(self) -> Iterable[Obj]:
+        return [worker.pod for worker in self._workers.values() if worker.active]
+
+    def _condemn(self, uid: str, verdict: Verdict) -> None:
+        worker = self._workers.get(uid)
+        if worker is not None:
+            self._tools.events.warning(worker.pod, verdict.reason, verdict.message)
+            worker.condemn(verdict)
+
+    def _wake(self, uid: str) -> None:
+        worker = self._workers.get(uid)
+        if worker is not None:
+            worker.wake()
+
+    def _referred(self, uid: str) -> None:
+        worker = self._workers.get(uid)
+        if worker is not None:
+            worker.refer()
+
+    # the runtime
+
+    async def _follow_runtime(self) -> None:
+        async for event in self.runtime.events():
+            worker = self._workers.get(event.pod_uid)
+            if worker is None:
+                continue
+            if event.kind is EventKind.NOTICE:
+                self._tools.events.warning(worker.pod, event.reason, event.message)
+            else:
+                worker.wake()
+        await self._stopped.wait()
+
+    async def _relist(self) -> None:
+        """Everything again now and then: events are hints, and a hint may be lost."""
+        while True:
+            await self._clock.sleep(self.config.relist_s)
+            try:
+                inventory = await self._lister.fresh()
+            except RuntimeFailure as failure:
+                log.warning("the runtime could not be listed", reason=str(failure))
+                continue
+            seen: dict[str, set[tuple[str, str]]] = {}
+            for each in inventory.containers:
+                seen.setdefault(each.pod_uid, set()).add((each.id, each.phase.value))
+            for uid, worker in tuple(self._workers.items()):
+                view = worker.view
+                known = {(each.id, each.phase.value) for each in view.containers} if view is not None else set()
+                if known != seen.get(uid, set()):
+                    worker.wake()
+
+    async def _housekeeping(self) -> None:
+        """Ends and removes what belongs to pods that are no more."""
+        while True:
+            try:
+                await self._remove_orphans()
+            except (RuntimeFailure, OSError) as failure:
+                log.warning("orphans were not removed", reason=str(failure))
+            await self._clock.sleep(_HOUSEKEEPING_S)
+
+    async def _remove_orphans(self) -> None:
+        inventory = await self._lister.fresh()
+        known = {pod["metadata"]["uid"] for pod in self._pods.cache} | set(self._workers)
+        orphans = [each for each in inventory.sandboxes if each.pod_uid not in known]
+        for sandbox in orphans:
+            log.info("a pod that is no more is removed", pod=f"{sandbox.namespace}/{sandbox.name}", uid=sandbox.pod_uid)
+            running = [each.id for each in inventory.containers if each.sandbox_id == sandbox.id]
+            await asyncio.gather(*(self.runtime.stop(each, grace_s=_ORPHAN_GRACE_S) for each in running))
+            await self.runtime.remove_sandbox(sandbox.id)
+        for uid in self._tools.volumes.uids() - known:
+            self._tools.volumes.remove(uid)

@@ -1,0 +1,257 @@
+"""What a pod needs next: a pure function of its spec, of what the runtime has, of probe results and the time.
+
+    no sandbox ─▶ init containers, one after the other, sidecars among them ─▶ main containers ─▶ all ended ─▶ stop
+    deleted, evicted, past its deadline ─▶ Terminate ─▶ StopSandbox ─▶ Finish
+
+It is asked again after every change, so a decision names only what can be done now.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from shoal.node.pods.containers import (
+    backoff_s,
+    crashes_of,
+    hash_of,
+    init_containers,
+    last_attempts,
+    newest,
+    next_crashes,
+    probed,
+    qualified,
+    restarts,
+)
+from shoal.node.pods.model import (
+    Action,
+    CreateSandbox,
+    Decision,
+    Finish,
+    KillContainer,
+    Obj,
+    RemoveContainer,
+    Role,
+    StartContainer,
+    StopSandbox,
+    Terminate,
+    View,
+    Wait,
+)
+from shoal.node.runtime.model import Container, Phase
+
+_KEPT_DEAD = 1  # dead attempts beside the newest one, for ``logs --previous`` and the last state
+
+
+def plan(view: View, now: float) -> Decision:
+    """What to do about the pod now."""
+    if view.ending:
+        return Decision(_end(view))
+    work = _Work(view, now)
+    work.run()
+    return Decision(tuple(work.actions), work.recheck_at, work.waits)
+
+
+def _end(view: View) -> tuple[Action, ...]:
+    if any(each.phase is Phase.RUNNING for each in view.containers):
+        return (Terminate(),)
+    if view.sandbox is not None and view.sandbox.ready:
+        return (StopSandbox(view.sandbox.id), Finish())
+    return (Finish(),)
+
+
+@dataclass(slots=True)
+class _Work:
+    """One pass over the containers of a pod that is alive."""
+
+    view: View
+    now: float
+    actions: list[Action] = field(default_factory=list)
+    waits: dict[str, Wait] = field(default_factory=dict)
+    recheck_at: float | None = None
+    current: dict[str, Container] = field(default_factory=dict)
+    attempts: dict[str, int] = field(default_factory=dict)
+
+    def run(self) -> None:
+        view = self.view
+        self.current = newest(view.containers)
+        self.attempts = dict(last_attempts(view))
+        if view.sandbox is None or not view.sandbox.ready:
+            self._replace_sandbox()
+            return
+        self._remove_the_oldest()
+        self._ephemeral()
+        if self._initialize():
+            self._main()
+
+    # the sandbox
+
+    def _replace_sandbox(self) -> None:
+        """A new sandbox starts the pod from its beginning, unless there is nothing left to run in it."""
+        old = self.view.sandbox
+        if old is not None and self.view.containers and not self._something_to_run():
+            self.actions.append(Finish())
+            return
+        if not self._held("", self.view.retry_at.get("", 0.0), None):
+            self.actions.append(CreateSandbox(0 if old is None else old.attempt + 1))
+
+    def _something_to_run(self) -> bool:
+        pod = self.view.pod
+        mains = [(each, self.current.get(each["name"])) for each in pod["spec"]["containers"]]
+        if any(container is not None for _, container in mains):
+            return any(
+                container is None or restarts(each, Role.MAIN, pod, _code(container)) for each, container in mains
+            )
+        inits = ((each, role, self.current.get(each["name"])) for each, role in init_containers(pod))
+        return not any(
+            container is not None and _code(container) != 0 and not restarts(each, role, pod, _code(container))
+            for each, role, container in inits
+        )
+
+    def _remove_the_oldest(self) -> None:
+        for name, newest_one in self.current.items():
+            dead = [each for each in self.view.containers if each.name == name and each.id != newest_one.id]
+            dead.sort(key=lambda each: (each.attempt, each.created_at), reverse=True)
+            self.actions += [RemoveContainer(each.id) for each in dead[_KEPT_DEAD:]]
+
+    # init containers
+
+    def _initialize(self) -> bool:
+        """Take initialization a step further; whether it is over."""
+        pod = self.view.pod
+        mains = {each["name"] for each in pod["spec"]["containers"]}
+        done_before = any(self._here(name) is not None for name in mains)
+        finished = done_before and self._all_main_ended()
+        for each, role in init_containers(pod):
+            if role is Role.SIDECAR:
+                if not finished and not self._sidecar(each) and not done_before:
+                    return False
+            elif not done_before and not self._init(each):
+                return False
+        return True
+
+    def _here(self, name: str) -> Container | None:
+        """The newest attempt in the pod's present sandbox: what ran in an earlier one counts for nothing."""
+        found = self.current.get(name)
+        sandbox = self.view.sandbox
+        return found if found is not None and sandbox is not None and found.sandbox_id == sandbox.id else None
+
+    def _init(self, each: Obj) -> bool:
+        container = self._here(each["name"])
+        if container is None or container.phase in (Phase.CREATED, Phase.UNKNOWN):
+            self._start(each, Role.INIT, container)
+            return False
+        if container.phase is Phase.RUNNING:
+            return False
+        if container.exit_code == 0:
+            return True
+        if restarts(each, Role.INIT, self.view.pod, container.exit_code):
+            self._start(each, Role.INIT, container)
+        else:
+            self.actions.append(Terminate())
+            self.actions += self._stop()
+        return False
+
+    def _sidecar(self, each: Obj) -> bool:
+        """Whether the sidecar has started, so that what follows it may."""
+        container = self._here(each["name"])
+        if container is None or container.phase is not Phase.RUNNING:
+            self._start(each, Role.SIDECAR, container)
+            return False
+        if self._kill(each, container, restart=True):
+            return False
+        return probed(self.view, each, container).started
+
+    # main containers
+
+    def _all_main_ended(self) -> bool:
+        for each in self.view.pod["spec"]["containers"]:
+            container = self._here(each["name"])
+            if container is None or container.phase is not Phase.EXITED:
+                return False
+            if restarts(each, Role.MAIN, self.view.pod, container.exit_code):
+                return False
+        return True
+
+    def _main(self) -> None:
+        if self._all_main_ended():
+            if any(each.phase is Phase.RUNNING for each in self.view.containers):
+                self.actions.append(Terminate())
+            self.actions += self._stop()
+            return
+        pod = self.view.pod
+        for each in pod["spec"]["containers"]:
+            container = self._here(each["name"])
+            if container is None:
+                earlier = self.current.get(each["name"])
+                if earlier is None or restarts(each, Role.MAIN, pod, _code(earlier)):
+                    self._start(each, Role.MAIN, earlier)
+            elif container.phase is Phase.RUNNING:
+                self._kill(each, container, restart=restarts(each, Role.MAIN, pod, 1))
+            elif container.phase is not Phase.EXITED or restarts(each, Role.MAIN, pod, container.exit_code):
+                self._start(each, Role.MAIN, container)
+
+    def _ephemeral(self) -> None:
+        for each in self.view.pod["spec"].get("ephemeralContainers") or ():
+            container = self.current.get(each["name"])
+            if container is None or container.phase is Phase.CREATED:
+                self._start(each, Role.EPHEMERAL, container)
+
+    # steps that all share
+
+    def _stop(self) -> list[Action]:
+        sandbox = self.view.sandbox
+        return [StopSandbox(sandbox.id)] if sandbox is not None else []
+
+    def _kill(self, each: Obj, container: Container, *, restart: bool) -> bool:
+        name, failed = each["name"], probed(self.view, each, container).failed
+        if container.hash and container.hash != hash_of(each):
+            message, failed = f"Container {name} definition changed, will be restarted", ""
+        elif failed:
+            message = f"Container {name} failed {failed} probe" + (", will be restarted" if restart else "")
+        else:
+            return False
+        self.actions.append(KillContainer(container_id=container.id, name=name, message=message, probe=failed))
+        return True
+
+    def _start(self, each: Obj, role: Role, last: Container | None) -> None:
+        """Start a container, unless it is held back by its crashes or by the failure of its last start."""
+        name, attempt, crashes = each["name"], 0, 0
+        not_before = self.view.retry_at.get(name, 0.0)
+        wait: Wait | None = self.view.waits.get(name)
+        if last is not None and last.phase is Phase.CREATED:
+            attempt, crashes = last.attempt, crashes_of(last)
+        elif last is not None:
+            attempt, crashes = last.attempt + 1, next_crashes(last)
+            delay_s = backoff_s(last)
+            starts_at = (last.finished_at or 0.0) + delay_s
+            if starts_at > max(not_before, self.now):
+                not_before = starts_at
+                wait = Wait("CrashLoopBackOff", self._crash_message(name, delay_s))
+            if last.phase is Phase.UNKNOWN:
+                message = f"Container {name} is in an unknown state, try killing it before restart"
+                self.actions.append(KillContainer(container_id=last.id, name=name, message=message))
+        elif name in self.attempts:
+            attempt = self.attempts[name] + 1
+        if not self._held(name, not_before, wait):
+            self.actions.append(StartContainer(name=name, role=role, attempt=attempt, crashes=crashes))
+
+    def _crash_message(self, name: str, delay_s: float) -> str:
+        return f"back-off {_duration(delay_s)} restarting failed container={name} pod={qualified(self.view.pod)}"
+
+    def _held(self, name: str, not_before: float, wait: Wait | None) -> bool:
+        if not_before <= self.now:
+            return False
+        if wait is not None:
+            self.waits[name] = wait
+        self.recheck_at = not_before if self.recheck_at is None else min(self.recheck_at, not_before)
+        return True
+
+
+def _code(container: Container) -> int:
+    """How a container that does not run any more ended; what is not known counts as a failure."""
+    return container.exit_code if container.phase is Phase.EXITED else 137
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}m{rest}s" if minutes else f"{rest}s"

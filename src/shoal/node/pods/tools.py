@@ -1,0 +1,37 @@
+"""What every pod worker of a node works with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from shoal.base.clock import Clock
+from shoal.client import ResourceClient
+from shoal.node.events import PodEvents
+from shoal.node.images import Images
+from shoal.node.pods.model import Obj
+from shoal.node.probes.handlers import Handlers
+from shoal.node.probes.service import Prober
+from shoal.node.references import References
+from shoal.node.runtime.model import Runtime
+from shoal.node.volumes.service import Volumes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """Shared by all workers; made once per agent."""
+
+    runtime: Runtime
+    runtime_name: str
+    pods: ResourceClient
+    volumes: Volumes
+    references: References
+    images: Images
+    prober: Prober
+    handlers: Handlers
+    events: PodEvents
+    clock: Clock
+    host_addresses: tuple[str, ...]
+    services: Callable[[], Iterable[Obj]]  # all that the cluster has
+    dns_servers: tuple[str, ...] = ()
+    cluster_domain: str = "cluster.local"

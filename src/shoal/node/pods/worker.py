@@ -1,0 +1,488 @@
+"""One pod's worker: observes, plans, acts and reports, one thing at a time, until the pod is gone.
+
+It is woken by changes of the pod, of its containers, of what it refers to, by its probes and by time; it looks at
+everything anew each time. Only a termination interrupts what it is doing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from shoal.base.clock import Clock, Timer
+from shoal.base.logs import correlated, get_logger
+from shoal.base.tasks import cancel_all
+from shoal.client import TransportError
+from shoal.errors import ApiError, Conflict, NotFound
+from shoal.kube.times import parse_epoch
+from shoal.node import env
+from shoal.node.errors import ConfigFault, HookFault, VolumeFault
+from shoal.node.images import NoImage
+from shoal.node.pods.containers import find, qualified
+from shoal.node.pods.holds import SANDBOX, Holds
+from shoal.node.pods.model import (
+    Action,
+    CreateSandbox,
+    Decision,
+    Finish,
+    KillContainer,
+    Obj,
+    RemoveContainer,
+    Role,
+    StartContainer,
+    StopSandbox,
+    Terminate,
+    Verdict,
+    View,
+    Wait,
+)
+from shoal.node.pods.observe import Lister, of_pod, termination_message
+from shoal.node.pods.plan import plan
+from shoal.node.pods.report import Reporter, Written
+from shoal.node.pods.spec import resources_of, sandbox_spec
+from shoal.node.pods.start import Starter
+from shoal.node.pods.status import TERMINAL
+from shoal.node.pods.terminate import Terminator
+from shoal.node.pods.tools import Tools
+from shoal.node.references import ObjectReference
+from shoal.node.runtime.model import (
+    Container,
+    CreateFailure,
+    ImageFault,
+    NoSuchContainer,
+    Phase,
+    Resources,
+    RuntimeFailure,
+    StartFailure,
+)
+from shoal.node.volumes.service import Prepared, references_of
+
+log = get_logger("node.pods")
+
+_ROUNDS = 50  # of one sync: a plan that never comes to rest is looked at again later
+_RETRY_S = 10.0  # after a failure that no backoff of its own covers
+_REPORT_S = 2.0  # after a status that the API did not take
+_VOLUME_CAP_S = 122.0
+_PULL_FAULTS = (ImageFault.PULL.value, ImageFault.REGISTRY.value)
+
+
+class PodWorker:
+    """Looks after one pod, known by its uid. ``run`` it as a task; it returns when the pod is gone."""
+
+    def __init__(self, tools: Tools, lister: Lister, pod: Obj, *, verdict: Verdict | None = None) -> None:
+        self._tools = tools
+        self._clock: Clock = tools.clock
+        self._lister = lister
+        self._starter = Starter(tools)
+        self._terminator = Terminator(tools)
+        self.pod = pod
+        self._reporter = Reporter(tools, pod)
+        started = self.status.get("startTime")
+        self._started_at = parse_epoch(started) if started else self._clock.wall_s()
+        self._verdict = verdict
+        self._adopting = True
+        self._holds = Holds(self._backing_off)
+        self._messages: dict[str, str] = {}
+        self._prepared: dict[str, Prepared] | None = None
+        self._volumes_stale = False
+        self._volume_faults = 0
+        self._told_backoff: set[tuple[str, int]] = set()
+        self._resources: dict[str, Resources] = {}
+        self._wake = asyncio.Event()
+        self._wake.set()
+        self._timer: Timer | None = None
+        self._timer_at: float | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._interrupted = False
+        self._hurry: set[asyncio.Task[None]] = set()
+        self.finished = False
+        self.view: View | None = None  # of the last sync, for the node's own endpoints
+
+    @property
+    def uid(self) -> str:
+        found: str = self.pod["metadata"]["uid"]
+        return found
+
+    @property
+    def status(self) -> Obj:
+        """As last written."""
+        return self._reporter.status
+
+    @property
+    def active(self) -> bool:
+        """Whether the pod still uses the node's resources."""
+        return not self.finished and self.status.get("phase") not in TERMINAL
+
+    # what wakes it
+
+    def update(self, pod: Obj) -> None:
+        """The API shows the pod so."""
+        was_ending = self._ending()
+        self.pod = pod
+        self._reporter.seen(pod)
+        self._volumes_stale = self._prepared is not None
+        if self._ending() and not was_ending:
+            self._interrupt()
+        elif self._ending() and self._terminator.active:
+            self._shorten(self._grace_s())
+        self.wake()
+
+    def vanish(self) -> None:
+        """The API does not know the pod any more: end it, and tell nobody."""
+        self._reporter.known = False
+        about = self.pod["metadata"]
+        if not about.get("deletionTimestamp"):
+            self.pod = {**self.pod, "metadata": {**about, "deletionTimestamp": "gone"}}
+            self._interrupt()
+        elif self._terminator.active:
+            self._shorten(0.0)
+        self.wake()
+
+    def condemn(self, verdict: Verdict) -> None:
+        """The node ends the pod."""
+        if self._verdict is None and not self._ending():
+            self._verdict = verdict
+            self._interrupt()
+            self.wake()
+
+    def refer(self) -> None:
+        """Something that the pod refers to has changed: what failed for it may work now."""
+        self._volumes_stale = self._prepared is not None
+        self._volume_faults = 0
+        self._holds.retry("CreateContainerConfigError", "ContainerCreating")
+        self.wake()
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def _ending(self) -> bool:
+        return bool(self.pod["metadata"].get("deletionTimestamp")) or self._verdict is not None
+
+    def _interrupt(self) -> None:
+        if self._starting is not None:
+            self._interrupted = True
+            self._starting.cancel()
+
+    def _shorten(self, grace_s: float) -> None:
+        task = asyncio.create_task(self._terminator.hurry(grace_s), name=f"hurry/{self.uid}")
+        self._hurry.add(task)
+        task.add_done_callback(self._hurry.discard)
+
+    def _wake_at(self, at: float | None) -> None:
+        if at is None or (self._timer_at is not None and self._timer_at <= at):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self._clock.call_later(max(0.0, at - self._clock.wall_s()), self._ring)
+
+    def _ring(self) -> None:
+        self._timer = self._timer_at = None
+        self._wake.set()
+
+    # the loop
+
+    async def run(self) -> None:
+        about = self.pod["metadata"]
+        self._tools.references.use(self.uid, self._references())
+        try:
+            with correlated(pod=f"{about['namespace']}/{about['name']}"):
+                while not self.finished:
+                    await self._wake.wait()
+                    self._wake.clear()
+                    await self._sync_safely()
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            await cancel_all(*self._hurry)
+
+    def _references(self) -> set[ObjectReference]:
+        namespace = self.pod["metadata"]["namespace"]
+        found = references_of(self.pod)
+        spec = self.pod["spec"]
+        for each in (*(spec.get("initContainers") or ()), *spec["containers"]):
+            found |= {ObjectReference(one.resource, namespace, one.name) for one in env.references(each)}
+        return found
+
+    async def _sync_safely(self) -> None:
+        try:
+            await self._sync()
+        except (RuntimeFailure, OSError) as error:
+            log.warning("the pod could not be looked after", reason=str(error))
+            self._tools.events.warning(self.pod, "FailedSync", f"error syncing pod: {error}")
+            self._wake_at(self._clock.wall_s() + _RETRY_S)
+        except (ApiError, TransportError) as error:
+            log.warning("the API did not answer", reason=str(error))
+            self._wake_at(self._clock.wall_s() + _REPORT_S)
+
+    async def _sync(self) -> None:
+        self._check_deadline()
+        for _ in range(_ROUNDS):
+            view = self.view = await self._observe()
+            decision = plan(view, self._clock.wall_s())
+            self._tell_backoffs(decision)
+            await self._report(view, decision)
+            for action in decision.actions:
+                await self._do(view, action)
+            if self.finished or not decision.actions or isinstance(decision.actions[-1], Finish):
+                await self._keep_fresh(view)
+                self._wake_at(decision.recheck_at)
+                self._wake_at(self._holds.next_at())
+                return
+        self._wake_at(self._clock.wall_s() + 1.0)
+
+    def _check_deadline(self) -> None:
+        limit = self.pod["spec"].get("activeDeadlineSeconds")
+        if limit is None or self._ending() or self.status.get("phase") in TERMINAL:
+            return
+        if self._clock.wall_s() < self._started_at + limit:
+            self._wake_at(self._started_at + limit)
+            return
+        message = "Pod was active on the node longer than the specified deadline"
+        self._tools.events.normal(self.pod, "DeadlineExceeded", message)
+        self._verdict = Verdict("DeadlineExceeded", message)
+
+    # observing
+
+    async def _observe(self) -> View:
+        sandbox, containers = of_pod(await self._lister.fresh(), self.uid)
+        address = next(iter(sandbox.addresses), "") if sandbox is not None else ""
+        for each in containers:
+            await self._look_after(each, address)
+        self._adopting = False
+        return View(
+            pod=self.pod, old=self.status, sandbox=sandbox, containers=containers,
+            probed=self._tools.prober.of_pod(self.uid), waits=self._holds.waits(self._clock.wall_s()),
+            messages=dict(self._messages), retry_at=self._holds.retry_at(),
+            host_addresses=self._tools.host_addresses, started_at=self._started_at, verdict=self._verdict,
+        )  # fmt: skip
+
+    async def _look_after(self, container: Container, address: str) -> None:
+        found = find(self.pod, container.name)
+        if found is None:
+            return
+        if container.phase is Phase.RUNNING and found[1] in (Role.MAIN, Role.SIDECAR):
+            if not self._terminator.active:
+                was_ready = self._adopting and self._was_ready(container)
+                self._tools.prober.follow(self.pod, found[0], container, address, was_ready=was_ready)
+        elif container.phase is Phase.EXITED:
+            await self._tools.prober.forget(container.id)
+            if container.id not in self._messages:
+                tools = self._tools
+                text = await termination_message(tools.runtime, tools.volumes, found[0], container)
+                self._messages[container.id] = text
+
+    def _was_ready(self, container: Container) -> bool:
+        wanted = f"{self._tools.runtime_name}://{container.id}"
+        statuses = (*(self.status.get("containerStatuses") or ()), *(self.status.get("initContainerStatuses") or ()))
+        return any(each.get("containerID") == wanted and each.get("ready") for each in statuses)
+
+    def _backing_off(self, name: str, failed: Wait) -> Wait:
+        found = find(self.pod, name)
+        image = found[0].get("image", "") if found is not None else ""
+        return self._tools.images.backing_off(self.pod, name, image, failed)
+
+    def _tell_backoffs(self, decision: Decision) -> None:
+        for name, wait in decision.waits.items():
+            if wait.reason != "CrashLoopBackOff" or self.view is None:
+                continue
+            attempt = max((each.attempt for each in self.view.containers if each.name == name), default=0)
+            if (name, attempt) not in self._told_backoff:
+                self._told_backoff = {told for told in self._told_backoff if told[0] != name} | {(name, attempt)}
+                message = f"Back-off restarting failed container {name} in pod {qualified(self.pod)}"
+                self._tools.events.warning(self.pod, "BackOff", message, container=name)
+
+    # reporting
+
+    async def _report(self, view: View, decision: Decision) -> None:
+        """Write the status if it is not what was written last. A write that fails is made up for later."""
+        written = await self._reporter.write(view, decision.waits, self._clock.wall_s())
+        if written is Written.AGAIN:
+            self.wake()
+        elif written is Written.LATER:
+            self._wake_at(self._clock.wall_s() + _REPORT_S)
+
+    # acting
+
+    async def _do(self, view: View, action: Action) -> None:
+        match action:
+            case CreateSandbox(attempt):
+                await self._interruptible(self._create_sandbox(attempt))
+            case StartContainer():
+                await self._interruptible(self._start(view, action))
+            case KillContainer():
+                await self._kill(view, action)
+            case RemoveContainer(container_id):
+                await self._tools.prober.forget(container_id)
+                await self._tools.runtime.remove(container_id)
+                self._messages.pop(container_id, None)
+            case Terminate():
+                await self._terminator.end_all(self.pod, view.sandbox, view.containers, self._grace_s())
+            case StopSandbox(sandbox_id):
+                await self._tools.runtime.stop_sandbox(sandbox_id)
+            case Finish():
+                await self._finish()
+
+    async def _interruptible(self, part: Coroutine[Any, Any, None]) -> None:
+        """Do something that a termination may cut short: what is half done is found again by the next look."""
+        self._starting = starting = asyncio.create_task(part, name=f"start/{self.uid}")
+        if self._ending():
+            self._interrupt()
+        try:
+            await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            mine = asyncio.current_task()
+            if not self._interrupted or (mine is not None and mine.cancelling()):
+                await cancel_all(starting)
+                raise
+        finally:
+            self._starting, self._interrupted = None, False
+
+    def _grace_s(self) -> float:
+        about, spec = self.pod["metadata"], self.pod["spec"]
+        if self._verdict is not None and self._verdict.grace_s is not None:
+            return self._verdict.grace_s
+        found = about.get("deletionGracePeriodSeconds")
+        if found is None:
+            found = spec.get("terminationGracePeriodSeconds")
+        return float(30 if found is None else found)
+
+    async def _volumes(self) -> bool:
+        """Set the volumes up; whether that worked."""
+        if self._prepared is not None:
+            return True
+        around = self._starter.surroundings(self.pod, self.view.sandbox if self.view is not None else None)
+        try:
+            self._prepared = await self._tools.volumes.prepare(self.pod, around)
+        except VolumeFault as fault:
+            message = f'MountVolume.SetUp failed for volume "{fault.volume}" : {fault}'
+            self._tools.events.warning(self.pod, "FailedMount", message)
+            delay_s = min(_VOLUME_CAP_S, 0.5 * 2.0**self._volume_faults)
+            self._volume_faults = min(self._volume_faults + 1, 10)
+            self._hold(SANDBOX, Wait(""), delay_s)
+            return False
+        self._volume_faults = 0
+        return True
+
+    def _hold(self, name: str, wait: Wait, delay_s: float) -> None:
+        self._holds.set(name, wait, self._clock.wall_s() + delay_s)
+
+    async def _create_sandbox(self, attempt: int) -> None:
+        tools = self._tools
+        if not await self._volumes():
+            return
+        if attempt:
+            message = "Pod sandbox changed, it will be killed and re-created."
+            tools.events.normal(self.pod, "SandboxChanged", message)
+        folder = tools.volumes.folder(self.uid)
+        spec = sandbox_spec(self.pod, attempt, str(folder), dns_servers=tools.dns_servers, domain=tools.cluster_domain)
+        try:
+            await tools.runtime.create_sandbox(spec)
+        except CreateFailure as fault:
+            tools.events.warning(self.pod, "FailedCreatePodSandBox", f"Failed to create pod sandbox: {fault}")
+            self._hold(SANDBOX, Wait(""), _RETRY_S)
+        else:
+            self._holds.clear(SANDBOX)
+            self._volumes_stale = True  # those that show the pod's address
+
+    async def _start(self, view: View, action: StartContainer) -> None:
+        name, sandbox = action.name, view.sandbox
+        if sandbox is None or not await self._volumes():
+            retry_at = self._holds.retry_at().get(SANDBOX)
+            if retry_at is not None:
+                self._holds.set(name, Wait("ContainerCreating"), retry_at)
+            return
+        try:
+            started = await self._starter.start(self.pod, sandbox, action, self._prepared or {})
+        except NoImage as missing:
+            if missing.wait.reason in _PULL_FAULTS:
+                self._holds.set_pull(name, missing.wait, missing.retry_at, self._clock.wall_s())
+            else:
+                self._holds.set(name, missing.wait, missing.retry_at)
+        except ConfigFault as fault:
+            self._hold(name, Wait("CreateContainerConfigError", str(fault)), _RETRY_S)
+        except CreateFailure as fault:
+            self._hold(name, Wait("CreateContainerError", str(fault)), _RETRY_S)
+        except StartFailure as fault:
+            self._hold(name, Wait("RunContainerError", str(fault)), 0.0)
+        except HookFault as fault:
+            self._hold(name, Wait("PostStartHookError", str(fault)), 0.0)
+        else:
+            self._holds.clear(name)
+            self._resources[name] = resources_of(started.spec)
+
+    async def _kill(self, view: View, action: KillContainer) -> None:
+        container = next((each for each in view.containers if each.id == action.container_id), None)
+        if container is None:
+            return
+        if container.phase is not Phase.RUNNING:
+            await self._tools.runtime.stop(container.id, grace_s=0)
+            return
+        grace_s = self._grace_s()
+        found = find(self.pod, action.name)
+        if action.probe and found is not None:
+            own = (found[0].get(f"{action.probe}Probe") or {}).get("terminationGracePeriodSeconds")
+            grace_s = grace_s if own is None else float(own)
+        await self._terminator.end(self.pod, view.sandbox, container, grace_s, action.message)
+
+    async def _keep_fresh(self, view: View) -> None:
+        """Volumes that show objects follow them; limits follow the spec."""
+        if self._ending() or self.finished:
+            return
+        renew_at = self._tools.volumes.renew_at(self.uid)
+        due = renew_at is not None and renew_at <= self._clock.wall_s()
+        if self._prepared is not None and (self._volumes_stale or due):
+            self._volumes_stale = False
+            try:
+                await self._tools.volumes.refresh(self.pod, self._starter.surroundings(self.pod, view.sandbox))
+            except VolumeFault as fault:
+                message = f'MountVolume.SetUp failed for volume "{fault.volume}" : {fault}'
+                self._tools.events.warning(self.pod, "FailedMount", message)
+                self._wake_at(self._clock.wall_s() + _RETRY_S)
+        renew_at = self._tools.volumes.renew_at(self.uid)
+        if renew_at is not None:  # one that is past could not be renewed: not at once again
+            self._wake_at(max(renew_at, self._clock.wall_s() + 1.0))
+        await self._resize(view)
+
+    async def _resize(self, view: View) -> None:
+        for each in view.containers:
+            found = find(self.pod, each.name)
+            if each.phase is not Phase.RUNNING or found is None:
+                continue
+            wanted = resources_of(found[0])
+            if self._resources.setdefault(each.name, wanted) != wanted:
+                try:
+                    await self._tools.runtime.update(each.id, wanted)
+                except NoSuchContainer:
+                    continue
+                self._resources[each.name] = wanted
+
+    # the end
+
+    async def _finish(self) -> None:
+        """Nothing runs any more. A pod that is being deleted goes for good; one that has ended keeps its logs."""
+        for each in self.view.containers if self.view is not None else ():
+            await self._tools.prober.forget(each.id)
+        if not self.pod["metadata"].get("deletionTimestamp"):
+            return
+        await self._report_end()
+        inventory = await self._lister.fresh()
+        for sandbox in inventory.sandboxes:
+            if sandbox.pod_uid == self.uid:
+                await self._tools.runtime.remove_sandbox(sandbox.id)
+        self._tools.volumes.remove(self.uid)
+        self._tools.references.release(self.uid)
+        self._tools.images.forget(self.uid)
+        if self._reporter.known:
+            about = self.pod["metadata"]
+            try:
+                await self._tools.pods.delete(about["name"], about["namespace"], grace_period_s=0, uid=self.uid)
+            except (NotFound, Conflict):
+                pass
+        self.finished = True
+
+    async def _report_end(self) -> None:
+        """The last status shows how everything ended."""
+        view = await self._observe()
+        await self._report(view, Decision())

@@ -1,0 +1,156 @@
+"""Asks containers over HTTP, TCP, gRPC or by running a command in them.
+
+Connections go through the runtime, which knows the way to a pod whatever its network is; only a probe that names a host
+of its own is dialled from the node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import httptools
+
+from shoal.base.clock import Clock
+from shoal.client.deadline import within
+from shoal.node.probes.grpc import check as check_grpc
+from shoal.node.probes.model import Answer, Obj, Probe, Result, port_of
+from shoal.node.runtime.model import Connection, Container, Runtime, RuntimeFailure, SessionOptions
+from shoal.node.streams import SocketConnection, over_tls
+
+_BODY_LIMIT = 10 * 1024
+_HEAD_LIMIT = 64 * 1024
+
+Dial = Callable[[str, int], Awaitable[Connection]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The container that is asked."""
+
+    container: Container
+    spec: Obj
+    address: str  # of the pod, for headers and messages
+
+
+class Handlers:
+    """Carries probes and HTTP or exec hooks out."""
+
+    def __init__(self, runtime: Runtime, *, clock: Clock) -> None:
+        self._runtime = runtime
+        self._clock = clock
+
+    async def ask(self, probe: Probe, target: Target) -> Answer:
+        """One answer within the probe's time limit. Whatever goes wrong is a failure with its reason."""
+        try:
+            async with within(self._clock, probe.timeout_s):
+                return await self._ask(probe.handler, target)
+        except TimeoutError:
+            return Answer(Result.FAILURE, _late(probe))
+        except (OSError, ValueError, RuntimeFailure, EOFError) as error:
+            return Answer(Result.FAILURE, str(error))
+
+    async def _ask(self, handler: Obj, target: Target) -> Answer:
+        if handler.get("exec"):
+            code, output = await self.run(tuple(handler["exec"].get("command") or ()), target)
+            return Answer(Result.SUCCESS if code == 0 else Result.FAILURE, output)
+        if handler.get("httpGet"):
+            status, body = await self.fetch(handler["httpGet"], target, agent="kube-probe")
+            if 200 <= status < 300:
+                return Answer(Result.SUCCESS, body)
+            if 300 <= status < 400:
+                return Answer(Result.WARNING, f"Probe terminated redirects, Response body: {body}")
+            return Answer(Result.FAILURE, f"HTTP probe failed with statuscode: {status}")
+        if handler.get("tcpSocket"):
+            connection = await self._dial(handler["tcpSocket"], target)
+            await connection.close()
+            return Answer(Result.SUCCESS)
+        if handler.get("grpc"):
+            return await self._grpc(handler["grpc"], target)
+        raise ValueError("missing probe handler")
+
+    async def run(self, command: tuple[str, ...], target: Target) -> tuple[int, str]:
+        """The exit code and the output of a command in the container."""
+        session = await self._runtime.exec(target.container.id, command, SessionOptions())
+        output = b""
+        try:
+            async for _stream, data in session.output():
+                if len(output) < _BODY_LIMIT:
+                    output += data
+            return await session.wait(), output[:_BODY_LIMIT].decode(errors="replace")
+        finally:
+            await session.close()
+
+    async def fetch(self, action: Obj, target: Target, *, agent: str) -> tuple[int, str]:
+        """The status and the beginning of the body that an HTTP GET gives. Certificates are not checked."""
+        port = port_of(action["port"], target.spec)
+        host = action.get("host") or target.address
+        connection = await self._dial(action, target)
+        try:
+            if action.get("scheme") == "HTTPS":
+                connection = await over_tls(connection, host)
+            path = action.get("path") or "/"
+            lines = [f"GET {path if path.startswith('/') else '/' + path} HTTP/1.1"]
+            headers = {"host": f"{host}:{port}", "user-agent": agent, "accept": "*/*"}
+            for each in action.get("httpHeaders") or ():
+                headers[each["name"].lower()] = each["value"]
+            lines += [f"{name}: {value}" for name, value in headers.items() if name != "connection"]
+            await connection.write("\r\n".join([*lines, "connection: close", "", ""]).encode())
+            return await _response(connection)
+        finally:
+            await connection.close()
+
+    async def _dial(self, action: Obj, target: Target) -> Connection:
+        port = port_of(action["port"], target.spec)
+        if action.get("host"):
+            return SocketConnection(*await asyncio.open_connection(action["host"], port))
+        return await self._runtime.connect(target.container.sandbox_id, port)
+
+    async def _grpc(self, action: Obj, target: Target) -> Answer:
+        connection = await self._runtime.connect(target.container.sandbox_id, int(action["port"]))
+        try:
+            return await check_grpc(connection, action.get("service") or "", f"{target.address}:{action['port']}")
+        finally:
+            await connection.close()
+
+
+def _late(probe: Probe) -> str:
+    if probe.handler.get("exec"):
+        return f"command timed out after {probe.timeout_s:g}s"
+    if probe.handler.get("grpc"):
+        return f"timeout: health rpc did not complete within {probe.timeout_s:g}s"
+    return "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+
+
+class _Reading:
+    """Callbacks of the HTTP parser."""
+
+    def __init__(self) -> None:
+        self.complete = False
+        self.body = b""
+
+    def on_body(self, body: bytes) -> None:
+        self.body += body[: _BODY_LIMIT - len(self.body)]
+
+    def on_message_complete(self) -> None:
+        self.complete = True
+
+
+async def _response(connection: Connection) -> tuple[int, str]:
+    reading = _Reading()
+    parser = httptools.HttpResponseParser(reading)
+    got = 0
+    while not reading.complete and len(reading.body) < _BODY_LIMIT:
+        data = await connection.read()
+        got += len(data)
+        if not data or got > _HEAD_LIMIT + _BODY_LIMIT:
+            break
+        try:
+            parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            raise ValueError(f"malformed HTTP response: {error}") from error
+    status = parser.get_status_code() if got else 0
+    if not status:
+        raise EOFError("EOF")
+    return status, reading.body.decode(errors="replace")

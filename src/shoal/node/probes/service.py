@@ -1,0 +1,142 @@
+"""The tasks that probe containers: one per probe of each running container, and what they have found.
+
+A container is followed from its start to its end. Startup probes hold the others back; a container whose startup or
+liveness probe has failed for good is not asked again, for it will be killed. When the agent starts again, containers
+that were ready stay so until their probes say otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from shoal.base.clock import Clock
+from shoal.base.logs import get_logger
+from shoal.base.tasks import cancel_all
+from shoal.node.pods.model import Probed
+from shoal.node.probes.handlers import Handlers, Target
+from shoal.node.probes.model import Answer, Kind, Obj, Probe, Result, Series, probe_of
+from shoal.node.runtime.model import Container
+
+log = get_logger("node.probes")
+
+Told = Callable[[Obj, str, str, str], None]  # pod, container, reason, message of a warning
+
+
+@dataclass(slots=True)
+class _Followed:
+    pod: Obj
+    container: Container
+    series: dict[Kind, Series] = field(default_factory=dict)
+    probes: dict[Kind, Probe] = field(default_factory=dict)
+    tasks: dict[Kind, asyncio.Task[None]] = field(default_factory=dict)
+    was_ready: bool = False  # before the agent started again
+    begun: asyncio.Event = field(default_factory=asyncio.Event)  # the startup probe, if there is one, has succeeded
+
+    @property
+    def started(self) -> bool:
+        return Kind.STARTUP not in self.probes or self.series[Kind.STARTUP].verdict is True
+
+    def probed(self) -> Probed:
+        failed = ""
+        for kind in (Kind.LIVENESS, Kind.STARTUP):
+            if kind in self.probes and self.series[kind].verdict is False:
+                failed = kind.value
+        ready = True
+        if Kind.READINESS in self.probes:
+            verdict = self.series[Kind.READINESS].verdict
+            ready = self.was_ready if verdict is None else verdict
+        return Probed(started=self.started, ready=self.started and ready, failed=failed)
+
+
+class Prober:
+    """Probes of all containers of a node."""
+
+    def __init__(
+        self,
+        handlers: Handlers,
+        *,
+        clock: Clock,
+        random: Callable[[], float],
+        changed: Callable[[str], None],
+        warn: Told,
+    ) -> None:
+        self._handlers = handlers
+        self._clock = clock
+        self._random = random
+        self._changed = changed  # told the pod's uid
+        self._warn = warn
+        self._followed: dict[str, _Followed] = {}  # by container id
+
+    def follow(self, pod: Obj, spec: Obj, container: Container, address: str, *, was_ready: bool = False) -> None:
+        """Begin to probe a container that runs; no effect when it is followed already."""
+        if container.id in self._followed:
+            self._followed[container.id].pod = pod
+            return
+        probes = {kind: probe for kind in Kind if (probe := probe_of(spec, kind)) is not None}
+        followed = _Followed(pod, container, {kind: Series() for kind in probes}, probes, was_ready=was_ready)
+        if was_ready and Kind.STARTUP in probes:
+            followed.series[Kind.STARTUP] = Series(True, 1, True)
+        if followed.started:
+            followed.begun.set()
+        self._followed[container.id] = followed
+        target = Target(container=container, spec=spec, address=address)
+        for kind, probe in probes.items():
+            name = f"probe/{kind}/{container.name}/{container.id}"
+            followed.tasks[kind] = asyncio.create_task(self._probe(followed, probe, target), name=name)
+
+    def quiet(self, container_id: str) -> None:
+        """The container is being stopped: only readiness is asked for any more."""
+        followed = self._followed.get(container_id)
+        if followed is not None:
+            for kind in (Kind.LIVENESS, Kind.STARTUP):
+                if kind in followed.tasks:
+                    followed.tasks[kind].cancel()
+
+    async def forget(self, container_id: str) -> None:
+        """The container has ended."""
+        followed = self._followed.pop(container_id, None)
+        if followed is not None:
+            await cancel_all(*followed.tasks.values())
+
+    def of_pod(self, uid: str) -> dict[str, Probed]:
+        """What is known of a pod's containers, by container id."""
+        return {each.container.id: each.probed() for each in self._followed.values() if each.container.pod_uid == uid}
+
+    async def close(self) -> None:
+        for container_id in tuple(self._followed):
+            await self.forget(container_id)
+
+    async def _probe(self, followed: _Followed, probe: Probe, target: Target) -> None:
+        started_at = followed.container.started_at or self._clock.wall_s()
+        delay_s = started_at + probe.delay_s - self._clock.wall_s()
+        if followed.was_ready:
+            delay_s = max(delay_s, self._random() * probe.period_s)
+        if delay_s > 0:
+            await self._clock.sleep(delay_s)
+        if probe.kind is not Kind.STARTUP:
+            await followed.begun.wait()
+        while True:
+            self._settle(followed, probe, await self._handlers.ask(probe, target))
+            verdict = followed.series[probe.kind].verdict
+            if verdict is not None and (probe.kind is Kind.STARTUP or (probe.kind is Kind.LIVENESS and not verdict)):
+                return
+            await self._clock.sleep(probe.period_s)
+
+    def _settle(self, followed: _Followed, probe: Probe, answer: Answer) -> None:
+        title = probe.kind.value.capitalize()
+        if answer.result is Result.WARNING:
+            self._warn(
+                followed.pod, followed.container.name, "ProbeWarning", f"{title} probe warning: {answer.message}"
+            )
+        elif answer.result is Result.FAILURE:
+            self._warn(followed.pod, followed.container.name, "Unhealthy", f"{title} probe failed: {answer.message}")
+        before = followed.probed()
+        series = followed.series[probe.kind]
+        followed.series[probe.kind] = series.after(probe, answer.result is not Result.FAILURE)
+        if followed.started:
+            followed.begun.set()
+        if followed.probed() != before:
+            log.debug("a probe changed a container", container=followed.container.name, kind=probe.kind.value)
+            self._changed(followed.container.pod_uid)

@@ -1,0 +1,119 @@
+"""Decides what to listen on for a service, and which pod gets a connection. Pure.
+
+A service that nobody stands behind is not listened for: its clients are refused, as they are elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+
+from shoal.node.proxy.model import Backend, Listener, Place
+from shoal.reconcile.keys import Obj
+
+SERVED_PORTS = "shoal.dev/served-ports"  # annotation: where ports are that only root may listen on
+OFFSET = 8000
+PRIVILEGED = 1024
+_PROTOCOLS = ("TCP", "UDP")
+_AFFINITY_S = 10800.0
+_CLIENTS = 4096
+
+
+def listeners_of(service: Obj, slices: Iterable[Obj], node_addresses: Sequence[str]) -> tuple[Listener, ...]:
+    """What to listen on for a service."""
+    spec = service["spec"]
+    addresses = [each for each in spec.get("clusterIPs") or (spec.get("clusterIP"),) if each and each != "None"]
+    if spec.get("type") == "ExternalName" or not addresses:
+        return ()
+    slices = tuple(slices)
+    affinity_s = _affinity_s(spec)
+    found: list[Listener] = []
+    for port in spec.get("ports") or ():
+        protocol = port.get("protocol") or "TCP"
+        backends = backends_of(port.get("name") or "", protocol, slices)
+        if protocol not in _PROTOCOLS or not backends:
+            continue
+        for address in addresses:
+            place = Place(protocol, address, port["port"])
+            found.append(Listener(place=place, backends=backends, affinity_s=affinity_s))
+        for address in node_addresses if port.get("nodePort") else ():
+            place = Place(protocol, address, port["nodePort"])
+            found.append(Listener(place=place, backends=backends, affinity_s=affinity_s, node_port=True))
+    return tuple(found)
+
+
+def _affinity_s(spec: Obj) -> float:
+    if spec.get("sessionAffinity") != "ClientIP":
+        return 0.0
+    config = (spec.get("sessionAffinityConfig") or {}).get("clientIP") or {}
+    return float(config.get("timeoutSeconds") or _AFFINITY_S)
+
+
+def backends_of(port_name: str, protocol: str, slices: Iterable[Obj]) -> tuple[Backend, ...]:
+    """The ready pods; when there are none, those that still answer while they are being ended."""
+    ready: set[Backend] = set()
+    leaving: set[Backend] = set()
+    for each in slices:
+        if each.get("addressType") == "FQDN":
+            continue
+        numbers = [
+            port["port"]
+            for port in each.get("ports") or ()
+            if (port.get("name") or "") == port_name
+            and (port.get("protocol") or "TCP") == protocol
+            and port.get("port")
+        ]
+        for endpoint in each.get("endpoints") or () if numbers else ():
+            kept = _kept(endpoint.get("conditions") or {}, ready, leaving)
+            if kept is not None and endpoint.get("addresses"):
+                kept.update(Backend(endpoint["addresses"][0], number) for number in numbers)
+    return tuple(sorted(ready or leaving))
+
+
+def _kept(conditions: Obj, ready: set[Backend], leaving: set[Backend]) -> set[Backend] | None:
+    is_ready = conditions.get("ready") is not False  # not said means yes
+    serving = conditions["serving"] if conditions.get("serving") is not None else is_ready
+    if is_ready:
+        return ready
+    return leaving if serving and conditions.get("terminating") else None
+
+
+def moved_ports(moved: Iterable[Place], places: Iterable[Place]) -> str:
+    """The annotation's value: ``80:8080`` for each port that is served elsewhere."""
+    ports = sorted({each.port for each in moved} & {each.port for each in places})
+    return ",".join(f"{port}:{port + OFFSET}" for port in ports)
+
+
+class Choice:
+    """Which pod a client gets: in turn, or with affinity the one it had. The clients least heard of are forgotten."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self._turn = 0
+        self._stuck: OrderedDict[str, tuple[Backend, float]] = OrderedDict()
+
+    def change(self, listener: Listener) -> None:
+        self.listener = listener
+        for client in [client for client, (backend, _) in self._stuck.items() if backend not in listener.backends]:
+            del self._stuck[client]
+
+    def order(self, client: str, now: float) -> list[Backend]:
+        """The pods to try, the one to be preferred first; takes a turn."""
+        backends = self.listener.backends
+        affinity_s = self.listener.affinity_s
+        first = self._turn % len(backends)
+        if affinity_s:
+            known = self._stuck.get(client)
+            if known is not None and now - known[1] <= affinity_s:
+                first = backends.index(known[0])
+                return [*backends[first:], *backends[:first]]
+        self._turn = first + 1
+        return [*backends[first:], *backends[:first]]
+
+    def took(self, client: str, backend: Backend, now: float) -> None:
+        """The client is with this pod."""
+        if self.listener.affinity_s and backend in self.listener.backends:
+            self._stuck[client] = (backend, now)
+            self._stuck.move_to_end(client)
+            if len(self._stuck) > _CLIENTS:
+                self._stuck.popitem(last=False)

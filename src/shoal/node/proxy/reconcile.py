@@ -1,0 +1,193 @@
+"""Opens, changes and closes listeners so that they are what the plan says, one service at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from dataclasses import dataclass
+
+from shoal.base.clock import Clock
+from shoal.base.logs import get_logger
+from shoal.client import Client, PatchType, builtin
+from shoal.client.deadline import within
+from shoal.errors import NotFound
+from shoal.node.proxy.config import ProxyConfig
+from shoal.node.proxy.model import Listener, Place
+from shoal.node.proxy.plan import OFFSET, PRIVILEGED, SERVED_PORTS, listeners_of, moved_ports
+from shoal.node.proxy.tcp import Budget, TcpRelay
+from shoal.node.proxy.udp import UdpRelay
+from shoal.reconcile import DONE, EventRecorder, EventType, Informer, ObjectKey, Result
+from shoal.reconcile.keys import Obj
+
+log = get_logger("node.proxy")
+
+BY_SERVICE = "service"
+_SERVICE_NAME = "kubernetes.io/service-name"
+
+
+def service_of(piece: Obj) -> tuple[str, ...]:
+    """The index of slices: ``namespace/name`` of their service."""
+    about = piece["metadata"]
+    name = (about.get("labels") or {}).get(_SERVICE_NAME)
+    return (f"{about['namespace']}/{name}",) if name else ()
+
+
+@dataclass(slots=True)
+class _Open:
+    """A listener that is open, at its own port or at the one it had to move to."""
+
+    relay: TcpRelay | UdpRelay
+    listener: Listener
+    moved: bool
+
+
+class ServiceProxy:
+    """The listeners of all services. ``reconcile`` is a controller's, with services as keys."""
+
+    def __init__(
+        self, client: Client, services: Informer, slices: Informer, events: EventRecorder, *, clock: Clock,
+        config: ProxyConfig,
+    ) -> None:  # fmt: skip
+        self._services = services.cache
+        self._slices = slices.cache
+        self._resource = client.of(builtin("services"))
+        self._events = events
+        self._clock = clock
+        self._config = config
+        self._budget = Budget(config.connections)
+        self._open: dict[ObjectKey, dict[Place, _Open]] = {}
+        self._owner: dict[Place, ObjectKey] = {}
+        self._leaving: set[TcpRelay | UdpRelay] = set()  # closed, with connections that are not
+        self._told: dict[tuple[ObjectKey, Place], str] = {}
+
+    @property
+    def listeners(self) -> int:
+        return len(self._owner)
+
+    async def reconcile(self, key: ObjectKey) -> Result:
+        service = self._services.get(key)
+        wanted = self._wanted(key, service)
+        for place in [place for place in self._open.get(key, {}) if place not in wanted]:
+            self._close(key, place)
+        complete = True
+        for place, listener in wanted.items():
+            complete &= await self._ensure(key, service, place, listener)
+        if service is None:
+            self._forget(key)
+            return DONE
+        await self._annotate(key, service)
+        return DONE if complete else Result(after_s=self._config.retry_s)
+
+    def _wanted(self, key: ObjectKey, service: Obj | None) -> dict[Place, Listener]:
+        if service is None or service["metadata"].get("deletionTimestamp"):
+            return {}
+        pieces = self._slices.by_index(BY_SERVICE, str(key))
+        return {each.place: each for each in listeners_of(service, pieces, self._config.node_addresses)}
+
+    # listeners
+
+    async def _ensure(self, key: ObjectKey, service: Obj | None, place: Place, listener: Listener) -> bool:
+        """Whether the place is served as it should be."""
+        present = self._open.get(key, {}).get(place)
+        if present is not None:
+            if present.listener != listener:
+                present.relay.change(listener)
+                present.listener = listener
+            return True
+        assert service is not None
+        if place in self._owner:
+            return False  # still another service's, which is about to let it go
+        if len(self._owner) >= self._config.listeners:
+            message = f"{place} is not served: the proxy has its {self._config.listeners} listeners in use"
+            self._tell(key, service, place, "TooManyListeners", message)
+            return False
+        self._owner[place] = key
+        try:
+            made = await self._opened(listener)
+        except OSError as error:
+            self._owner.pop(place, None)
+            self._complain(key, service, place, error)
+            return False
+        except BaseException:
+            self._owner.pop(place, None)
+            raise
+        self._open.setdefault(key, {})[place] = made
+        if made.moved:
+            message = f"{place} is served at port {place.port + OFFSET}: ports below {PRIVILEGED} need rights"
+            self._tell(key, service, place, "PortMoved", message)
+        else:
+            self._told.pop((key, place), None)
+        return True
+
+    async def _opened(self, listener: Listener) -> _Open:
+        place = listener.place
+        relay: TcpRelay | UdpRelay = UdpRelay(listener) if place.protocol == "UDP" else TcpRelay(listener, self._budget)
+        try:
+            await relay.open(place.port)
+        except PermissionError:
+            if place.port >= PRIVILEGED:
+                raise
+            await relay.open(place.port + OFFSET)
+            return _Open(relay, listener, True)
+        return _Open(relay, listener, False)
+
+    def _complain(self, key: ObjectKey, service: Obj, place: Place, error: OSError) -> None:
+        if error.errno == errno.EADDRINUSE:
+            self._tell(key, service, place, "PortInUse", f"{place} is not served: another program has it")
+        else:
+            self._tell(key, service, place, "NotServed", f"{place} is not served: {error.strerror or error}")
+
+    def _close(self, key: ObjectKey, place: Place) -> None:
+        """No new connections; those that are open go on until somebody ends them."""
+        found = self._open[key].pop(place)
+        self._owner.pop(place, None)
+        self._told.pop((key, place), None)
+        found.relay.stop_listening()
+        self._leaving = {relay for relay in self._leaving if relay.connections}
+        if found.relay.connections:
+            self._leaving.add(found.relay)
+
+    def _forget(self, key: ObjectKey) -> None:
+        self._open.pop(key, None)
+        for told in [told for told in self._told if told[0] == key]:
+            del self._told[told]
+
+    # what users see
+
+    def _tell(self, key: ObjectKey, service: Obj, place: Place, reason: str, message: str) -> None:
+        if self._told.get((key, place)) == reason:
+            return
+        self._told[key, place] = reason
+        about = {"apiVersion": "v1", "kind": "Service", "metadata": service["metadata"]}
+        self._events.record(about, EventType.WARNING, reason, message)
+
+    async def _annotate(self, key: ObjectKey, service: Obj) -> None:
+        open_here = self._open.get(key, {})
+        moved = [place for place, each in open_here.items() if each.moved]
+        value = moved_ports(moved, open_here)
+        before = (service["metadata"].get("annotations") or {}).get(SERVED_PORTS, "")
+        if value == before or (before and not open_here):
+            return
+        patch = {"metadata": {"annotations": {SERVED_PORTS: value or None}}}
+        try:
+            await self._resource.patch(key.name, patch, key.namespace, type=PatchType.MERGE)
+        except NotFound:
+            return  # it has gone: the informer will say so
+
+    # the end
+
+    async def close(self) -> None:
+        """Listen on nothing any more; connections have a moment to end."""
+        relays = {each.relay for places in self._open.values() for each in places.values()} | self._leaving
+        for relay in relays:
+            relay.stop_listening()
+        self._open.clear()
+        self._owner.clear()
+        try:
+            async with within(self._clock, self._config.drain_s):
+                while any(relay.connections for relay in relays):
+                    await self._clock.sleep(0.02)
+        except TimeoutError:
+            log.info("connections were cut", count=sum(relay.connections for relay in relays))
+        await asyncio.gather(*(relay.close() for relay in relays))
+        self._leaving.clear()

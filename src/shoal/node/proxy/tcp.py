@@ -1,0 +1,204 @@
+"""Carries TCP connections from a place to pods: bytes both ways, each side no faster than the other reads.
+
+A connection that is open stays with its pod, also when that is no longer behind the place, or the place is closed: it
+ends when one of the two ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import cast
+
+from shoal.base.tasks import cancel_all
+from shoal.node.proxy.model import Backend, Listener
+from shoal.node.proxy.plan import Choice
+
+_BACKLOG = 128
+_BUFFER_BYTES = 256 << 10
+_CONNECT_S = 5.0
+_TRIES = 3
+
+
+class Budget:
+    """How many connections there may be."""
+
+    def __init__(self, limit: int) -> None:
+        self._left = limit
+
+    def take(self) -> bool:
+        if self._left == 0:
+            return False
+        self._left -= 1
+        return True
+
+    def give_back(self) -> None:
+        self._left += 1
+
+
+class _Side(asyncio.Protocol):
+    """One of the two ends of a carried connection."""
+
+    def __init__(self, lost: Callable[[], None] = lambda: None) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.peer: _Side | None = None
+        self.ended = False  # nothing more comes from it
+        self._early = bytearray()  # came before there was somebody to pass it on to
+        self._lost = lost
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(_BUFFER_BYTES)
+        self.transport.pause_reading()  # until there is somebody to pass it on to; uvloop reads once all the same
+        raw = transport.get_extra_info("socket")
+        if raw is not None:
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def join(self, peer: _Side) -> None:
+        """Both ways open; either may have gone meanwhile."""
+        self.peer, peer.peer = peer, self
+        for side, other in ((self, peer), (peer, self)):
+            if side.transport is None or side.transport.is_closing():
+                other.end(abort=True)
+                continue
+            if side._early and other.transport is not None:
+                other.transport.write(bytes(side._early))
+                side._early.clear()
+            if not side.ended:
+                side.transport.resume_reading()
+            elif other.transport is not None and other.transport.can_write_eof():
+                other.transport.write_eof()
+
+    def data_received(self, data: bytes) -> None:
+        if self.peer is None:
+            self._early += data
+            if self.transport is not None:
+                self.transport.pause_reading()
+        elif self.peer.transport is not None:
+            self.peer.transport.write(data)
+
+    def eof_received(self) -> bool:
+        self.ended = True
+        if self.peer is None:
+            return True
+        if self.peer.transport is None or self.peer.ended:
+            return False
+        if self.peer.transport.can_write_eof():
+            self.peer.transport.write_eof()
+        return True  # the other direction goes on
+
+    def pause_writing(self) -> None:
+        if self.peer is not None and self.peer.transport is not None:
+            self.peer.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self.peer is not None and self.peer.transport is not None and not self.peer.transport.is_closing():
+            self.peer.transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.peer is not None:
+            self.peer.end(abort=exc is not None)
+        self._lost()
+
+    def end(self, *, abort: bool) -> None:
+        if self.transport is not None and not self.transport.is_closing():
+            if abort:
+                self.transport.abort()
+            else:
+                self.transport.close()
+
+
+class TcpRelay:
+    """Listens on one place and carries what comes to the pods behind it."""
+
+    def __init__(self, listener: Listener, budget: Budget | None = None) -> None:
+        self._choice = Choice(listener)
+        self._budget = budget or Budget(1 << 20)
+        self._server: asyncio.Server | None = None
+        self._sides: set[_Side] = set()  # of clients
+        self._connecting: set[asyncio.Task[None]] = set()
+
+    @property
+    def connections(self) -> int:
+        return len(self._sides)
+
+    async def open(self, port: int) -> None:
+        """Listen on the place's address and this port; ``OSError`` when that cannot be."""
+        address = self._choice.listener.place.address
+        made = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.setblocking(False)
+            made.bind((address, port))
+            loop = asyncio.get_running_loop()
+            self._server = await loop.create_server(self._accept, sock=made, backlog=_BACKLOG)
+        except BaseException:
+            made.close()
+            raise
+
+    def change(self, listener: Listener) -> None:
+        """Other pods from now on; connections that are open stay."""
+        self._choice.change(listener)
+
+    def stop_listening(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def close(self) -> None:
+        """End everything now."""
+        self.stop_listening()
+        await cancel_all(*self._connecting)
+        for side in tuple(self._sides):
+            side.end(abort=True)
+
+    def _accept(self) -> asyncio.Protocol:
+        return _Client(self._arrived, self._left)
+
+    def _arrived(self, side: _Side) -> None:
+        assert side.transport is not None
+        if not self._budget.take():
+            side.transport.abort()
+            return
+        self._sides.add(side)
+        task = asyncio.create_task(self._carry(side), name=f"proxy/{self._choice.listener.place}")
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+
+    def _left(self, side: _Side) -> None:
+        if side in self._sides:
+            self._sides.discard(side)
+            self._budget.give_back()
+
+    async def _carry(self, side: _Side) -> None:
+        assert side.transport is not None
+        peer = side.transport.get_extra_info("peername")
+        client = peer[0] if peer else ""
+        loop = asyncio.get_running_loop()
+        for backend in self._choice.order(client, loop.time())[:_TRIES]:
+            try:
+                async with asyncio.timeout(_CONNECT_S):
+                    _, upstream = await loop.create_connection(_Side, backend.address, backend.port)
+            except (OSError, TimeoutError):
+                continue
+            self._took(client, backend)
+            side.join(upstream)
+            return
+        side.end(abort=True)
+
+    def _took(self, client: str, backend: Backend) -> None:
+        self._choice.took(client, backend, asyncio.get_running_loop().time())
+
+
+class _Client(_Side):
+    """The end of the one who connected."""
+
+    def __init__(self, arrived: Callable[[_Side], None], left: Callable[[_Side], None]) -> None:
+        super().__init__(lambda: left(self))
+        self._arrived = arrived
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._arrived(self)

@@ -1,0 +1,120 @@
+"""Carries datagrams from a place to pods and their answers back. A client keeps its pod while it goes on talking."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from typing import Any, cast
+
+from shoal.node.proxy.model import Backend, Listener
+from shoal.node.proxy.plan import Choice
+
+_IDLE_S = 60.0
+_CLIENTS = 1024
+
+
+class _Upstream(asyncio.DatagramProtocol):
+    """The way to the pod of one client."""
+
+    def __init__(self, relay: UdpRelay, client: Any, backend: Backend) -> None:
+        self._relay = relay
+        self._client = client
+        self.backend = backend
+        self.transport: asyncio.DatagramTransport | None = None
+        self.waiting: list[bytes] = []  # came before the socket was there
+        self.used_at = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.DatagramTransport, transport)
+        for data in self.waiting:
+            self.transport.sendto(data)
+        self.waiting.clear()
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        self._relay.answer(self._client, data)
+
+    def error_received(self, exc: Exception) -> None:
+        self._relay.forget(self._client)
+
+    def close(self) -> None:
+        if self.transport is not None:
+            self.transport.close()
+
+
+class UdpRelay(asyncio.DatagramProtocol):
+    """Listens on one place and carries what comes to the pods behind it."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._choice = Choice(listener)
+        self._transport: asyncio.DatagramTransport | None = None
+        self._clients: OrderedDict[Any, _Upstream] = OrderedDict()  # the one heard of longest ago comes first
+        self._connecting: set[asyncio.Task[Any]] = set()
+
+    @property
+    def connections(self) -> int:
+        return 0  # nobody waits for datagrams to end
+
+    async def open(self, port: int) -> None:
+        loop = asyncio.get_running_loop()
+        address = self._choice.listener.place.address
+        transport, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=(address, port))
+        self._transport = transport
+
+    def change(self, listener: Listener) -> None:
+        """Other pods from now on; clients of those that are gone get another one."""
+        self._choice.change(listener)
+        for client in [each for each, way in self._clients.items() if way.backend not in listener.backends]:
+            self.forget(client)
+
+    def stop_listening(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+            self._transport = None
+        for client in tuple(self._clients):
+            self.forget(client)
+
+    async def close(self) -> None:
+        self.stop_listening()
+        for task in tuple(self._connecting):
+            task.cancel()
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        now = asyncio.get_running_loop().time()
+        way = self._clients.get(addr)
+        if way is None:
+            self._expire(now)
+            backend = self._choice.order(addr[0], now)[0]
+            self._choice.took(addr[0], backend, now)
+            way = self._clients[addr] = _Upstream(self, addr, backend)
+            task = asyncio.create_task(self._connect(way), name=f"proxy/{self._choice.listener.place}")
+            self._connecting.add(task)
+            task.add_done_callback(self._connecting.discard)
+        way.used_at = now
+        self._clients.move_to_end(addr)
+        if way.transport is not None:
+            way.transport.sendto(data)
+        elif len(way.waiting) < 16:
+            way.waiting.append(data)
+
+    async def _connect(self, way: _Upstream) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.create_datagram_endpoint(lambda: way, remote_addr=(way.backend.address, way.backend.port))
+        except OSError:
+            way.waiting.clear()
+
+    def _expire(self, now: float) -> None:
+        while self._clients:
+            client, way = next(iter(self._clients.items()))
+            if len(self._clients) < _CLIENTS and now - way.used_at < _IDLE_S:
+                return
+            self.forget(client)
+
+    def answer(self, client: Any, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.sendto(data, client)
+
+    def forget(self, client: Any) -> None:
+        way = self._clients.pop(client, None)
+        if way is not None:
+            way.close()

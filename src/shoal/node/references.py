@@ -1,0 +1,133 @@
+"""Objects that pods refer to: config maps, secrets, claims and the like, each watched by name while a pod needs it.
+
+A node may read only what its pods name, so there is one watch per object, not one per resource. Watches are shared by
+pods and end with the last of them. A change wakes the pods that use the object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from shoal.base.clock import Clock
+from shoal.base.logs import get_logger
+from shoal.base.tasks import cancel_all
+from shoal.client import Client, Obj, Scope, TransportError, builtin
+from shoal.client.deadline import within
+from shoal.errors import ApiError, NotFound
+from shoal.reconcile import Change, Informer, ObjectKey
+
+log = get_logger("node.references")
+
+_WAIT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectReference:
+    """One object of a built-in resource; the namespace is empty for those of the cluster."""
+
+    resource: str
+    namespace: str
+    name: str
+
+
+@dataclass(slots=True)
+class _Watched:
+    informer: Informer
+    task: asyncio.Task[None]
+    users: set[str] = field(default_factory=set)  # uids of pods
+
+
+class References:
+    """Watches objects for pods, which are known by their uid."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        clock: Clock,
+        random: Callable[[], float],
+        changed: Callable[[str], None],
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._random = random
+        self._changed = changed
+        self._watched: dict[ObjectReference, _Watched] = {}
+        self._of: dict[str, set[ObjectReference]] = {}  # uid -> what the pod uses
+
+    def use(self, uid: str, references: Iterable[ObjectReference]) -> None:
+        """The pod refers to exactly these from now on."""
+        wanted = {each for each in references if each.name}
+        before = self._of.get(uid, set())
+        self._of[uid] = wanted
+        for each in wanted - before:
+            self._watch(each).users.add(uid)
+        for each in before - wanted:
+            self._drop(each, uid)
+
+    def release(self, uid: str) -> None:
+        """The pod is gone."""
+        for each in self._of.pop(uid, set()):
+            self._drop(each, uid)
+
+    async def get(self, reference: ObjectReference) -> Obj | None:
+        """The object as last seen, or None when there is none. What is not watched is asked for."""
+        watched = self._watched.get(reference)
+        if watched is not None:
+            try:
+                async with within(self._clock, _WAIT_S):
+                    await watched.informer.cache.synced.wait()
+            except TimeoutError:
+                pass  # its watch is broken: the server says why
+            else:
+                return watched.informer.cache.get(ObjectKey(reference.namespace, reference.name))
+        try:
+            return await self._client.of(builtin(reference.resource)).get(reference.name, reference.namespace)
+        except NotFound:
+            return None
+
+    async def close(self) -> None:
+        tasks = [each.task for each in self._watched.values()]
+        self._watched.clear()
+        await cancel_all(*tasks)
+
+    def _watch(self, reference: ObjectReference) -> _Watched:
+        found = self._watched.get(reference)
+        if found is None:
+            scope = Scope(namespace=reference.namespace, field_selector=f"metadata.name={reference.name}")
+            resource = self._client.of(builtin(reference.resource))
+            informer = Informer(resource, clock=self._clock, random=self._random, scope=scope)
+
+            def tell(change: Change, reference: ObjectReference = reference) -> None:
+                watched = self._watched.get(reference)
+                for uid in tuple(watched.users) if watched is not None else ():
+                    self._changed(uid)
+
+            informer.cache.add_handler(tell)
+            name = f"reference/{reference.resource}/{reference.namespace}/{reference.name}"
+            found = _Watched(informer, asyncio.create_task(informer.run(), name=name))
+            self._watched[reference] = found
+        return found
+
+    def _drop(self, reference: ObjectReference, uid: str) -> None:
+        watched = self._watched.get(reference)
+        if watched is None:
+            return
+        watched.users.discard(uid)
+        if not watched.users:
+            del self._watched[reference]
+            watched.task.cancel()
+
+
+async def read(references: References, wanted: Iterable[ObjectReference]) -> dict[ObjectReference, Obj | None]:
+    """All of these objects as they are now; an error of the API is raised as it is."""
+    found: dict[ObjectReference, Obj | None] = {}
+    for each in wanted:
+        try:
+            found[each] = await references.get(each)
+        except (ApiError, TransportError) as error:
+            log.warning("an object that a pod needs was not read", object=str(each), reason=str(error))
+            raise
+    return found

@@ -1,0 +1,203 @@
+"""Addresses of a cluster whose pods are processes: a /16 of the loopback network, shared with no other cluster.
+
+    127.N.0.x            nodes
+    127.N.1.0 ... 127.255  pods; a node takes blocks of 254, each a file in the cluster's folder that names the node
+    127.N.128.0/17       services
+
+``claim_network`` chooses N when the cluster first starts and writes it into the cluster's folder. A folder that all
+clusters of a user share remembers who has which; one whose cluster has been deleted is free again. Of clusters of other
+users only those that run are seen, by what listens.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from shoal.errors import ConfigError
+from shoal.node.runtime.model import CreateFailure
+
+_NUMBERS = range(2, 255)  # 127.0 is everybody's, 127.1 is what some take for an example
+_POD_BLOCKS = range(1, 128)
+_HOSTS = range(1, 255)
+_FILE = "network"
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The addresses of one cluster, and the folder in which its nodes write down what they took."""
+
+    number: int
+    folder: Path
+
+    @property
+    def cidr(self) -> str:
+        return f"127.{self.number}.0.0/16"
+
+    @property
+    def pod_cidr(self) -> str:
+        return f"127.{self.number}.0.0/17"
+
+    @property
+    def service_cidr(self) -> str:
+        return f"127.{self.number}.128.0/17"
+
+    def node_address(self, node: str) -> str:
+        """The address of a node, always the same one."""
+        for host in _HOSTS:
+            if self._take(f"node-{host}", node):
+                return f"127.{self.number}.0.{host}"
+        raise ConfigError(f"the cluster's network {self.cidr} has no address left for the node {node}")
+
+    def blocks(self, node: str) -> list[int]:
+        """The blocks of pod addresses that a node has."""
+        return [block for block in _POD_BLOCKS if self._owner(f"pods-{block}") == node]
+
+    def take_block(self, node: str) -> int:
+        for block in _POD_BLOCKS:
+            if self._owner(f"pods-{block}") is None and self._take(f"pods-{block}", node):
+                return block
+        raise CreateFailure(f"no pod address is left in {self.pod_cidr}")
+
+    def _owner(self, name: str) -> str | None:
+        try:
+            return (self.folder / "addresses" / name).read_text()
+        except FileNotFoundError:
+            return None
+
+    def _take(self, name: str, node: str) -> bool:
+        """Whether it is the node's, now or since earlier."""
+        path = self.folder / "addresses" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        mine = path.with_name(f".{name}.{os.getpid()}")
+        mine.write_text(node)
+        try:
+            os.link(mine, path)  # complete or not at all
+        except FileExistsError:
+            return path.read_text() == node
+        finally:
+            mine.unlink()
+        return True
+
+
+def claim_network(folder: Path, *, registry: Path | None = None) -> Network:
+    """The network of the cluster that lives in ``folder``, chosen if it has none yet."""
+    folder.mkdir(parents=True, exist_ok=True)
+    folder = folder.resolve()
+    with _registry(registry or Path(tempfile.gettempdir()) / f"shoal-networks-{os.getuid()}") as known:
+        number = _number_of(folder)
+        if number is not None:
+            other = _holder(known / str(number), number)
+            if other is not None and other != folder:
+                raise ConfigError(
+                    f"the network 127.{number}.0.0/16 of the cluster in {folder} is used by the one in {other}; "
+                    f"start from another directory, or delete {folder / _FILE} if this cluster has nothing to keep"
+                )
+        else:
+            number = _free_number(folder, known)
+            written = folder / f"{_FILE}.new"
+            written.write_text(f"127.{number}.0.0/16\n")
+            written.rename(folder / _FILE)
+        _remember(known / str(number), folder)
+    return Network(number, folder)
+
+
+@contextmanager
+def _registry(path: Path) -> Iterator[Path]:
+    """The folder of all clusters' networks, while nobody else changes it."""
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield path
+    finally:
+        os.close(lock)
+
+
+def _number_of(folder: Path) -> int | None:
+    path = folder / _FILE
+    if not path.exists():
+        return None
+    text = path.read_text().strip()
+    parts = text.removesuffix("/16").split(".")
+    if len(parts) == 4 and parts[0] == "127" and parts[1].isdigit() and int(parts[1]) in _NUMBERS:
+        return int(parts[1])
+    raise ConfigError(f"{path} says {text!r}: it should name a /16 of 127.0.0.0/8, such as 127.5.0.0/16")
+
+
+def _holder(link: Path, number: int) -> Path | None:
+    """Whose network it is; None when that cluster is gone."""
+    try:
+        folder = Path(os.readlink(link))
+        return folder if _number_of(folder) == number else None
+    except (OSError, ConfigError):
+        return None
+
+
+def _free_number(folder: Path, known: Path) -> int:
+    busy = _busy_numbers()
+    first = int.from_bytes(hashlib.sha256(bytes(folder)).digest()[:4], "big")
+    for step in range(len(_NUMBERS)):
+        number = _NUMBERS[(first + step) % len(_NUMBERS)]
+        if number not in busy and _holder(known / str(number), number) is None:
+            return number
+    raise ConfigError(f"all loopback networks are taken by other clusters; delete some: {known} names their folders")
+
+
+def _busy_numbers() -> set[int]:
+    """Networks in which somebody listens, whoever that is."""
+    found: set[int] = set()
+    try:
+        lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    except OSError:
+        return found
+    for line in lines:
+        address = int(line.split()[1].partition(":")[0], 16).to_bytes(4, "little")
+        if address[0] == 127:
+            found.add(address[1])
+    return found
+
+
+def _remember(link: Path, folder: Path) -> None:
+    fresh = link.with_name(f".{link.name}.{os.getpid()}")
+    fresh.symlink_to(folder)
+    fresh.replace(link)
+
+
+class Addresses:
+    """The pod addresses of one node. What was given back longest ago is given out first."""
+
+    def __init__(self, network: Network, node: str) -> None:
+        self._network = network
+        self._node = node
+        self._blocks: list[int] = []
+        self._used: set[str] = set()
+        self._next = 0
+
+    def open(self, used: Iterable[str]) -> None:
+        self._blocks = self._network.blocks(self._node)
+        self._used = set(used)
+
+    def take(self) -> str:
+        """An address that no pod has."""
+        if len(self._used) >= len(self._blocks) * len(_HOSTS):
+            self._blocks.append(self._network.take_block(self._node))
+        size = len(self._blocks) * len(_HOSTS)
+        for step in range(size):
+            at = (self._next + step) % size
+            block, host = self._blocks[at // len(_HOSTS)], _HOSTS[at % len(_HOSTS)]
+            address = f"127.{self._network.number}.{block}.{host}"
+            if address not in self._used:
+                self._used.add(address)
+                self._next = at + 1
+                return address
+        raise CreateFailure(f"no pod address is left on the node {self._node}")
+
+    def give_back(self, address: str) -> None:
+        self._used.discard(address)

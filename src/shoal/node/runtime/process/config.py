@@ -1,0 +1,40 @@
+"""Settings of the process runtime."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from shoal.errors import ConfigError
+
+NAMESPACES = ("auto", "off")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessConfig:
+    """One node. ``root`` is the node's own folder; the cluster's network lies elsewhere and is shared."""
+
+    root: Path
+    log_bytes: int = 10 << 20  # of one part of a container's log
+    log_files: int = 5
+    namespaces: str = "auto"  # off: volumes are never at their places, only below $SHOAL_POD_DIR
+    look_s: float = 2.0  # how often new containers are asked where they listen
+    default_port: int = 8080  # $PORT of a container that names no port
+    cpu_milli: int = 0  # what the node says it has; 0: what the machine has
+    memory_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        if self.log_bytes < 4096 or self.log_files < 1:
+            raise ConfigError("process.log_bytes must be 4096 or more and process.log_files 1 or more")
+        if self.namespaces not in NAMESPACES:
+            raise ConfigError(f"process.namespaces is {self.namespaces!r}: use one of {', '.join(NAMESPACES)}")
+        if self.look_s <= 0:
+            raise ConfigError("process.look_s must be more than 0")
+
+    @property
+    def sandboxes(self) -> Path:
+        return self.root / "sandboxes"
+
+    @property
+    def containers(self) -> Path:
+        return self.root / "containers"

@@ -1,0 +1,48 @@
+"""Ports of the node that lead to ports of pods, for as long as the agent runs; another run opens them again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from shoal.base.logs import get_logger
+from shoal.node.proxy.model import Backend, Listener, Place
+from shoal.node.proxy.tcp import TcpRelay
+from shoal.node.proxy.udp import UdpRelay
+from shoal.node.runtime.model import CreateFailure, PortMapping, Sandbox
+
+log = get_logger("node.process.hostports")
+
+
+class HostPorts:
+    """The open ones, by sandbox."""
+
+    def __init__(self, host_address: str) -> None:
+        self._host_address = host_address
+        self._open: dict[str, list[TcpRelay | UdpRelay]] = {}
+
+    async def open(self, sandbox: Sandbox, ports: Iterable[PortMapping], *, strict: bool) -> None:
+        """Without ``strict`` a port that somebody else has taken meanwhile is left out."""
+        for port in ports:
+            if not port.host_port:
+                continue
+            address = port.host_ip if port.host_ip not in ("", "0.0.0.0") else self._host_address
+            place = Place(port.protocol, address, port.host_port)
+            backend = Backend(sandbox.addresses[0], port.container_port)
+            relay = (UdpRelay if port.protocol == "UDP" else TcpRelay)(Listener(place=place, backends=(backend,)))
+            try:
+                await relay.open(place.port)
+            except OSError as error:
+                message = f"the port {place.port} of the node ({address}) cannot be used: {error.strerror}"
+                if strict:
+                    raise CreateFailure(message) from error
+                log.warning("a port of the node is not served", reason=message, pod=sandbox.name)
+                continue
+            self._open.setdefault(sandbox.id, []).append(relay)
+
+    async def close(self, sandbox_id: str) -> None:
+        await asyncio.gather(*(relay.close() for relay in self._open.pop(sandbox_id, ())))
+
+    async def close_all(self) -> None:
+        for sandbox_id in tuple(self._open):
+            await self.close(sandbox_id)

@@ -1,0 +1,224 @@
+"""From a container's specification to its shim: environment, folders, mounts, limits, and starting it."""
+
+from __future__ import annotations
+
+import asyncio
+import marshal
+import os
+import resource
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shoal.node.runtime.model import ContainerSpec, CreateFailure, Mount, Resources, Sandbox, SandboxSpec, argv_of
+from shoal.node.runtime.process.config import ProcessConfig
+from shoal.node.runtime.process.fds import readable
+
+SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+CONTAINER_ID = "SHOAL_CONTAINER_ID"  # in the environment of all its processes
+_FROM_MACHINE = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR")
+_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_HERE = Path(__file__).parent
+_RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from shim.main import main; main()"
+_TRY = (
+    "import os, sys; sys.path.insert(0, sys.argv[1]); from shim import mounts; mounts.isolate(sys.argv[2], 'trial'); "
+    "mounts.mount_all([(sys.argv[3], '/shoal-trial/deep', True)], sys.argv[3]); os.listdir('/shoal-trial/deep')"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """The sandbox that a container belongs to."""
+
+    sandbox: Sandbox
+    spec: SandboxSpec
+
+
+def interpreter() -> list[str]:
+    """Python without anything that a shim does not need."""
+    return [sys.executable, "-I", "-S", "-c"]
+
+
+async def find_namespaces(config: ProcessConfig) -> str:
+    """How volumes can be put at their places here: ``root``, ``user``, or empty for not at all."""
+    if config.namespaces == "off":
+        return ""
+    scratch = config.root / "trial"
+    scratch.mkdir(parents=True, exist_ok=True)
+    for mode in ("root", "user") if os.geteuid() == 0 else ("user",):
+        trial = await asyncio.create_subprocess_exec(
+            *interpreter(), _TRY, str(_HERE), mode, str(scratch),
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+        if await trial.wait() == 0:
+            return mode
+    return ""
+
+
+def prepare(
+    folder: Path, container_id: str, spec: ContainerSpec, pod: Pod, config: ProcessConfig, machine: Mapping[str, str],
+    namespaces: str,
+) -> list[str]:  # fmt: skip
+    """Fill a container's folder with what its shim needs. Returns what users should know about it."""
+    notices: list[str] = []
+    argv = argv_of(spec)
+    if not argv:
+        raise CreateFailure(f'no command specified: the image "{spec.image_reference}" stands for no program')
+    work, scratch = folder / "work", folder / "root"
+    for each in (work, scratch):
+        each.mkdir(parents=True, exist_ok=True)
+    user, group, groups = _identity(spec, notices)
+    if user is not None or group is not None:
+        os.chown(work, -1 if user is None else user, -1 if group is None else group)
+    if not namespaces:
+        redirected = [each for each in spec.mounts if _redirect(scratch, each) and each.volume]
+        if redirected:
+            places = ", ".join(each.container_path for each in redirected)
+            notices.append(
+                f"VolumeRedirected container {spec.name!r} finds its volumes ({places}) below $SHOAL_POD_DIR: this "
+                f"machine allows no user namespaces"
+            )
+    shown = "/" if namespaces else str(scratch)
+    made: dict[str, Any] = {
+        "argv": list(argv),
+        "env": _environment(spec, pod, config, machine, container_id, shown),
+        "cwd": _working_dir(spec, work, None if namespaces else scratch),
+        "tty": spec.tty, "stdin": spec.stdin, "stdin_once": spec.stdin_once,
+        "namespaces": namespaces, "hostname": pod.spec.hostname or pod.sandbox.name, "scratch": str(scratch),
+        "mounts": [(each.host_path, each.container_path, each.read_only) for each in spec.mounts],
+        "user": user, "group": group, "groups": groups, "limits": _limits(spec.resources),
+        "memory_limit": spec.resources.memory_limit_bytes,
+        "log_bytes": config.log_bytes, "log_files": config.log_files,
+    }  # fmt: skip
+    (folder / "config").write_bytes(marshal.dumps(made, 2))
+    return notices
+
+
+def change_memory_limit(folder: Path, resources: Resources) -> None:
+    """For a container that has not started yet."""
+    made = marshal.loads((folder / "config").read_bytes())
+    made["memory_limit"], made["limits"] = resources.memory_limit_bytes, _limits(resources)
+    (folder / "config").write_bytes(marshal.dumps(made, 2))
+
+
+def _environment(
+    spec: ContainerSpec, pod: Pod, config: ProcessConfig, machine: Mapping[str, str], container_id: str, shown: str
+) -> dict[str, str]:
+    address = pod.sandbox.addresses[0]
+    found = {name: machine[name] for name in _FROM_MACHINE if name in machine}
+    found.setdefault("PATH", _DEFAULT_PATH)
+    found |= {
+        "HOSTNAME": pod.spec.hostname or pod.sandbox.name,
+        "HOST": address,
+        "POD_IP": address,
+        "PORT": str(next(iter(spec.ports), config.default_port)),
+        "SHOAL_POD_DIR": shown,
+        "SHOAL_SERVICEACCOUNT_DIR": f"{shown.rstrip('/')}{SERVICE_ACCOUNT}",
+        CONTAINER_ID: container_id,
+    }
+    return {**found, **dict(spec.image.env), **dict(spec.env)}
+
+
+def _working_dir(spec: ContainerSpec, work: Path, redirected: Path | None) -> str:
+    wanted = spec.working_dir or spec.image.working_dir
+    if not wanted:
+        return str(work)
+    if redirected is not None and (redirected / wanted.lstrip("/")).is_dir():
+        return str(redirected / wanted.lstrip("/"))
+    return wanted
+
+
+def _identity(spec: ContainerSpec, notices: list[str]) -> tuple[int | None, int | None, list[int] | None]:
+    """As whom the container runs: only root can become somebody else."""
+    security, me = spec.security, os.geteuid()
+    if security.run_as_non_root and (security.user if me == 0 and security.user is not None else me) == 0:
+        raise CreateFailure(f"container {spec.name!r} has runAsNonRoot and would run as root")
+    if me == 0:
+        if security.user is None and security.group is None:
+            return None, None, None
+        extra = (*security.supplemental_groups, *((security.fs_group,) if security.fs_group is not None else ()))
+        return security.user, security.user if security.group is None else security.group, list(extra)
+    if security.user not in (None, me):
+        notices.append(
+            f"UserNotChanged container {spec.name!r} runs as user {me} of this machine, not as {security.user}"
+        )
+    return None, None, None
+
+
+def _redirect(scratch: Path, mount: Mount) -> bool:
+    """Make the volume visible below the container's own root; whether that worked."""
+    place = scratch / mount.container_path.lstrip("/")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if place.is_symlink() or not place.exists():
+        place.unlink(missing_ok=True)
+        place.symlink_to(mount.host_path)
+    return True
+
+
+def _limits(resources: Resources) -> list[tuple[int, int]]:
+    """No core dumps; and a bound far above the memory limit, for what grows faster than the shim looks."""
+    found = [(resource.RLIMIT_CORE, 0)]
+    if resources.memory_limit_bytes:
+        bound = max(2 * resources.memory_limit_bytes, resources.memory_limit_bytes + (1 << 30))
+        found.append((resource.RLIMIT_DATA, bound))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """How the start of a shim went."""
+
+    shim_pid: int
+    ok: bool
+    message: str = ""
+
+
+def _spawn(folder: Path) -> tuple[int, int]:
+    """The shim's pid, and the file on which it says how it went."""
+    ours, theirs = os.pipe()
+    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    complaints = os.open(folder / "shim.err", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+    try:
+        pid = os.posix_spawn(
+            sys.executable, [*interpreter(), _RUN, str(_HERE), str(folder)], {},
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, nothing, 0), (os.POSIX_SPAWN_DUP2, nothing, 1),
+                (os.POSIX_SPAWN_DUP2, complaints, 2), (os.POSIX_SPAWN_DUP2, theirs, 3),
+            ],
+        )  # fmt: skip
+    except BaseException:
+        os.close(ours)
+        raise
+    finally:
+        for fd in (theirs, nothing, complaints):
+            os.close(fd)
+    os.set_blocking(ours, False)
+    return pid, ours
+
+
+async def start_shim(folder: Path) -> Started:
+    """Start the shim of a container and wait for its word. The shim is a child of this process as long as this lives:
+    ``shim_pid`` has to be reaped."""
+    pid, ours = _spawn(folder)
+    answer = b""
+    try:
+        while True:
+            await readable([ours])
+            piece = os.read(ours, 65536)
+            if not piece:
+                break
+            answer += piece
+    finally:
+        os.close(ours)
+    word, _, rest = answer.decode(errors="replace").partition(" ")
+    if word == "started":
+        return Started(pid, True)
+    message = rest.partition(" ")[2] or _last_line(folder / "shim.err") or "the container's shim ended at once"
+    return Started(pid, False, message)
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else ""

@@ -1,0 +1,147 @@
+"""What the runtime keeps on disk, so that another run of it finds everything again.
+
+sandboxes/<id>            a ``KeptSandbox``
+containers/<id>/kept      a ``KeptContainer``, as it was made
+containers/<id>/config    what its shim runs
+containers/<id>/state     who runs (written by the shim), and ``exit``: how it ended
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from shoal.node.runtime.model import Container, ExitReason, Phase, Sandbox, SandboxSpec
+from shoal.node.runtime.process.shim import processes
+
+_LOST = 137
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptSandbox:
+    """A sandbox and what it was made from. It does not outlive the boot of the machine it was made in."""
+
+    sandbox: Sandbox
+    spec: SandboxSpec
+    boot: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptContainer:
+    """A container as it was made, and what is needed to stop it and to attach to it."""
+
+    container: Container
+    stop_signal: str = ""
+    tty: bool = False
+    stdin: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A process for ever: pids come again, this does not."""
+
+    pid: int
+    start: int
+    boot: str
+
+    @property
+    def alive(self) -> bool:
+        return self.start > 0 and processes.boot_id() == self.boot and processes.start_time(self.pid) == self.start
+
+    def __str__(self) -> str:
+        return f"{self.pid}/{self.start}/{self.boot}"
+
+
+def write(path: Path, data: bytes) -> None:
+    """All or nothing, seen by a run that comes after this one."""
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.write_bytes(data)
+    fresh.replace(path)
+
+
+def save_sandbox(folder: Path, kept: KeptSandbox) -> None:
+    write(folder / kept.sandbox.id, msgspec.json.encode(kept))
+
+
+def load_sandboxes(folder: Path) -> list[KeptSandbox]:
+    found = []
+    for path in sorted(folder.iterdir()):
+        if path.suffix != ".new":
+            found.append(msgspec.json.decode(path.read_bytes(), type=KeptSandbox))
+    return found
+
+
+def save_container(folder: Path, kept: KeptContainer) -> None:
+    write(folder / "kept", msgspec.json.encode(kept))
+
+
+def load_container(folder: Path) -> KeptContainer | None:
+    """None when it was never completely made."""
+    try:
+        return msgspec.json.decode((folder / "kept").read_bytes(), type=KeptContainer)
+    except FileNotFoundError:
+        return None
+
+
+def facts(path: Path) -> dict[str, str]:
+    """What a shim has written down; empty when it has not."""
+    try:
+        lines = path.read_text().splitlines()
+    except FileNotFoundError:
+        return {}
+    return {name: value for name, _, value in (line.partition(" ") for line in lines)}
+
+
+def write_exit(folder: Path, *, code: int, reason: ExitReason, at: float, message: str = "") -> None:
+    """For a container that has no shim to write it."""
+    text = f"code {code}\nsignal {max(0, code - 128)}\nreason {reason.value}\nat {at}\nmessage {message}\n"
+    write(folder / "exit", text.encode())
+
+
+def shim_of(folder: Path) -> Identity | None:
+    state = facts(folder / "state")
+    return Identity(int(state["shim"]), int(state["shim_start"]), state["boot"]) if state else None
+
+
+def main_of(folder: Path) -> Identity | None:
+    state = facts(folder / "state")
+    return Identity(int(state["pid"]), int(state["start"]), state["boot"]) if state else None
+
+
+def being_started(folder: Path) -> bool:
+    """Whether a shim is at it that has not said yet how it went."""
+    try:
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return not (folder / "state").exists() and not (folder / "exit").exists()
+    finally:
+        os.close(lock)
+    return False
+
+
+def as_it_is(folder: Path, made: Container, now: float) -> Container:
+    """The container from what is on disk. One whose shim is gone without a word has ended, nobody knows how."""
+    state = facts(folder / "state")
+    started_at = float(state["at"]) if state else None
+    shim = shim_of(folder)
+    if shim is not None and shim.alive:  # it writes how it ended before it goes itself
+        return replace(made, phase=Phase.RUNNING, started_at=started_at, identity=str(main_of(folder)))
+    ended = facts(folder / "exit")
+    if shim is None and not ended:
+        return made
+    if not ended:
+        message = "the process that watched the container was killed, or the machine was restarted"
+        write_exit(folder, code=_LOST, reason=ExitReason.UNKNOWN, at=now, message=message)
+        ended = facts(folder / "exit")
+    return replace(
+        made, phase=Phase.EXITED, started_at=started_at, finished_at=float(ended["at"]), exit_code=int(ended["code"]),
+        signal=int(ended["signal"]), reason=ExitReason(ended["reason"]), message=ended["message"],
+    )  # fmt: skip

@@ -1,0 +1,121 @@
+"""What a new process does between fork and exec: becomes the container's program, or a command beside it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+import termios
+
+from . import mounts, system
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing these for real would double what a shim costs
+    from typing import Any, NoReturn
+
+NOT_FOUND, NOT_STARTED = 127, 128
+
+
+class StartError(Exception):
+    """The program could not be started."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def spawn(config: dict[str, Any], argv: list[str], streams: tuple[int, int, int], inside: int = 0) -> int:
+    """Start a program with these streams and return its pid. ``inside``: in the namespaces of that process instead of
+    new ones. ``StartError`` when it does not exist or cannot be run."""
+    failures, failed = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(failures)
+        _become(config, argv, streams, failed, inside)
+    os.close(failed)
+    text = b""
+    while piece := os.read(failures, 65536):
+        text += piece
+    os.close(failures)
+    if text:
+        os.waitpid(pid, 0)
+        code, _, message = text.decode().partition(" ")
+        raise StartError(int(code), message)
+    return pid
+
+
+def _become(
+    config: dict[str, Any], argv: list[str], streams: tuple[int, int, int], failed: int, inside: int
+) -> NoReturn:
+    try:
+        os.setsid()
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+        if os.isatty(0):
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        _confine(config, inside)
+        environment = dict(config["env"])
+        if os.isatty(0):
+            environment.setdefault("TERM", "xterm")
+        _run(argv, environment)
+    except StartError as error:
+        text = f"{error.code} {error}"
+    except BaseException as error:
+        text = f"{NOT_STARTED} {_text(error)}"
+    os.write(failed, text.encode())
+    os._exit(NOT_FOUND)
+
+
+def _confine(config: dict[str, Any], inside: int) -> None:
+    mode = config["namespaces"]
+    if inside and mode:
+        system.enter(inside, *(("user",) if mode == "user" else ()), "mnt", "uts")
+    elif mode:
+        mounts.isolate(mode, config["hostname"])
+        mounts.mount_all(config["mounts"], config["scratch"])
+    try:
+        os.chdir(config["cwd"])
+    except OSError as error:
+        raise StartError(NOT_STARTED, f"chdir to {config['cwd']!r}: {_text(error)}") from None
+    for kind, limit in config["limits"]:
+        soft, hard = resource.getrlimit(kind)
+        ceiling = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+        resource.setrlimit(kind, (ceiling, ceiling))
+    if config["groups"] is not None:
+        os.setgroups(config["groups"])
+    if config["group"] is not None:
+        os.setgid(config["group"])
+    if config["user"] is not None:
+        os.setuid(config["user"])
+    os.umask(0o022)
+    system.default_signals()
+    if not inside:
+        system.die_with_parent()
+
+
+def _run(argv: list[str], environment: dict[str, str]) -> NoReturn:
+    """Run the program, looked for on its own ``PATH``. By hand: ``os`` would import modules for it, which may not be
+    readable here any more."""
+    program, denied = argv[0], None
+    folders = [""] if "/" in program else environment.get("PATH", "/usr/bin:/bin").split(":")
+    for folder in folders:
+        try:
+            os.execve(os.path.join(folder, program), argv, environment)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except PermissionError as error:
+            denied = error
+        except OSError as error:
+            raise StartError(NOT_STARTED, f'exec: "{program}": {error.strerror}') from None
+    if denied is not None:
+        raise StartError(NOT_STARTED, f'exec: "{program}": {denied.strerror}')
+    if "/" in program and os.path.exists(program):
+        raise StartError(NOT_FOUND, f'exec: "{program}": its interpreter was not found')
+    where = f"stat {program}: no such file or directory" if "/" in program else "executable file not found in $PATH"
+    raise StartError(NOT_FOUND, f'exec: "{program}": {where}')
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+    return str(error) or type(error).__name__

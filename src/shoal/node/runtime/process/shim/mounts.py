@@ -1,0 +1,127 @@
+"""Gives a container its own view of the file system: that of the machine, with volumes at their places.
+
+A mount needs something to be mounted on. Where the machine has no such file or folder, its parent is *mimicked*: hidden
+under an empty file system in memory, with everything that was in it brought back, and room for what is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from . import system
+
+_MANY = 5000  # a folder with more entries is not mimicked
+
+Mount = tuple[str, str, bool]  # what, where, whether read-only
+
+
+class MountError(OSError):
+    """A volume could not be put where it belongs."""
+
+
+def isolate(mode: str, hostname: str) -> None:
+    """A mount namespace for this process; with mode ``user`` inside a user namespace, which anybody may make."""
+    user, group = os.geteuid(), os.getegid()
+    system.unshare(system.NEWNS | system.NEWUTS | (system.NEWUSER if mode == "user" else 0))
+    if mode == "user":
+        _write("/proc/self/setgroups", "deny")
+        _write("/proc/self/uid_map", f"{user} {user} 1")
+        _write("/proc/self/gid_map", f"{group} {group} 1")
+    system.mount("none", "/", flags=system.MS_REC | system.MS_PRIVATE)
+    if hostname:
+        system.set_hostname(hostname)
+
+
+def _write(path: str, text: str) -> None:
+    number = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    os.write(number, text.encode())
+    os.close(number)
+
+
+def mount_all(mounts: list[Mount], scratch: str) -> None:
+    """Mount everything, outer places first. ``scratch`` is an empty folder for the time of doing so."""
+    ordered = sorted(mounts, key=lambda each: each[1].count("/") if each[1] != "/" else 0)
+    own: list[str] = []  # folders of ours in which missing ones can be made
+    if any(_nearest(os.path.realpath(target)) == "/" for _, target, _ in ordered):
+        _new_root(scratch)
+        own.append("/")
+    sources = [os.open(source, os.O_PATH | os.O_CLOEXEC) for source, _, _ in ordered]
+    for number, (source, target, read_only) in zip(sources, ordered, strict=True):
+        place = os.path.realpath(target)
+        try:
+            _make_room(place, stat.S_ISDIR(os.fstat(number).st_mode), own)
+            system.mount(f"/proc/self/fd/{number}", place, flags=system.MS_BIND | system.MS_REC)
+            if read_only:
+                _seal(place)
+        except OSError as error:
+            raise MountError(error.errno, f"mounting {source} at {target}: {error.strerror}") from None
+        if not read_only:
+            own.append(place)
+    for number in sources:
+        os.close(number)
+
+
+def _nearest(path: str) -> str:
+    """The path itself or the nearest parent that exists."""
+    while not os.path.lexists(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def _make_room(place: str, folder: bool, own: list[str]) -> None:
+    near = _nearest(place)
+    if near != place:
+        if not any(near == each or near.startswith(each + "/") for each in own):
+            _mimic(near)
+            own.append(near)
+        rest = place[len(near) :].lstrip("/")
+        own.append(os.path.join(near, rest.partition("/")[0]))
+        os.makedirs(place if folder else os.path.dirname(place), exist_ok=True)
+        if not folder:
+            _touch(place)
+    elif os.path.isdir(place) != folder:
+        raise NotADirectoryError(20, "not a directory" if folder else "is a directory")
+
+
+def _touch(path: str) -> None:
+    os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+
+
+def _seal(place: str) -> None:
+    """Read-only, with the other flags as they are: a user namespace may not take those away."""
+    flags = os.statvfs(place).f_flag & (2 | 4 | 8 | 1024 | 2048)  # nosuid, nodev, noexec, noatime, nodiratime
+    if os.statvfs(place).f_flag & 4096:
+        flags |= 1 << 21  # relatime
+    system.mount("none", place, flags=system.MS_BIND | system.MS_REMOUNT | system.MS_RDONLY | flags)
+
+
+def _mimic(folder: str) -> None:
+    below = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    mode = stat.S_IMODE(os.fstat(below).st_mode)
+    system.mount("shoal", folder, "tmpfs", options=f"mode={mode:o}")
+    _bring_back(f"/proc/self/fd/{below}", folder)
+    os.close(below)
+
+
+def _new_root(scratch: str) -> None:
+    system.mount("shoal", scratch, "tmpfs", options="mode=755")
+    _bring_back("/", scratch)
+    system.pivot_root(scratch)
+
+
+def _bring_back(source: str, target: str) -> None:
+    names = os.listdir(source)
+    if len(names) > _MANY:
+        raise OSError(7, f"the folder has more than {_MANY} entries")
+    for name in names:
+        old, new = os.path.join(source, name), os.path.join(target, name)
+        kind = os.lstat(old).st_mode
+        if stat.S_ISLNK(kind):
+            os.symlink(os.readlink(old), new)
+            continue
+        if stat.S_ISDIR(kind):
+            os.mkdir(new)
+        else:
+            _touch(new)
+        system.mount(old, new, flags=system.MS_BIND | system.MS_REC)

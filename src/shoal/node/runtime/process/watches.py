@@ -1,0 +1,57 @@
+"""Notices when shims end, and reaps those that are children of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+
+
+class Watches:
+    """By container. Where processes cannot be watched, or not any more, whoever looks regularly has to find out."""
+
+    def __init__(self, ended: Callable[[str], None]) -> None:
+        self._ended = ended
+        self._files: dict[str, int] = {}  # container -> a file that becomes readable when its shim ends
+        self._children: set[int] = set()
+
+    def __contains__(self, container_id: str) -> bool:
+        return container_id in self._files
+
+    def add(self, container_id: str, pid: int, *, child: bool) -> None:
+        if child:
+            self._children.add(pid)
+        try:
+            file = os.pidfd_open(pid)
+        except OSError:
+            return
+        self._files[container_id] = file
+        asyncio.get_running_loop().add_reader(file, self._readable, container_id, pid)
+
+    def _readable(self, container_id: str, pid: int) -> None:
+        self._drop(container_id)
+        self._reap(pid)
+        self._ended(container_id)
+
+    def _drop(self, container_id: str) -> None:
+        file = self._files.pop(container_id)
+        asyncio.get_running_loop().remove_reader(file)
+        os.close(file)
+
+    def _reap(self, pid: int) -> None:
+        try:
+            gone = os.waitpid(pid, os.WNOHANG)[0] != 0
+        except ChildProcessError:  # that of an earlier run: not ours to reap
+            gone = True
+        if gone:
+            self._children.discard(pid)
+
+    def look(self) -> None:
+        """Reap what was not noticed."""
+        for pid in tuple(self._children):
+            self._reap(pid)
+
+    def close(self) -> None:
+        for container_id in tuple(self._files):
+            self._drop(container_id)
+        self.look()

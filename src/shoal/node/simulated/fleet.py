@@ -1,0 +1,334 @@
+"""The fleet's shell: one informer of pods and one of nodes, a heap of timers, and a few writers.
+
+    pod changed ─▶ course (in memory) ─▶ due now ─▶ queue ─▶ writer: PUT status, or DELETE
+                                      └▶ due later ─▶ timers ─▶ queue
+
+A key is in the queue once, and a writer plans from the newest state that the cache has, so that changes that come
+close together are one write. A write that loses against another's is forgotten: the newer state comes by watch and is
+planned anew. Nothing is kept that the API does not show, except instants finer than a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from shoal.base.clock import Clock, Timer
+from shoal.base.logs import get_logger
+from shoal.base.tasks import cancel_all
+from shoal.client import EVERYTHING, Scope, TransportError, builtin
+from shoal.errors import ApiError, Conflict, Invalid, NotFound
+from shoal.node.admission import port_conflict
+from shoal.node.runtime.model import ContainerStats
+from shoal.node.simulated import plan
+from shoal.node.simulated.addresses import Addresses
+from shoal.node.simulated.config import FleetConfig
+from shoal.node.simulated.model import Behaviour, Course, Obj, Stage, Usage, behaviour_of
+from shoal.node.simulated.nodes import Nodes, SimulatedNode
+from shoal.node.simulated.timers import Timers
+from shoal.reconcile import Cache, Change, EventRecorder, EventType, Manager, ObjectKey
+
+log = get_logger("node.simulated")
+
+_BY_NODE = "node"
+_RETRY_S = 1.0
+
+
+@dataclass(slots=True)
+class _Pod:
+    """What the fleet knows of a pod beyond its object."""
+
+    node: str
+    number: int  # of the node, whose address space the pod's address is from
+    course: Course
+    behaviour: Behaviour
+    ends_at: float | None = None  # it is being deleted; wall seconds
+    written: str = ""  # resourceVersion that our last write made: a state before it is old news
+
+
+def node_of(pod: Obj) -> tuple[str, ...]:
+    name = pod["spec"].get("nodeName")
+    return (name,) if name else ()
+
+
+class Fleet:
+    """Simulates the nodes with the fleet's label and the pods that are bound to them. A ``Runnable``."""
+
+    name = "simulated-nodes"
+
+    def __init__(
+        self,
+        manager: Manager,
+        config: FleetConfig,
+        *,
+        clock: Clock,
+        scope: Scope = EVERYTHING,
+        events: EventRecorder | None = None,
+    ) -> None:
+        self.config = config
+        self._events = events
+        self._clock = clock
+        self._resource = manager.client.of(builtin("pods"))
+        self._addresses = Addresses(config.node_network, config.pod_network, config.pods)
+        self._cache: Cache = manager.informer(builtin("pods"), scope, indexes={_BY_NODE: node_of}).cache
+        nodes = manager.informer(builtin("nodes")).cache
+        self.nodes = Nodes(manager.client, nodes, config, self._addresses, clock=clock)
+        self._pods: dict[ObjectKey, _Pod] = {}
+        self._timers: Timers[ObjectKey] = Timers()
+        self._alarm: Timer | None = None
+        self._alarm_at = plan.NEVER
+        self._queue: deque[ObjectKey] = deque()
+        self._queued: set[ObjectKey] = set()  # what is in _queue
+        self._writing: dict[ObjectKey, bool] = {}  # being written; True: changed meanwhile, plan it again
+        self._work = asyncio.Event()
+        self._stopped = asyncio.Event()
+        self.writes = 0
+        self.conflicts = 0
+        self._cache.add_handler(self._pod_changed)
+        self.nodes.on_change(self._node_changed)
+
+    # facts for reports, metrics and tests
+
+    def usage(self, key: ObjectKey) -> Usage | None:
+        """What a running pod uses."""
+        pod = self._pods.get(key)
+        if pod is None or pod.course.stage is not Stage.RUNNING:
+            return None
+        return Usage(pod.behaviour.cpu_milli, pod.behaviour.memory_bytes)
+
+    def stats(self, node: str) -> tuple[ContainerStats, ...]:
+        """What the containers of a node's running pods use; a pod's use is that of its first container."""
+        now = self._clock.wall_s()
+        found: list[ContainerStats] = []
+        for pod in self.pods_of(node):
+            about = pod["metadata"]
+            known = self._pods.get(ObjectKey(about["namespace"], about["name"]))
+            if known is None or known.course.stage is not Stage.RUNNING:
+                continue
+            ran_s = max(0.0, now - known.course.started_at)
+            for number, each in enumerate(pod["spec"]["containers"]):
+                cpu, memory = (known.behaviour.cpu_milli, known.behaviour.memory_bytes) if number == 0 else (0, 0)
+                stats = ContainerStats(
+                    container_id=plan.container_id(each["name"], known.course), pod_uid=about["uid"],
+                    name=each["name"], at=now, cpu_total_ns=int(ran_s * cpu * 1_000_000),
+                    memory_working_set_bytes=memory, memory_rss_bytes=memory, processes=1,
+                )  # fmt: skip
+                found.append(stats)
+        return tuple(found)
+
+    def pods_of(self, node: str) -> tuple[Obj, ...]:
+        return self._cache.by_index(_BY_NODE, node)
+
+    @property
+    def backlog(self) -> int:
+        return len(self._queue)
+
+    # running
+
+    async def run(self) -> None:
+        """Register the nodes and simulate until ``stop``."""
+        tasks = [asyncio.create_task(self._write(), name=f"simulated/{n}") for n in range(self.config.writers)]
+        tasks.append(asyncio.create_task(self._live(), name="simulated/leases"))
+        stopped = asyncio.create_task(self._stopped.wait(), name="simulated/stopped")
+        try:
+            done, _ = await asyncio.wait({*tasks, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            if self._alarm is not None:
+                self._alarm.cancel()
+            await cancel_all(stopped, *tasks)
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    async def _live(self) -> None:
+        await self.nodes.register()
+        await self.nodes.live()
+
+    # changes
+
+    def _node_changed(self, name: str) -> None:
+        for pod in self._cache.by_index(_BY_NODE, name):
+            self._look(ObjectKey(pod["metadata"]["namespace"], pod["metadata"]["name"]), pod)
+
+    def _pod_changed(self, change: Change) -> None:
+        if change.new is None:
+            self._forget(change.key)
+        else:
+            self._look(change.key, change.new)
+
+    def _look(self, key: ObjectKey, pod: Obj) -> None:
+        """Decide when the pod needs something next."""
+        name = pod["spec"].get("nodeName")
+        if not name:
+            return
+        node = self.nodes.get(name)
+        if node is None or node.down:
+            if node is None:
+                self._forget(key)
+            self._timers.cancel(key)
+            return
+        if key in self._writing:
+            self._writing[key] = True
+            return
+        known = self._pods.get(key)
+        if known is None or known.course.uid != pod["metadata"]["uid"]:
+            known = self._taken(key, pod, node)
+        due = self._due(known, pod)
+        if due <= self._clock.wall_s():
+            self._enqueue(key)
+        elif due != plan.NEVER:
+            self._set_timer(key, due)
+        else:
+            self._timers.cancel(key)
+
+    def _taken(self, key: ObjectKey, pod: Obj, node: SimulatedNode) -> _Pod:
+        self._forget(key)
+        old = (pod.get("status") or {}).get("podIP")
+        host = bool(pod["spec"].get("hostNetwork"))
+        if old and not host:
+            self._addresses.keep(node.number, old)
+        address = node.address if host else old or self._addresses.take(node.number)
+        now = self._clock.wall_s()
+        course = plan.resume(pod, address, now)
+        if course.stage is Stage.WAITING and (conflict := port_conflict(pod, self._taken_on(node.name))):
+            course = plan.rejected(course, *conflict, now)
+        behaviour = behaviour_of(
+            pod, self.config.behaviour, job_run_s=self.config.job_run_s, missing_images=self.config.missing_images
+        )  # fmt: skip
+        known = self._pods[key] = _Pod(node.name, node.number, course, behaviour)
+        return known
+
+    def _taken_on(self, node: str) -> Iterator[Obj]:
+        """The pods that occupy a node already."""
+        for pod in self._cache.by_index(_BY_NODE, node):
+            known = self._pods.get(ObjectKey(pod["metadata"]["namespace"], pod["metadata"]["name"]))
+            if known is not None and known.course.stage is not Stage.FINISHED:
+                yield pod
+
+    def _forget(self, key: ObjectKey) -> None:
+        known = self._pods.pop(key, None)
+        self._timers.cancel(key)
+        if known is not None and known.course.address:
+            self._addresses.free(known.number, known.course.address)
+
+    def _due(self, known: _Pod, pod: Obj) -> float:
+        """When something has to be written for this pod; in the past or now: at once."""
+        now = self._clock.wall_s()
+        about = pod["metadata"]
+        if about.get("deletionTimestamp"):
+            if known.ends_at is None:
+                grace_s = float(about.get("deletionGracePeriodSeconds") or 0)
+                known.ends_at = now + min(known.behaviour.stop_s, grace_s)
+            return known.ends_at
+        if (pod.get("status") or {}).get("phase") in plan.TERMINAL:
+            known.course = replace(known.course, stage=Stage.FINISHED)  # others may end a pod too
+            return plan.NEVER
+        step = plan.advance(known.course, known.behaviour, pod, now)
+        known.course = step.course
+        if plan.is_shown(step.course, known.behaviour):
+            wanted = plan.summary(step.course, known.behaviour, pod, now)
+            if wanted != plan.summary_of(pod.get("status") or {}) and not _is_old_news(pod, known.written):
+                return now
+        return step.due
+
+    # timers
+
+    def _set_timer(self, key: ObjectKey, at: float) -> None:
+        self._timers.set(key, at)
+        if at < self._alarm_at:
+            self._arm(at)
+
+    def _arm(self, at: float) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_at = at
+        self._alarm = self._clock.call_later(max(0.0, at - self._clock.wall_s()), self._ring)
+
+    def _ring(self) -> None:
+        self._alarm, self._alarm_at = None, plan.NEVER
+        for key in self._timers.pop_due(self._clock.wall_s()):
+            pod = self._cache.get(key)
+            if pod is not None:
+                self._look(key, pod)
+        next_at = self._timers.next_at
+        if next_at is not None and next_at < self._alarm_at:
+            self._arm(next_at)
+
+    # writing
+
+    def _enqueue(self, key: ObjectKey) -> None:
+        if key not in self._queued:
+            self._queued.add(key)
+            self._queue.append(key)
+            self._work.set()
+
+    async def _write(self) -> None:
+        queue = self._queue
+        while True:
+            while not queue:
+                self._work.clear()
+                await self._work.wait()
+            key = queue.popleft()
+            self._queued.discard(key)
+            self._writing[key] = False
+            done = False
+            try:
+                done = await self._attempt(key)
+            finally:
+                changed = self._writing.pop(key)
+            pod = self._cache.get(key)
+            if pod is not None and (done or changed):
+                self._look(key, pod)
+
+    async def _attempt(self, key: ObjectKey) -> bool:
+        """Write what the pod needs; whether there is something to plan after it without a change from outside."""
+        try:
+            await self._act(key)
+        except (Conflict, NotFound):
+            self.conflicts += 1  # a newer state is on its way
+            return False
+        except Invalid as error:
+            log.error("a simulated status was refused", pod=str(key), reason=str(error))
+            return False
+        except (ApiError, TransportError) as error:
+            log.warning("a simulated pod was not written", pod=str(key), reason=str(error))
+            self._set_timer(key, self._clock.wall_s() + _RETRY_S)
+            return False
+        return True
+
+    async def _act(self, key: ObjectKey) -> None:
+        pod, known = self._cache.get(key), self._pods.get(key)
+        if pod is None or known is None or known.course.uid != pod["metadata"]["uid"]:
+            return
+        node = self.nodes.get(known.node)
+        if node is None or node.down:
+            return
+        self.writes += 1
+        if pod["metadata"].get("deletionTimestamp"):
+            if pod["metadata"].get("finalizers") and (pod.get("status") or {}).get("phase") not in plan.TERMINAL:
+                # it outlives its containers, and those who keep it want to know how they ended
+                known.course = plan.stopped(known.course, self._clock.wall_s())
+                await self._show(pod, known, node)
+            await self._resource.delete(key.name, key.namespace, grace_period_s=0, uid=known.course.uid)
+            known.ends_at = plan.NEVER
+            return
+        await self._show(pod, known, node)
+
+    async def _show(self, pod: Obj, known: _Pod, node: SimulatedNode) -> None:
+        """Write the status of a pod as its course says."""
+        status = plan.status_of(known.course, known.behaviour, pod, node.address, self._clock.wall_s())
+        answer = await self._resource.replace_status({**pod, "status": status})
+        known.written = answer["metadata"]["resourceVersion"]
+        trouble = plan.trouble_of(known.course, known.behaviour, pod)
+        if trouble is not None and self._events is not None:
+            self._events.record(pod, EventType.WARNING, *trouble)
+
+
+def _is_old_news(pod: Obj, written: str) -> bool:
+    """Whether this state of the pod is from before our last write."""
+    version = pod["metadata"].get("resourceVersion", "")
+    return bool(written) and version.isdigit() and written.isdigit() and int(version) < int(written)

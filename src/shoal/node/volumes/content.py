@@ -1,0 +1,163 @@
+"""The files of volumes that are made from objects: config maps, secrets, the pod itself, projections of them; pure."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from shoal.node.env import Surroundings, pod_field, resource_field
+from shoal.node.errors import ConfigFault, VolumeFault
+from shoal.node.pods.model import Obj
+
+DEFAULT_MODE = 0o644
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of a volume."""
+
+    data: bytes
+    mode: int = DEFAULT_MODE
+
+
+Files = dict[str, File]  # by path below the volume
+
+
+@dataclass(frozen=True, slots=True)
+class TokenWish:
+    """A service account token that a projection asks for."""
+
+    audience: str = ""
+    expires_s: int = 3600
+    path: str = "token"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Objects that volumes refer to, all of the pod's namespace, and tokens by their wish."""
+
+    around: Surroundings = field(default_factory=Surroundings)
+    tokens: Mapping[TokenWish, str] = field(default_factory=dict)
+
+
+def object_references(volume: Obj) -> Iterable[tuple[str, str]]:
+    """Resource and name of the config maps and secrets that a volume is made from."""
+    if source := volume.get("configMap"):
+        yield "configmaps", source.get("name", "")
+    if source := volume.get("secret"):
+        yield "secrets", source.get("secretName", "")
+    for source in (volume.get("projected") or {}).get("sources") or ():
+        if inner := source.get("configMap"):
+            yield "configmaps", inner.get("name", "")
+        if inner := source.get("secret"):
+            yield "secrets", inner.get("name", "")
+
+
+def token_wishes(volume: Obj) -> Iterable[TokenWish]:
+    for source in (volume.get("projected") or {}).get("sources") or ():
+        if inner := source.get("serviceAccountToken"):
+            yield TokenWish(inner.get("audience") or "", int(inner.get("expirationSeconds") or 3600), inner["path"])
+
+
+def is_made_of_objects(volume: Obj) -> bool:
+    return any(volume.get(kind) is not None for kind in ("configMap", "secret", "projected", "downwardAPI"))
+
+
+def files_of(volume: Obj, pod: Obj, sources: Sources) -> Files:
+    """What the volume holds. ``VolumeFault`` names what is missing."""
+    name = volume["name"]
+    if (source := volume.get("configMap")) is not None:
+        return _config_map(name, source, pod, sources, _mode(source))
+    if (source := volume.get("secret")) is not None:
+        return _secret(name, source, pod, source.get("secretName", ""), sources, _mode(source))
+    if (source := volume.get("downwardAPI")) is not None:
+        return _downward(name, source, pod, sources, _mode(source))
+    if (source := volume.get("projected")) is not None:
+        return _projected(name, source, pod, sources)
+    raise VolumeFault(name, f"volume {name} is not made of objects")
+
+
+def _mode(source: Obj) -> int:
+    found = source.get("defaultMode")
+    return DEFAULT_MODE if found is None else int(found)
+
+
+def _projected(name: str, source: Obj, pod: Obj, sources: Sources) -> Files:
+    mode, files = _mode(source), Files()
+    for each in source.get("sources") or ():
+        if (inner := each.get("configMap")) is not None:
+            files |= _config_map(name, inner, pod, sources, mode)
+        if (inner := each.get("secret")) is not None:
+            files |= _secret(name, inner, pod, inner.get("name", ""), sources, mode)
+        if (inner := each.get("downwardAPI")) is not None:
+            files |= _downward(name, inner, pod, sources, mode)
+        if (inner := each.get("serviceAccountToken")) is not None:
+            wish = TokenWish(inner.get("audience") or "", int(inner.get("expirationSeconds") or 3600), inner["path"])
+            if wish not in sources.tokens:
+                raise VolumeFault(name, "failed to fetch token: it has not been issued yet")
+            files[_checked(name, inner["path"])] = File(sources.tokens[wish].encode(), mode)
+        if each.get("clusterTrustBundle") is not None:
+            raise VolumeFault(name, "this node does not project cluster trust bundles")
+    return files
+
+
+def _config_map(name: str, source: Obj, pod: Obj, sources: Sources, mode: int) -> Files:
+    wanted = source.get("name", "")
+    obj = sources.around.config_maps.get(wanted)
+    if obj is None:
+        if source.get("optional"):
+            return {}
+        raise VolumeFault(name, f'configmap "{wanted}" not found')
+    data = {key: value.encode() for key, value in (obj.get("data") or {}).items()}
+    data |= {key: base64.b64decode(value) for key, value in (obj.get("binaryData") or {}).items()}
+    return _selected(name, source, data, mode, "configmap")
+
+
+def _secret(name: str, source: Obj, pod: Obj, wanted: str, sources: Sources, mode: int) -> Files:
+    obj = sources.around.secrets.get(wanted)
+    if obj is None:
+        if source.get("optional"):
+            return {}
+        raise VolumeFault(name, f'secret "{wanted}" not found')
+    data = {key: base64.b64decode(value) for key, value in (obj.get("data") or {}).items()}
+    return _selected(name, source, data, mode, "secret")
+
+
+def _selected(name: str, source: Obj, data: Mapping[str, bytes], mode: int, kind: str) -> Files:
+    items = source.get("items")
+    if not items:
+        return {_checked(name, key): File(value, mode) for key, value in data.items()}
+    files = Files()
+    for item in items:
+        value = data.get(item["key"])
+        if value is None:
+            if source.get("optional"):
+                continue
+            raise VolumeFault(name, f"references non-existent {kind} key: {item['key']}")
+        files[_checked(name, item["path"])] = File(value, mode if item.get("mode") is None else int(item["mode"]))
+    return files
+
+
+def _downward(name: str, source: Obj, pod: Obj, sources: Sources, mode: int) -> Files:
+    files = Files()
+    for item in source.get("items") or ():
+        try:
+            if item.get("fieldRef"):
+                text = pod_field(pod, item["fieldRef"]["fieldPath"], sources.around)
+            else:
+                text = resource_field(pod, {}, item["resourceFieldRef"], sources.around.allocatable)
+        except ConfigFault as fault:
+            raise VolumeFault(name, str(fault)) from fault
+        own = item.get("mode")
+        files[_checked(name, item["path"])] = File(text.encode(), mode if own is None else int(own))
+    return files
+
+
+def _checked(name: str, path: str) -> str:
+    """A path that stays inside the volume. The API refuses others; this keeps the node safe from one that did not."""
+    if path.startswith("/") or not path or any(part in ("", ".", "..") for part in path.split("/")):
+        raise VolumeFault(name, f"invalid path {path!r}")
+    if path.startswith(".."):
+        raise VolumeFault(name, f"invalid path {path!r}: it must not start with '..'")
+    return path

@@ -1,0 +1,90 @@
+"""Folders that change all at once: readers see the files of before or of after, never some of each.
+
+    volume/..2024_01_01_1   what the files are made of, one folder per change
+    volume/..data           symbolic link to the newest of them; replacing it is the change
+    volume/key              symbolic link to ..data/key
+
+The layout is the one that programs which watch such volumes expect.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from shoal.node.volumes.content import File, Files
+
+_DATA = "..data"
+
+
+def write(folder: Path, files: Files, stamp: str, *, group: int | None = None) -> bool:
+    """Make the folder hold exactly ``files``; False when it did already. ``stamp`` makes the inner folder's name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if group is not None:  # readable for the group that the pod has for its volumes
+        files = {path: File(file.data, file.mode | 0o440) for path, file in files.items()}
+    if _current(folder) == files:
+        return False
+    inner = _fresh(folder, stamp)
+    for path, file in files.items():
+        target = inner / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(file.data)
+        target.chmod(file.mode)
+        if group is not None:
+            give(target, group)
+    old = os.readlink(folder / _DATA) if (folder / _DATA).is_symlink() else ""
+    _link(folder, inner.name)
+    _show(folder, {path.split("/", 1)[0] for path in files})
+    if old:
+        shutil.rmtree(folder / old, ignore_errors=True)
+    return True
+
+
+def _fresh(folder: Path, stamp: str) -> Path:
+    number = 0
+    while True:
+        inner = folder / f"..{stamp}.{number}"
+        try:
+            inner.mkdir()
+        except FileExistsError:
+            number += 1
+            continue
+        return inner
+
+
+def _current(folder: Path) -> Files | None:
+    data = folder / _DATA
+    if not data.is_dir():
+        return None
+    found = Files()
+    for path in data.rglob("*"):
+        if path.is_file():
+            found[str(path.relative_to(data))] = File(path.read_bytes(), path.stat().st_mode & 0o7777)
+    return found
+
+
+def _link(folder: Path, target: str) -> None:
+    temporary = folder / "..data_tmp"
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(target)
+    temporary.rename(folder / _DATA)
+
+
+def _show(folder: Path, names: Iterable[str]) -> None:
+    """Links for what is there, none for what is not."""
+    wanted = set(names)
+    for path in folder.iterdir():
+        if path.is_symlink() and not path.name.startswith("..") and path.name not in wanted:
+            path.unlink()
+    for name in wanted:
+        if not (folder / name).is_symlink():
+            (folder / name).symlink_to(f"{_DATA}/{name}")
+
+
+def give(path: Path, group: int) -> None:
+    try:
+        os.chown(path, -1, group)
+    except PermissionError:
+        pass  # without the right to do so the owner's permissions have to do

@@ -1,0 +1,244 @@
+"""Sets up the volumes of pods on the node, keeps those made of objects up to date, and takes them down.
+
+    <root>/pods/<uid>/volumes/<name>     what a volume holds, or nothing for those that lie elsewhere
+    <root>/pods/<uid>/containers/<name>  what belongs to one container: termination message, links to parts of volumes
+
+``prepare`` may be called again at any time: it brings everything up to date and changes nothing that is right.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from shoal.base.clock import Clock
+from shoal.client import Client, TransportError
+from shoal.errors import ApiError
+from shoal.kube.quantity import Quantity
+from shoal.node.env import Surroundings, expand
+from shoal.node.errors import ConfigFault, VolumeFault
+from shoal.node.pods.model import Obj
+from shoal.node.references import ObjectReference, References
+from shoal.node.runtime.model import Mount
+from shoal.node.volumes import files
+from shoal.node.volumes.content import Sources, files_of, is_made_of_objects, object_references, token_wishes
+from shoal.node.volumes.tokens import Tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Where a volume lies."""
+
+    path: Path
+    read_only: bool = False
+
+
+class Volumes:
+    """The volumes of all pods of a node."""
+
+    def __init__(
+        self,
+        root: Path,
+        client: Client,
+        references: References,
+        *,
+        clock: Clock,
+        allocatable: Mapping[str, Quantity],
+    ) -> None:
+        self._root = root
+        self._references = references
+        self._clock = clock
+        self.allocatable = allocatable
+        self._tokens = Tokens(client, clock=clock)
+
+    def folder(self, uid: str) -> Path:
+        """What belongs to a pod and goes with it."""
+        return self._root / "pods" / uid
+
+    def uids(self) -> set[str]:
+        """Pods that have something on the disk."""
+        pods = self._root / "pods"
+        return {each.name for each in pods.iterdir()} if pods.is_dir() else set()
+
+    def renew_at(self, uid: str) -> float | None:
+        """When a token of the pod has to be renewed."""
+        return self._tokens.renew_at(uid)
+
+    async def prepare(self, pod: Obj, around: Surroundings) -> dict[str, Prepared]:
+        """Set up all volumes. ``VolumeFault`` when one cannot be."""
+        found: dict[str, Prepared] = {}
+        for volume in pod["spec"].get("volumes") or ():
+            found[volume["name"]] = await self._prepare(pod, volume, around)
+        return found
+
+    async def refresh(self, pod: Obj, around: Surroundings) -> None:
+        """Bring the volumes that are made of objects up to date; a fault leaves the old content."""
+        for volume in pod["spec"].get("volumes") or ():
+            if is_made_of_objects(volume):
+                await self._prepare(pod, volume, around)
+
+    def remove(self, uid: str) -> None:
+        """The pod is gone."""
+        self._tokens.forget(uid)
+        shutil.rmtree(self.folder(uid), ignore_errors=True)
+
+    async def _prepare(self, pod: Obj, volume: Obj, around: Surroundings) -> Prepared:
+        name = volume["name"]
+        place = self.folder(pod["metadata"]["uid"]) / "volumes" / name
+        try:
+            if is_made_of_objects(volume):
+                return await self._from_objects(pod, volume, place, around)
+            if volume.get("hostPath") is not None:
+                return Prepared(_host_path(name, volume["hostPath"]))
+            if volume.get("persistentVolumeClaim") is not None or volume.get("ephemeral") is not None:
+                return await self._claimed(pod, volume)
+            if volume.get("emptyDir") is not None or set(volume) == {"name"}:
+                return Prepared(_empty(place, _group(pod)))
+        except OSError as error:
+            raise VolumeFault(name, f"{error.strerror or error}: {error.filename or place}") from error
+        kind = next(key for key in volume if key != "name")
+        raise VolumeFault(name, f"volumes of the kind {kind} are not supported by this node")
+
+    # made of objects
+
+    async def _from_objects(self, pod: Obj, volume: Obj, place: Path, around: Surroundings) -> Prepared:
+        name, namespace = volume["name"], pod["metadata"]["namespace"]
+        config_maps, secrets = dict(around.config_maps), dict(around.secrets)
+        try:
+            for resource, wanted in object_references(volume):
+                obj = await self._references.get(ObjectReference(resource, namespace, wanted))
+                (config_maps if resource == "configmaps" else secrets)[wanted] = obj
+            tokens = {wish: await self._tokens.get(pod, wish) for wish in token_wishes(volume)}
+        except (ApiError, TransportError) as error:
+            raise VolumeFault(name, str(error)) from error
+        complete = replace(around, config_maps=config_maps, secrets=secrets, allocatable=self.allocatable)
+        content = files_of(volume, pod, Sources(around=complete, tokens=tokens))
+        stamp = self._clock.now().strftime("%Y_%m_%d_%H_%M_%S")
+        files.write(place, content, stamp, group=_group(pod))
+        return Prepared(place, read_only=True)
+
+    # claims
+
+    async def _claimed(self, pod: Obj, volume: Obj) -> Prepared:
+        name, about = volume["name"], pod["metadata"]
+        source = volume.get("persistentVolumeClaim") or {}
+        claim_name = source.get("claimName") or f"{about['name']}-{name}"
+        try:
+            claim = await self._references.get(
+                ObjectReference("persistentvolumeclaims", about["namespace"], claim_name)
+            )
+            if claim is None:
+                raise VolumeFault(name, f'persistentvolumeclaim "{claim_name}" not found')
+            bound = claim["spec"].get("volumeName")
+            if not bound or (claim.get("status") or {}).get("phase") != "Bound":
+                raise VolumeFault(name, f"PVC {about['namespace']}/{claim_name} is not bound")
+            found = await self._references.get(ObjectReference("persistentvolumes", "", bound))
+        except (ApiError, TransportError) as error:
+            raise VolumeFault(name, str(error)) from error
+        if found is None:
+            raise VolumeFault(name, f'persistentvolume "{bound}" not found')
+        spec = found["spec"]
+        place = (spec.get("local") or spec.get("hostPath") or {}).get("path")
+        if not place:
+            raise VolumeFault(name, f'persistentvolume "{bound}" is of a kind that this node does not support')
+        return Prepared(_made(place), read_only=bool(source.get("readOnly")))
+
+    # mounts
+
+    def mounts(
+        self, pod: Obj, container: Obj, prepared: Mapping[str, Prepared], env: Mapping[str, str], attempt: int
+    ) -> tuple[Mount, ...]:
+        """What a container sees of the pod's volumes. ``ConfigFault`` for parts that lead out of a volume."""
+        found = [_mount(each, prepared, env) for each in container.get("volumeMounts") or ()]
+        path = container.get("terminationMessagePath") or "/dev/termination-log"
+        message = self.message_file(pod["metadata"]["uid"], container["name"], attempt)
+        message.parent.mkdir(parents=True, exist_ok=True)
+        message.touch()
+        message.chmod(0o666)
+        found.append(Mount(host_path=str(message), container_path=path))
+        return tuple(found)
+
+    def message_file(self, uid: str, container: str, attempt: int) -> Path:
+        """Where a container's termination message lies."""
+        return self.folder(uid) / "containers" / container / f"{attempt}.termination-log"
+
+
+def references_of(pod: Obj) -> set[ObjectReference]:
+    """Everything that the pod's volumes refer to by name."""
+    namespace = pod["metadata"]["namespace"]
+    found: set[ObjectReference] = set()
+    for volume in pod["spec"].get("volumes") or ():
+        found |= {ObjectReference(resource, namespace, name) for resource, name in object_references(volume)}
+    return found
+
+
+def _group(pod: Obj) -> int | None:
+    found: int | None = (pod["spec"].get("securityContext") or {}).get("fsGroup")
+    return found
+
+
+def _empty(place: Path, group: int | None) -> Path:
+    if not place.is_dir():
+        place.mkdir(parents=True)
+        place.chmod(0o777)
+        if group is not None:
+            files.give(place, group)
+    return place
+
+
+def _made(place: str) -> Path:
+    path = Path(place)
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _host_path(name: str, source: Obj) -> Path:
+    path, kind = Path(source["path"]), source.get("type") or ""
+    if kind == "DirectoryOrCreate":
+        path.mkdir(parents=True, exist_ok=True, mode=0o755)
+    elif kind == "FileOrCreate":
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o644)
+    checks = {
+        "Directory": (path.is_dir, "directory"), "File": (path.is_file, "file"), "Socket": (path.is_socket, "socket"),
+        "CharDevice": (path.is_char_device, "character device"), "BlockDevice": (path.is_block_device, "block device"),
+    }  # fmt: skip
+    if kind in checks and not checks[kind][0]():
+        raise VolumeFault(name, f"hostPath type check failed: {path} is not a {checks[kind][1]}")
+    return path
+
+
+def _mount(each: Obj, prepared: Mapping[str, Prepared], env: Mapping[str, str]) -> Mount:
+    volume = prepared.get(each["name"])
+    if volume is None:
+        raise ConfigFault(f"cannot find volume {each['name']!r} to mount into container")
+    part = each.get("subPath") or ""
+    if each.get("subPathExpr"):
+        part = expand(each["subPathExpr"], env.get)
+        if "$(" in part:
+            raise ConfigFault(f"missing value for {each['subPathExpr']!r}")
+    path = volume.path
+    if part:
+        path = _part(volume.path, part)
+    return Mount(
+        host_path=str(path),
+        container_path=each["mountPath"],
+        read_only=bool(each.get("readOnly")) or volume.read_only,
+        propagation=each.get("mountPropagation") or "None",
+        volume=each["name"],
+    )
+
+
+def _part(root: Path, part: str) -> Path:
+    """A part of a volume; it must not lead out of it, not through links either."""
+    if part.startswith("/") or ".." in part.split("/"):
+        raise ConfigFault(f"subPath {part!r} must be a relative path without '..'")
+    path = root / part
+    if not path.exists():
+        path.mkdir(parents=True, exist_ok=True)
+    resolved = path.resolve()
+    if not resolved.is_relative_to(root.resolve()):
+        raise ConfigFault(f"subPath {part!r} leads out of its volume")
+    return resolved

@@ -1,0 +1,160 @@
+"""What happened in the cluster, and whether it could let a pod fit that was refused: one question per plugin.
+
+Answering yes too often costs work, answering no wrongly leaves a pod waiting; in doubt it is yes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from shoal.scheduler import nodematch
+from shoal.scheduler.nodes import NodeInfo, ports_conflict
+from shoal.scheduler.shapes import PodInfo
+from shoal.scheduler.snapshot import Snapshot
+
+
+class Happening(Enum):
+    NODE_ADDED = "node added"
+    NODE_CHANGED = "node changed"
+    NODE_GONE = "node gone"
+    POD_PLACED = "pod placed"
+    POD_CHANGED = "pod changed"  # labels of a pod on a node, or what it asks for
+    POD_GONE = "pod gone"
+    STORAGE = "storage"  # claims, volumes, classes
+    SELECTORS = "selectors"  # services and owners
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEvent:
+    """Something that happened. Nodes are as they would be without pods."""
+
+    happening: Happening
+    node: NodeInfo | None = None
+    before: NodeInfo | None = None
+    pod: PodInfo | None = None
+
+
+Hint = Callable[[ClusterEvent, PodInfo, Snapshot], bool]
+_NODE_EVENTS = (Happening.NODE_ADDED, Happening.NODE_CHANGED)
+_POD_EVENTS = (Happening.POD_PLACED, Happening.POD_CHANGED, Happening.POD_GONE)
+
+
+def node_facts(obj: dict[str, object]) -> NodeInfo:
+    """A node by itself, as events carry it."""
+    node = NodeInfo("", -1)
+    node.set(obj)
+    node.name = obj["metadata"]["name"]  # type: ignore[index]
+    return node
+
+
+def _unschedulable(event: ClusterEvent, pod: PodInfo, snapshot: Snapshot) -> bool:
+    node, before = event.node, event.before
+    return node is not None and not node.unschedulable and (before is None or before.unschedulable)
+
+
+def _taints(event: ClusterEvent, pod: PodInfo, snapshot: Snapshot) -> bool:
+    node, before, tolerations = event.node, event.before, pod.shape.tolerations
+    if node is None or nodematch.untolerated(node.taints, tolerations):
+        return False
+    return before is None or nodematch.untolerated(before.taints, tolerations)
+
+
+def _affinity(event: ClusterEvent, pod: PodInfo, snapshot: Snapshot) -> bool:
+    node, before, match = event.node, event.before, pod.shape.node_match
+    if node is None or (pod.pinned is not None and node.name not in pod.pinned):
+        return False
+    if match is None:
+        return before is None
+    return match(node.labels, node.name) and (before is None or not match(before.labels, before.name))
+
+
+def _ports(event: ClusterEvent, pod: PodInfo, snapshot: Snapshot) -> bool:
+    if event.happening is Happening.NODE_ADDED:
+        return True
+    gone = event.pod if event.happening is Happening.POD_GONE else None
+    return gone is not None and ports_conflict(pod.shape.ports, gone.shape.ports)
+
+
+def _resources(event: ClusterEvent, pod: PodInfo, snapshot: Snapshot) -> bool:
+    if event.happening in (Happening.POD_GONE, Happening.POD_CHANGED):
+        return True
+    node, before, wanted = event.node, event.before, pod.shape.requests
+    if node is None or event.happening not in _NODE_EVENTS:
+        return False
+    if wanted.cpu > node.cpu or wanted.memory > node.memory or wanted.storage > node.storage or not node.max_pods:
+        return False
+    if any(amount > node.others.get(name, 0) for name, amount in wanted.others.items()):
+        return False
+    return before is None or (
+        node.cpu > before.cpu
+        or node.memory > before.memory
+        or node.storage > before.storage
+        or node.max_pods > before.max_pods
+        or any(node.others.get(name, 0) > before.others.get(name, 0) for name in wanted.others)
+    )
+
+
+def _disks(event: ClusterEvent, pod: PodInfo, snapshot: Snapshot) -> bool:
+    if event.happening in (Happening.STORAGE, Happening.NODE_ADDED):
+        return True
+    gone = event.pod if event.happening is Happening.POD_GONE else None
+    if gone is None:
+        return False
+    disks = {disk for disk, _ in gone.shape.disks}
+    shares = gone.key.namespace == pod.key.namespace and not set(gone.claims).isdisjoint(pod.claims)
+    return shares or any(disk in disks for disk, _ in pod.shape.disks)
+
+
+def _volumes(event: ClusterEvent, pod: PodInfo, snapshot: Snapshot) -> bool:
+    if event.happening in (Happening.STORAGE, Happening.NODE_ADDED):
+        return True
+    node, before = event.node, event.before
+    return node is not None and before is not None and node.labels != before.labels
+
+
+def _spread(event: ClusterEvent, pod: PodInfo, snapshot: Snapshot) -> bool:
+    shape = pod.shape
+    if event.happening in _POD_EVENTS and event.pod is not None:
+        other = event.pod.shape
+        same = other.namespace == shape.namespace
+        return same and (not shape.spread or any(each.selector.matches(other.labels) for each in shape.spread))
+    if event.happening in (Happening.SELECTORS, Happening.NODE_GONE, Happening.NODE_ADDED):
+        return True
+    node, before = event.node, event.before
+    return node is not None and before is not None and (node.labels, node.taints) != (before.labels, before.taints)
+
+
+def _pod_affinity(event: ClusterEvent, pod: PodInfo, snapshot: Snapshot) -> bool:
+    matches, terms, other = snapshot.term_matches, pod.shape.terms, event.pod
+    if event.happening is Happening.POD_CHANGED:
+        return True
+    if other is not None:
+        if event.happening is Happening.POD_PLACED:
+            return any(matches(each, other.shape) for each in terms.affinity)
+        return any(matches(each, other.shape) for each in terms.anti_affinity) or any(
+            matches(each, pod.shape) for each in other.shape.terms.anti_affinity
+        )
+    if event.happening in (Happening.NODE_ADDED, Happening.NODE_GONE):
+        return True
+    node, before = event.node, event.before
+    return node is not None and before is not None and node.labels != before.labels
+
+
+HINTS: dict[str, Hint] = {
+    "NodeUnschedulable": _unschedulable,
+    "TaintToleration": _taints,
+    "NodeAffinity": _affinity,
+    "NodePorts": _ports,
+    "NodeResourcesFit": _resources,
+    "VolumeRestrictions": _disks,
+    "VolumeBinding": _volumes,
+    "PodTopologySpread": _spread,
+    "InterPodAffinity": _pod_affinity,
+}
+
+
+def may_help(event: ClusterEvent, pod: PodInfo, plugins: frozenset[str], snapshot: Snapshot) -> bool:
+    """Whether an event could let a pod fit that these plugins refused; without plugins everything could."""
+    return not plugins or any(HINTS[plugin](event, pod, snapshot) for plugin in plugins)

@@ -1,0 +1,105 @@
+"""The words of scheduling: plugins, refusals, what a pod asks for, decisions and explanations. All of it is frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+Obj = dict[str, Any]
+
+MAX_SCORE: Final = 100
+HOSTNAME: Final = "kubernetes.io/hostname"
+
+# In the order in which a node is asked: the first that refuses is the reason.
+FILTERS: Final = (
+    "NodeUnschedulable", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit",
+    "VolumeRestrictions", "VolumeBinding", "PodTopologySpread", "InterPodAffinity",
+)  # fmt: skip
+SCORES: Final = (
+    "TaintToleration", "NodeAffinity", "PodTopologySpread", "InterPodAffinity", "NodeResourcesFit",
+    "NodeResourcesBalancedAllocation", "ImageLocality",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a node cannot take a pod. ``resolvable``: removing other pods might help."""
+
+    plugin: str
+    reasons: tuple[str, ...]
+    resolvable: bool = False
+
+
+UNSCHEDULABLE: Final = Refusal("NodeUnschedulable", ("node(s) were unschedulable",))
+TAINTED: Final = Refusal("TaintToleration", ("node(s) had untolerated taint(s)",))
+NO_AFFINITY: Final = Refusal("NodeAffinity", ("node(s) didn't match Pod's node affinity/selector",))
+NOT_NAMED: Final = Refusal("NodeAffinity", ("node(s) didn't satisfy plugin(s) [NodeAffinity]",))
+NO_PORTS: Final = Refusal("NodePorts", ("node(s) didn't have free ports for the requested pod ports",), True)
+DISK_CONFLICT: Final = Refusal("VolumeRestrictions", ("node(s) had no available disk",), True)
+_IN_USE = "PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+CLAIM_IN_USE: Final = Refusal("VolumeRestrictions", (f"node(s) unavailable due to {_IN_USE}",), True)
+_SPREAD = "node(s) didn't match pod topology spread constraints"
+SPREAD: Final = Refusal("PodTopologySpread", (_SPREAD,), True)
+SPREAD_LABEL: Final = Refusal("PodTopologySpread", (f"{_SPREAD} (missing required label)",))
+POD_AFFINITY: Final = Refusal("InterPodAffinity", ("node(s) didn't match pod affinity rules",))
+POD_ANTI_AFFINITY: Final = Refusal("InterPodAffinity", ("node(s) didn't match pod anti-affinity rules",), True)
+OTHERS_ANTI_AFFINITY: Final = Refusal(
+    "InterPodAffinity", ("node(s) didn't satisfy existing pods anti-affinity rules",), True
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Amounts of resources: cpu in thousandths, everything else in units."""
+
+    cpu: int = 0
+    memory: int = 0
+    storage: int = 0  # ephemeral
+    others: Mapping[str, int] = field(default_factory=dict)
+    # with what containers that ask for nothing are taken to need, for scoring
+    scored_cpu: int = 0
+    scored_memory: int = 0
+
+    @property
+    def nothing(self) -> bool:
+        return not (self.cpu or self.memory or self.storage or any(self.others.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided about a pod, and why: what ``explain`` answers with for the past."""
+
+    node: str  # "" when there was none
+    at: float  # wall time
+    feasible: int = 0  # nodes that fit
+    looked_at: int = 0  # nodes that were asked
+    nodes: int = 0
+    ties: int = 1  # nodes as good as the chosen one, itself included
+    scores: Mapping[str, int] = field(default_factory=dict)  # plugin -> weighted score of the chosen node
+    message: str = ""
+    nominated: str = ""  # the node that preemption makes room on
+
+
+@dataclass(frozen=True, slots=True)
+class NodeExplanation:
+    """One node as a pod sees it: refused, or its scores by plugin, weighted, and their sum."""
+
+    node: str
+    refusal: Refusal | None = None
+    scores: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        return sum(self.scores.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """All nodes as a pod sees them now, the best first, and the last decision about the pod."""
+
+    pod: str
+    nodes: tuple[NodeExplanation, ...]
+    message: str = ""  # what the event would say if no node fits
+    waiting: str = ""  # where the pod is when it is not being scheduled: gated, backing off, unschedulable
+    last: Decision | None = None

@@ -1,0 +1,231 @@
+"""Pods that wait for a node.
+
+    active          ready, by priority and then by time
+    backing off     failed not long ago: 1 s, doubling to 10 s
+    unschedulable   no node fits: until something happens that could help, or for five minutes
+    gated           their scheduling gates are not lifted yet
+
+Pure: ``now`` is an argument everywhere, and nothing waits. Pods that were popped are *in flight* until they are done or
+put back. When nothing is active, pods that back off because no node fitted are taken early: there is nothing to spare
+them for.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from enum import Enum
+
+from shoal.reconcile.keys import ObjectKey
+from shoal.scheduler.config import SchedulerConfig
+from shoal.scheduler.shapes import PodInfo
+
+
+class Place(Enum):
+    ACTIVE = "active"
+    BACKING_OFF = "backing off"
+    UNSCHEDULABLE = "unschedulable"
+    GATED = "gated"
+    IN_FLIGHT = "in flight"
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """A pod in the queue."""
+
+    pod: PodInfo
+    added_at: float  # when it came to the queue; orders pods of one priority
+    place: Place = Place.ACTIVE
+    attempts: int = 0
+    since: float = 0.0  # when it last failed
+    plugins: frozenset[str] = frozenset()  # that refused it
+    failed: bool = False  # by an error, not for want of a node
+    ticket: int = 0  # of its valid entry in a heap; entries with another are leftovers
+    message: str = ""
+
+
+_Entry = tuple[float, float, int, Waiting]
+
+
+def gates_of(pod: PodInfo) -> list[str]:
+    return [gate.get("name", "") for gate in pod.obj["spec"].get("schedulingGates") or ()]
+
+
+class SchedulingQueue:
+    """All pods that wait, each in one place."""
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self._config = config
+        self._waiting: dict[ObjectKey, Waiting] = {}
+        self._active: list[_Entry] = []
+        self._backoff: list[_Entry] = []  # by when it ends
+        # unschedulable pods that are asked the same question: shape, plugins, named nodes
+        self._stuck: dict[Hashable, dict[ObjectKey, Waiting]] = {}
+        self._tickets = 0
+        self._sizes = dict.fromkeys(Place, 0)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def size(self, place: Place) -> int:
+        return self._sizes[place]
+
+    def get(self, key: ObjectKey) -> Waiting | None:
+        return self._waiting.get(key)
+
+    # coming and going
+
+    def add(self, pod: PodInfo, now: float) -> None:
+        """A pod that has no node yet."""
+        waiting = self._waiting[pod.key] = Waiting(pod, now)
+        self._sizes[Place.ACTIVE] += 1
+        self._enter(waiting, Place.GATED if gates_of(pod) else Place.ACTIVE, now)
+
+    def update(self, pod: PodInfo, now: float) -> None:
+        """A waiting pod has changed. One that changed its shape, or lost its gates, may fit now."""
+        waiting = self._waiting[pod.key]
+        before, place = waiting.pod, waiting.place
+        if place is Place.UNSCHEDULABLE:
+            self._leave_stuck(waiting)
+        waiting.pod = pod
+        if place is Place.GATED and not gates_of(pod):
+            self._enter(waiting, Place.ACTIVE, now)
+        elif place is Place.UNSCHEDULABLE:
+            same = before.shape is pod.shape and before.pinned == pod.pinned and before.claims == pod.claims
+            if same:
+                self._join_stuck(waiting)
+            else:
+                self._retry(waiting, now)
+
+    def delete(self, key: ObjectKey) -> Waiting | None:
+        waiting = self._waiting.pop(key, None)
+        if waiting is not None:
+            if waiting.place is Place.UNSCHEDULABLE:
+                self._leave_stuck(waiting)
+            self._sizes[waiting.place] -= 1
+            waiting.ticket = 0
+        return waiting
+
+    def pop(self, now: float) -> Waiting | None:
+        """The pod to place next; None when none is ready."""
+        self._end_backoffs(now)
+        waiting = self._first(self._active)
+        if waiting is None and self._backoff:
+            waiting = self._first(self._backoff, early=True)
+        if waiting is not None:
+            self._enter(waiting, Place.IN_FLIGHT, now)
+            waiting.attempts += 1
+        return waiting
+
+    def unschedulable(self, waiting: Waiting, plugins: frozenset[str], now: float) -> None:
+        """No node fits a pod that was popped."""
+        waiting.plugins, waiting.since, waiting.failed = plugins, now, False
+        self._enter(waiting, Place.UNSCHEDULABLE, now)
+
+    def put_back(self, waiting: Waiting, now: float) -> None:
+        """Something went wrong with a pod that was popped; it is tried again after a while."""
+        waiting.since, waiting.failed = now, True
+        self._enter(waiting, Place.BACKING_OFF, now)
+
+    # moving
+
+    def move(self, may_help: Callable[[PodInfo, frozenset[str]], bool], now: float) -> int:
+        """Something happened: pods that it could help are tried again. Asked once for pods that are refused alike."""
+        moved = 0
+        for group in tuple(self._stuck.values()):
+            first = next(iter(group.values()))
+            if may_help(first.pod, first.plugins):
+                for waiting in tuple(group.values()):
+                    self._leave_stuck(waiting)
+                    self._retry(waiting, now)
+                    moved += 1
+        return moved
+
+    def activate(self, key: ObjectKey, now: float) -> None:
+        """Try a pod again that is stuck, whatever refused it."""
+        waiting = self._waiting.get(key)
+        if waiting is not None and waiting.place is Place.UNSCHEDULABLE:
+            self._leave_stuck(waiting)
+            self._retry(waiting, now)
+
+    def flush(self, now: float) -> int:
+        """Pods that have been stuck for long are tried again in any case."""
+        old = [
+            waiting
+            for group in self._stuck.values()
+            for waiting in group.values()
+            if now - waiting.since >= self._config.unschedulable_s
+        ]
+        for waiting in old:
+            self._leave_stuck(waiting)
+            self._retry(waiting, now)
+        return len(old)
+
+    def next_at(self) -> float | None:
+        """When the next backoff ends."""
+        backoff = self._backoff
+        while backoff and backoff[0][3].ticket != backoff[0][2]:
+            heapq.heappop(backoff)
+        return backoff[0][0] if backoff else None
+
+    def backoff_s(self, attempts: int) -> float:
+        config = self._config
+        return min(config.max_backoff_s, config.backoff_s * 2.0 ** min(max(attempts - 1, 0), 30))
+
+    def _retry(self, waiting: Waiting, now: float) -> None:
+        over = waiting.since + self.backoff_s(waiting.attempts) <= now
+        self._enter(waiting, Place.ACTIVE if over else Place.BACKING_OFF, now)
+
+    def _end_backoffs(self, now: float) -> None:
+        backoff = self._backoff
+        while backoff and (backoff[0][0] <= now or backoff[0][3].ticket != backoff[0][2]):
+            _, _, ticket, waiting = heapq.heappop(backoff)
+            if waiting.ticket == ticket:
+                self._enter(waiting, Place.ACTIVE, now)
+
+    @staticmethod
+    def _first(heap: list[_Entry], *, early: bool = False) -> Waiting | None:
+        """The first valid entry; with ``early`` not one that failed by an error."""
+        kept: list[_Entry] = []
+        found = None
+        while heap and found is None:
+            entry = heapq.heappop(heap)
+            if entry[3].ticket == entry[2]:
+                if early and entry[3].failed:
+                    kept.append(entry)
+                else:
+                    found = entry[3]
+        for entry in kept:
+            heapq.heappush(heap, entry)
+        return found
+
+    def _enter(self, waiting: Waiting, place: Place, now: float) -> None:
+        self._sizes[waiting.place] -= 1
+        self._sizes[place] += 1
+        waiting.place = place
+        self._tickets += 1
+        waiting.ticket = self._tickets
+        if place is Place.ACTIVE:
+            entry = (-waiting.pod.priority, waiting.added_at, waiting.ticket, waiting)
+            heapq.heappush(self._active, entry)
+        elif place is Place.BACKING_OFF:
+            ends_at = waiting.since + self.backoff_s(waiting.attempts)
+            heapq.heappush(self._backoff, (ends_at, waiting.added_at, waiting.ticket, waiting))
+        elif place is Place.UNSCHEDULABLE:
+            self._join_stuck(waiting)
+
+    def _join_stuck(self, waiting: Waiting) -> None:
+        self._stuck.setdefault(self._question(waiting), {})[waiting.pod.key] = waiting
+
+    def _leave_stuck(self, waiting: Waiting) -> None:
+        question = self._question(waiting)
+        group = self._stuck[question]
+        del group[waiting.pod.key]
+        if not group:
+            del self._stuck[question]
+
+    @staticmethod
+    def _question(waiting: Waiting) -> Hashable:
+        pod = waiting.pod
+        return pod.shape, waiting.plugins, pod.pinned, pod.claims, pod.key.namespace

@@ -1,0 +1,240 @@
+"""Controllers in this process, against an API server in this process; and a player who acts the nodes' part.
+
+async with local_server() as server:
+    player = PodPlayer()
+    async with running(server, [replicaset_wiring.add, player.add]) as kit:
+        await kit.resource("replicasets", "apps").create(...)
+        await eventually(lambda: ready_pods(kit) == 3)
+
+With a ``FakeClock`` for both, time stands still until the test advances it; everything that does not wait for time
+goes on by itself. The player binds pods, reports them as running and ready, and ends those that are being deleted, as
+a scheduler and kubelets would. What it makes of a pod is a function that a test can give.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from enum import StrEnum
+from itertools import count
+from random import Random
+from typing import Any, cast
+
+from shoal.base.clock import Clock, RealClock
+from shoal.base.ids import Ids, seeded_bytes
+from shoal.base.metrics import Metrics
+from shoal.client import Client, Obj
+from shoal.client.transport import Transport
+from shoal.controllers.kit import Kit
+from shoal.errors import Conflict, NotFound
+from shoal.kube.times import format_time
+from shoal.reconcile import DONE, EventRecorder, Manager, ObjectKey, ReconcileMetrics, Result
+from shoal.testing.servers import LocalServer
+
+Add = Callable[[Kit], object]
+
+_POLL_S = 0.005
+
+
+@asynccontextmanager
+async def running(
+    server: LocalServer, adds: Iterable[Add], *, clock: Clock | None = None, component: str = "controllers"
+) -> AsyncIterator[Kit]:
+    """The controllers that ``adds`` wire, running until the end of the block. Entered when their caches are synced."""
+    clock = clock or RealClock()
+    random, ids = Random(1), Ids(seeded_bytes(1))
+    client = Client(cast(Transport, server.transport), clock=clock, field_manager=component)
+    manager = Manager(client, clock=clock, random=random.random)
+    events = EventRecorder(client, component, component, clock=clock, new_suffix=ids.new_suffix)
+    numbers = count(1)
+    kit = Kit(
+        manager=manager, events=events, clock=clock, random=random.random, new_id=lambda: str(next(numbers)),
+        metrics=ReconcileMetrics(Metrics()),
+    )  # fmt: skip
+    manager.add(events)
+    for add in adds:
+        add(kit)
+    task = asyncio.create_task(manager.run(), name="manager")
+    ready = asyncio.create_task(manager.ready.wait(), name="manager/ready")
+    try:
+        await asyncio.wait({task, ready}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
+        yield kit
+    finally:
+        ready.cancel()
+        manager.stop()
+        await task
+
+
+Check = Callable[[], Any | Awaitable[Any]]
+
+
+async def eventually(check: Check, *, timeout_s: float = 10.0) -> Any:
+    """Wait until ``check`` gives something true and return it. An assertion that fails in it counts as not yet, and is
+    raised when time is up. Real time: it also works while a fake clock stands still."""
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        try:
+            found = check()
+            if inspect.isawaitable(found):
+                found = await found
+            failure = None
+        except (AssertionError, NotFound) as error:
+            found, failure = None, error
+        if found:
+            return found
+        if time.monotonic() > deadline_s:
+            raise failure or AssertionError(f"did not come true within {timeout_s} s")
+        await asyncio.sleep(_POLL_S)
+
+
+async def rolled_out(kit: Kit, plural: str, name: str, namespace: str = "default", *, timeout_s: float = 20.0) -> Obj:
+    """Wait until a workload has all its pods, all of its template and ready; as ``kubectl rollout status`` does."""
+    resource = kit.resource(plural, "" if plural == "replicationcontrollers" else "apps")
+
+    async def check() -> Obj:
+        found = await resource.get(name, namespace)
+        status = found.get("status") or {}
+        assert status.get("observedGeneration", 0) >= found["metadata"]["generation"], status
+        for counter in _COUNTERS[plural]:
+            wanted = found["spec"]["replicas"] if plural != "daemonsets" else status.get("desiredNumberScheduled")
+            assert status.get(counter, 0) == wanted, (counter, status)
+        return found
+
+    found: Obj = await eventually(check, timeout_s=timeout_s)
+    return found
+
+
+_COUNTERS = {
+    "deployments": ("replicas", "updatedReplicas", "availableReplicas"),
+    "replicasets": ("replicas", "readyReplicas"),
+    "replicationcontrollers": ("replicas", "readyReplicas"),
+    "statefulsets": ("replicas", "updatedReplicas", "readyReplicas"),
+    "daemonsets": ("currentNumberScheduled", "updatedNumberScheduled", "numberAvailable"),
+}
+
+
+class Play(StrEnum):
+    """What becomes of a pod."""
+
+    READY = "ready"  # bound, running, ready
+    RUNNING = "running"  # bound and running, but not ready
+    BOUND = "bound"  # on a node, still pending
+    PENDING = "pending"  # left alone
+    FAILED = "failed"
+    SUCCEEDED = "succeeded"
+
+
+class PodPlayer:
+    """Acts scheduler and kubelet for all pods. Give ``add`` to ``running``.
+
+    ``play`` says what becomes of a pod; it is asked again whenever the pod changes, and for all pods on ``replay``.
+    """
+
+    def __init__(
+        self,
+        play: Callable[[Obj], Play] = lambda pod: Play.READY,
+        *,
+        nodes: Sequence[str] = ("node-1",),
+        binds: bool = True,
+        ends: bool = True,
+    ) -> None:
+        self.play = play
+        self.nodes = nodes
+        self.binds = binds  # False: there is a scheduler
+        self.ends = ends  # False: pods that are being deleted stay as they are
+        self._turns = count()
+        self._kit: Kit | None = None
+
+    def add(self, kit: Kit) -> None:
+        self._kit = kit
+        self._pods = kit.informer("pods").cache
+        self._resource = kit.resource("pods")
+        self._controller = kit.controller("pod-player", self._reconcile, workers=16)
+        self._controller.watches(kit.informer("pods"))
+
+    def replay(self) -> None:
+        """Look at all pods again: ``play`` says something else now."""
+        for key in self._pods.keys():
+            self._controller.queue.add(key)
+
+    async def _reconcile(self, key: ObjectKey) -> Result:
+        pod = self._pods.get(key)
+        if pod is None:
+            return DONE
+        try:
+            await self._act(key, pod)
+        except (NotFound, Conflict):
+            pass  # a newer state of it comes by watch
+        return DONE
+
+    async def _act(self, key: ObjectKey, pod: Obj) -> None:
+        about = pod["metadata"]
+        if about.get("deletionTimestamp"):
+            if self.ends:
+                await self._resource.delete(key.name, key.namespace, grace_period_s=0, uid=about["uid"])
+            return
+        play = self.play(pod)
+        if play is Play.PENDING or pod.get("status", {}).get("phase") in ("Failed", "Succeeded"):
+            return
+        if not pod["spec"].get("nodeName"):
+            if self.binds:
+                await self._resource.bind(key.name, self._node_for(pod), key.namespace, uid=about["uid"])
+            return
+        if play is not Play.BOUND:
+            await self._report(key, pod, play)
+
+    def _node_for(self, pod: Obj) -> str:
+        return _pinned_node(pod) or self.nodes[next(self._turns) % len(self.nodes)]
+
+    async def _report(self, key: ObjectKey, pod: Obj, play: Play) -> None:
+        assert self._kit is not None
+        status = pod.get("status") or {}
+        phase = {Play.FAILED: "Failed", Play.SUCCEEDED: "Succeeded"}.get(play, "Running")
+        ready = "True" if play is Play.READY else "False"
+        before = {each["type"]: each["status"] for each in status.get("conditions") or ()}
+        if status.get("phase") == phase and before.get("Ready") == ready:
+            return
+        now = format_time(self._kit.clock.wall_s())
+        kept = [each for each in status.get("conditions") or () if each["type"] not in ("Ready", "ContainersReady")]
+        reported = {
+            **status,
+            "phase": phase,
+            "startTime": status.get("startTime") or now,
+            "podIP": status.get("podIP") or f"10.244.0.{1 + next(self._turns) % 250}",
+            "conditions": [
+                *kept,
+                *({"type": each, "status": ready, "lastTransitionTime": now} for each in ("ContainersReady", "Ready")),
+            ],
+            "containerStatuses": [_container_status(each, play, now) for each in pod["spec"]["containers"]],
+        }
+        reported["podIPs"] = [{"ip": reported["podIP"]}]
+        await self._resource.replace_status({**pod, "status": reported})
+
+
+def _container_status(container: Obj, play: Play, now: str) -> Obj:
+    if play in (Play.FAILED, Play.SUCCEEDED):
+        code = 1 if play is Play.FAILED else 0
+        reason = "Error" if code else "Completed"
+        state: Obj = {"terminated": {"exitCode": code, "reason": reason, "startedAt": now, "finishedAt": now}}
+    else:
+        state = {"running": {"startedAt": now}}
+    return {
+        "name": container["name"], "image": container.get("image", ""), "imageID": "", "restartCount": 0,
+        "ready": play is Play.READY, "started": "running" in state, "state": state,
+    }  # fmt: skip
+
+
+def _pinned_node(pod: Obj) -> str:
+    """The one node that a pod's affinity names by field, as that of a DaemonSet's pod does."""
+    affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    for term in required.get("nodeSelectorTerms") or ():
+        for field in term.get("matchFields") or ():
+            if field["key"] == "metadata.name":
+                return str(field["values"][0])
+    return ""

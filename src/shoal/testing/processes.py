@@ -1,0 +1,38 @@
+"""A machine for the process runtime in tests: a folder, opened as often as wanted, and ended with all it runs."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from shoal.base.clock import RealClock
+from shoal.base.ids import Ids
+from shoal.node.runtime.process.addresses import Addresses, claim_network
+from shoal.node.runtime.process.config import ProcessConfig
+from shoal.node.runtime.process.images import load_table
+from shoal.node.runtime.process.runtime import ProcessRuntime, Surroundings
+
+
+class ProcessMachine:
+    """One node in a folder. Its network is registered beside it, so that tests do not meet."""
+
+    def __init__(self, folder: Path, *, registry: Path, node: str = "node-1", **config: Any) -> None:
+        self.network = claim_network(folder, registry=registry)
+        self._node = node
+        self._config = ProcessConfig(root=folder / node, **config)
+
+    def runtime(self, **config: Any) -> ProcessRuntime:
+        """A runtime that finds what an earlier one left."""
+        around = Surroundings(clock=RealClock(), new_id=Ids().new_uid, environ=os.environ)
+        addresses = Addresses(self.network, self._node)
+        return ProcessRuntime(replace(self._config, **config), load_table(), addresses, around)
+
+    async def halt(self) -> None:
+        """End and remove everything that is left."""
+        runtime = self.runtime()
+        await runtime.open()
+        for sandbox in (await runtime.list()).sandboxes:
+            await runtime.remove_sandbox(sandbox.id)
+        await runtime.close()

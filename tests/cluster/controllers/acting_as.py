@@ -1,0 +1,34 @@
+"""Controllers that act under their own account: what they are not allowed to do fails here as it would in a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shoal.client import Client
+
+
+class _Acting:
+    """A transport whose requests are somebody else's."""
+
+    def __init__(self, inner, account):
+        self._inner = inner
+        self._headers = {"impersonate-user": f"system:serviceaccount:kube-system:{account}"}
+
+    async def request(self, method, target, *, headers=None, body=b""):
+        return await self._inner.request(method, target, headers={**(headers or {}), **self._headers}, body=body)
+
+    async def stream(self, method, target, *, headers=None, body=b""):
+        return await self._inner.stream(method, target, headers={**(headers or {}), **self._headers}, body=body)
+
+    async def close(self):
+        pass
+
+
+def acting_as(server, account, add):
+    """``add`` with a kit whose own writes and reads are those of the account."""
+
+    def wire(kit):
+        client = Client(_Acting(server.transport, account), clock=kit.clock, field_manager=account)
+        add(replace(kit, own=client))
+
+    return wire

@@ -1,0 +1,190 @@
+"""Autoscalers against an API server with a metrics API beside it, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+
+import orjson
+
+from shoal.base.clock import FakeClock
+from shoal.client.transport import Reply
+from shoal.controllers.autoscaling import wiring
+from shoal.kube.times import format_time
+from shoal.testing.controllers import eventually, running
+from shoal.testing.servers import local_server
+
+LABELS = {"app": "web"}
+
+
+class WithMetrics:
+    """The server's transport, and an answer to those who ask for metrics."""
+
+    def __init__(self, transport, clock):
+        self._transport, self._clock = transport, clock
+        self.used: dict[str, str] | None = None  # pod -> cpu
+        self.external: str | None = None
+
+    async def request(self, method, target, *, headers, body):
+        if target.startswith("/apis/metrics.k8s.io/") and self.used is not None:
+            return Reply(200, {}, orjson.dumps({"items": [self._pod(*each) for each in self.used.items()]}))
+        if target.startswith("/apis/external.metrics.k8s.io/") and self.external is not None:
+            return Reply(200, {}, orjson.dumps({"items": [{"value": self.external}]}))
+        return await self._transport.request(method, target, headers=headers, body=body)
+
+    def _pod(self, name, cpu):
+        about = {"metadata": {"name": name}, "timestamp": format_time(self._clock.wall_s()), "window": "30s"}
+        return about | {"containers": [{"name": "c", "usage": {"cpu": cpu}}]}
+
+    async def stream(self, method, target, *, headers):
+        return await self._transport.stream(method, target, headers=headers)
+
+    async def close(self):
+        await self._transport.close()
+
+
+class World:
+    def __init__(self, kit, clock, metrics):
+        self.kit, self.clock, self.metrics = kit, clock, metrics
+        self.hpas = kit.resource("horizontalpodautoscalers", "autoscaling")
+        self.deployments, self.pods = kit.resource("deployments", "apps"), kit.resource("pods")
+
+    async def deployment(self, replicas):
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+        template = {"metadata": {"labels": LABELS}, "spec": {"containers": [container]}}
+        spec = {"replicas": replicas, "selector": {"matchLabels": LABELS}, "template": template}
+        made = await self.deployments.create({"metadata": {"name": "web"}, "spec": spec}, "default")
+        await self.deployments.replace_status({**made, "status": {"replicas": replicas}})
+        for number in range(replicas):
+            await self.pod(f"p{number}", container)
+
+    async def pod(self, name, container):
+        spec = {"containers": [container], "nodeName": "n"}
+        pod = await self.pods.create({"metadata": {"name": name, "labels": LABELS}, "spec": spec}, "default")
+        started = format_time(self.clock.wall_s() - 3600)
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": started}
+        status = {"phase": "Running", "startTime": started, "conditions": [ready]}
+        await self.pods.replace_status({**pod, "status": status})
+
+    async def hpa(self, *metrics, most=10, **more):
+        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+        spec = {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": most, **more}
+        if metrics:
+            spec["metrics"] = list(metrics)
+        await self.hpas.create({"metadata": {"name": "h"}, "spec": spec}, "default")
+
+    async def replicas(self):
+        return (await self.deployments.get("web", "default"))["spec"]["replicas"]
+
+    async def conditions(self):
+        found = (await self.hpas.get("h", "default")).get("status") or {}
+        return {each["type"]: (each["status"], each["reason"]) for each in found.get("conditions") or ()}
+
+    async def scaled_to(self, wanted):
+        async def check():
+            assert await self.replicas() == wanted
+            return True
+
+        await eventually(check)
+
+
+@asynccontextmanager
+async def scaled():
+    clock = FakeClock()
+    async with local_server(clock=clock) as server:
+        metrics = WithMetrics(server.transport, clock)
+        async with running(SimpleNamespace(transport=metrics), [wiring.add], clock=clock) as kit:
+            yield World(kit, clock, metrics)
+
+
+def cpu(percent):
+    target = {"type": "Utilization", "averageUtilization": percent}
+    return {"type": "Resource", "resource": {"name": "cpu", "target": target}}
+
+
+def test_a_busy_workload_grows_at_once_and_an_idle_one_shrinks_after_five_minutes():
+    async def main():
+        async with scaled() as world:
+            await world.deployment(2)
+            world.metrics.used = {"p0": "900m", "p1": "900m"}
+            await world.hpa(cpu(60))
+            await world.scaled_to(3)
+
+            async def told():
+                hpa = await world.hpas.get("h", "default")
+                return hpa if hpa["status"].get("desiredReplicas") == 3 else None
+
+            hpa = await eventually(told)
+            current = hpa["status"]["currentMetrics"][0]["resource"]["current"]
+            assert current == {"averageUtilization": 90, "averageValue": "900m"}
+            assert (await world.conditions())["ScalingActive"] == ("True", "ValidMetricFound")
+            world.metrics.used = {"p0": "10m", "p1": "10m"}
+            await world.clock.advance(120)
+            assert await world.replicas() == 3
+            assert (await world.conditions())["AbleToScale"] == ("True", "ScaleDownStabilized")
+            await world.clock.advance(300)
+            await world.scaled_to(1)
+            events = [e["message"] for e in (await world.kit.resource("events").list()).items]
+            reason = "cpu resource utilization (percentage of request) above target"
+            assert f"New size: 3; reason: {reason}" in events
+
+    asyncio.run(main())
+
+
+def test_without_metrics_nothing_is_scaled_and_the_status_says_why():
+    async def main():
+        async with scaled() as world:
+            await world.deployment(2)
+            await world.hpa(cpu(50))
+
+            async def told():
+                return (await world.conditions()).get("ScalingActive") == ("False", "FailedGetResourceMetric")
+
+            await eventually(told)
+            assert await world.replicas() == 2
+
+    asyncio.run(main())
+
+
+def test_a_target_at_zero_or_absent_is_left_alone():
+    async def main():
+        async with scaled() as world:
+            await world.hpa(cpu(50))
+
+            async def unable():
+                return (await world.conditions()).get("AbleToScale") == ("False", "FailedGetScale")
+
+            await eventually(unable)
+            await world.deployment(0)
+            await world.clock.advance(20)
+
+            async def disabled():
+                return (await world.conditions()).get("ScalingActive") == ("False", "ScalingDisabled")
+
+            await eventually(disabled)
+
+    asyncio.run(main())
+
+
+def test_the_metric_that_wants_most_counts_and_a_failing_one_does_not_stop_growth():
+    async def main():
+        async with scaled() as world:
+            await world.deployment(2)
+            world.metrics.external = "12"
+            target = {"type": "AverageValue", "averageValue": "2"}
+            await world.hpa(cpu(50), {"type": "External", "external": {"metric": {"name": "queue"}, "target": target}})
+            await world.scaled_to(6)  # no cpu metrics, but the queue is long
+
+    asyncio.run(main())
+
+
+def test_bounds_are_enforced_also_on_what_others_have_scaled():
+    async def main():
+        async with scaled() as world:
+            await world.deployment(6)
+            world.metrics.used = {f"p{n}": "500m" for n in range(6)}
+            await world.hpa(cpu(50), most=4)
+            await world.scaled_to(4)
+
+    asyncio.run(main())

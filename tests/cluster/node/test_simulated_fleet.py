@@ -1,0 +1,341 @@
+"""A simulated fleet against an API server in this process, on a fake clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import orjson
+
+from shoal.base.clock import FakeClock
+from shoal.client import Client, builtin
+from shoal.node.simulated import Behaviour, Fleet, FleetConfig, Usage
+from shoal.node.simulated.server import FleetServer
+from shoal.reconcile import Manager, ObjectKey
+from shoal.testing.controllers import eventually
+from shoal.testing.servers import LocalServer, local_server
+
+PODS = "/api/v1/namespaces/default/pods"
+
+
+class World:
+    def __init__(self, server: LocalServer, manager: Manager, fleet: Fleet, clock: FakeClock) -> None:
+        self.server, self.manager, self.fleet, self.clock = server, manager, fleet, clock
+
+    async def create(self, name: str, *, annotations: dict[str, str] | None = None, **spec: Any) -> None:
+        about = {"name": name, "annotations": {f"simulated.shoal.dev/{k}": v for k, v in (annotations or {}).items()}}
+        spec = {"nodeName": "node-1", "containers": [{"name": "c", "image": "i:1"}], **spec}
+        await self.server.post(PODS, {"metadata": about, "spec": spec})
+
+    async def phase(self, name: str) -> str:
+        found: str = (await self.server.get(f"{PODS}/{name}"))["status"]["phase"]
+        return found
+
+    async def reaches(self, name: str, phase: str) -> None:
+        async def check() -> bool:
+            assert await self.phase(name) == phase
+            return True
+
+        await eventually(check)
+
+    async def gone(self, name: str) -> None:
+        async def check() -> bool:
+            return (await self.server.call("GET", f"{PODS}/{name}")).status == 404
+
+        await eventually(check)
+
+
+@asynccontextmanager
+async def a_fleet(server: LocalServer, clock: FakeClock, config: FleetConfig) -> AsyncIterator[World]:
+    client = Client(server.transport, clock=clock)
+    manager = Manager(client, clock=clock, random=Random(1).random)
+    fleet = Fleet(manager, config, clock=clock)
+    manager.add(fleet)
+    task = asyncio.create_task(manager.run(), name="fleet")
+    try:
+        await eventually(lambda: len(fleet.nodes) >= config.nodes)
+        yield World(server, manager, fleet, clock)
+    finally:
+        manager.stop()
+        await task
+
+
+def run(test: Callable[[World], Awaitable[None]], **config: Any) -> None:
+    async def main() -> None:
+        clock = FakeClock()
+        async with local_server(clock=clock) as server:
+            async with a_fleet(server, clock, FleetConfig(**{"nodes": 2, **config})) as world:
+                await test(world)
+
+    asyncio.run(main())
+
+
+def test_nodes_register_ready_and_their_leases_are_renewed() -> None:
+    async def test(world: World) -> None:
+        node = await world.server.get("/api/v1/nodes/node-2")
+        assert {each["type"]: each["status"] for each in node["status"]["conditions"]}["Ready"] == "True"
+        assert node["status"]["nodeInfo"]["kubeletVersion"].startswith("v1.")
+        await world.clock.advance(15)
+        path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/node-2"
+        before = (await world.server.get(path))["spec"]["renewTime"]
+        await world.clock.advance(10)
+
+        async def renewed() -> bool:
+            return bool((await world.server.get(path))["spec"]["renewTime"] > before)
+
+        await eventually(renewed)
+
+    run(test)
+
+
+def test_a_pod_on_a_simulated_node_runs_and_goes_when_deleted() -> None:
+    async def test(world: World) -> None:
+        await world.create("a")
+        await world.reaches("a", "Running")
+        await world.server.delete(f"{PODS}/a")
+        await world.gone("a")
+
+    run(test)
+
+
+def test_time_decides_when_a_pod_starts_becomes_ready_and_ends() -> None:
+    async def test(world: World) -> None:
+        delays = {"start-seconds": "5", "ready-seconds": "5", "run-seconds": "20", "stop-seconds": "3"}
+        await world.create("a", annotations=delays, restartPolicy="Never")
+        await eventually(lambda: world.fleet.writes == 1)
+        assert await world.phase("a") == "Pending"
+        await world.clock.advance(5)
+        await world.reaches("a", "Running")
+        await world.clock.advance(5)
+
+        async def ready() -> bool:
+            conditions = (await world.server.get(f"{PODS}/a"))["status"]["conditions"]
+            return {each["type"]: each["status"] for each in conditions}["Ready"] == "True"
+
+        await eventually(ready)
+        await world.clock.advance(15)
+        await world.reaches("a", "Succeeded")
+
+    run(test)
+
+
+def test_a_pod_takes_its_time_to_stop() -> None:
+    async def test(world: World) -> None:
+        await world.create("a", annotations={"stop-seconds": "20"})
+        await world.reaches("a", "Running")
+        await world.server.delete(f"{PODS}/a")
+        await world.clock.advance(19)
+        assert (await world.server.get(f"{PODS}/a"))["metadata"]["deletionTimestamp"]
+        await world.clock.advance(1)
+        await world.gone("a")
+
+    run(test)
+
+
+def test_a_node_that_is_down_neither_lives_nor_runs_pods_until_it_is_back() -> None:
+    async def test(world: World) -> None:
+        await world.server.patch(
+            "/api/v1/nodes/node-1", {"metadata": {"annotations": {"simulated.shoal.dev/down": "true"}}}
+        )
+        await eventually(lambda: world.fleet.nodes.get("node-1").down)  # type: ignore[union-attr]
+        await world.create("a")
+        await world.create("b", nodeName="node-2")
+        await world.reaches("b", "Running")
+        assert await world.phase("a") == "Pending"
+        await world.server.patch(
+            "/api/v1/nodes/node-1", {"metadata": {"annotations": {"simulated.shoal.dev/down": None}}}
+        )
+        await world.reaches("a", "Running")
+
+    run(test)
+
+
+def test_nodes_that_others_make_with_the_label_are_simulated_too() -> None:
+    async def test(world: World) -> None:
+        about = {"name": "theirs", "labels": {"node.shoal.dev/runtime": "simulated"}}
+        await world.server.post("/api/v1/nodes", {"metadata": about})
+        await world.create("a", nodeName="theirs")
+        await world.reaches("a", "Running")
+        await world.clock.advance(10)
+
+        async def ready() -> bool:
+            conditions = (await world.server.get("/api/v1/nodes/theirs"))["status"].get("conditions") or ()
+            return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+        await eventually(ready)
+
+    run(test)
+
+
+def test_pods_of_other_nodes_are_left_alone() -> None:
+    async def test(world: World) -> None:
+        await world.create("other", nodeName="elsewhere")
+        await world.create("a")
+        await world.reaches("a", "Running")
+        assert await world.phase("other") == "Pending"
+
+    run(test)
+
+
+def test_a_crash_loop_over_a_day_costs_few_writes_and_counts_its_restarts() -> None:
+    async def test(world: World) -> None:
+        await world.create("a", annotations={"run-seconds": "1", "exit-code": "1"})
+        for _ in range(24 * 12):
+            await world.clock.advance(300)
+        found = (await world.server.get(f"{PODS}/a"))["status"]["containerStatuses"][0]
+        assert 280 <= found["restartCount"] <= 300
+        assert world.fleet.writes < 3 * found["restartCount"]
+
+    run(test, nodes=1, renew_s=2000.0, lease_s=4000, slices=1)
+
+
+def test_a_fleet_that_starts_again_carries_on_with_its_pods() -> None:
+    async def main() -> None:
+        clock = FakeClock()
+        config = FleetConfig(nodes=1, behaviour=Behaviour(run_s=100))
+        async with local_server(clock=clock) as server:
+            async with a_fleet(server, clock, config) as world:
+                await world.create("a", restartPolicy="Never")
+                await world.reaches("a", "Running")
+                address = (await server.get(f"{PODS}/a"))["status"]["podIP"]
+            await clock.advance(60)
+            async with a_fleet(server, clock, config) as world:
+                await eventually(lambda: world.fleet.usage(ObjectKey("default", "a")) is not None)
+                assert world.fleet.writes == 0
+                await world.create("b", restartPolicy="Never")
+                await world.reaches("b", "Running")
+                assert (await server.get(f"{PODS}/b"))["status"]["podIP"] != address
+                await clock.advance(40)
+                await world.reaches("a", "Succeeded")
+                assert await world.phase("b") == "Running"
+
+    asyncio.run(main())
+
+
+def test_resource_use_is_what_the_annotations_say() -> None:
+    async def test(world: World) -> None:
+        await world.create("a", annotations={"cpu": "300m", "memory": "64Mi"})
+        await world.reaches("a", "Running")
+        assert world.fleet.usage(ObjectKey("default", "a")) == Usage(300, 64 * 2**20)
+
+    run(test)
+
+
+def test_each_pod_costs_one_status_write() -> None:
+    async def test(world: World) -> None:
+        client = world.manager.client.of(builtin("pods"))
+        spec = {"nodeName": "node-1", "containers": [{"name": "c", "image": "i:1"}]}
+        await asyncio.gather(
+            *(client.create({"metadata": {"name": f"p{n}", "namespace": "default"}, "spec": spec}) for n in range(100))
+        )
+
+        def all_run() -> bool:
+            pods = world.fleet.pods_of("node-1")
+            return len(pods) == 100 and all(pod["status"]["phase"] == "Running" for pod in pods)
+
+        await eventually(all_run)
+        assert (world.fleet.writes, world.fleet.conflicts) == (100, 0)
+
+    run(test)
+
+
+class _Answers:
+    """A request that was never sent: keeps its answer."""
+
+    def __init__(self, path: str, address: str) -> None:
+        self.path, self._address = tuple(path.strip("/").split("/")), address
+        self.headers = {"host": f"{address}:10250"}
+        self.writer = self
+        self.status, self.body = 0, b""
+
+    def get_extra_info(self, name: str) -> tuple[str, int]:
+        return (self._address, 10250)
+
+    async def answer(self, status: int, body: bytes, content_type: str = "") -> None:
+        self.status, self.body = status, body
+
+
+def test_the_fleet_answers_for_each_of_its_nodes() -> None:
+    async def test(world: World) -> None:
+        await world.create("a", annotations={"cpu": "300m", "memory": "64Mi"})
+        await world.create("b", nodeName="node-2")
+        await world.reaches("a", "Running")
+        await world.reaches("b", "Running")
+        server = FleetServer(world.fleet, clock=world.clock)
+
+        async def get(path: str, address: str = "172.16.0.1") -> bytes:
+            request: Any = _Answers(path, address)
+            await server.handle(request)
+            assert request.status == 200
+            return bytes(request.body)
+
+        await get("/stats/summary")
+        await world.clock.advance(10)
+        summary = orjson.loads(await get("/stats/summary"))
+        assert summary["node"]["nodeName"] == "node-1"
+        assert summary["node"]["cpu"]["usageNanoCores"] == 300_000_000
+        assert [each["podRef"]["name"] for each in summary["pods"]] == ["a"]
+        assert b'pod="b"' in await get("/metrics/resource", "172.16.0.2")
+        assert await get("/containerLogs/default/a/c")
+
+    run(test)
+
+
+def test_a_pod_that_others_have_ended_stays_ended() -> None:
+    async def test(world: World) -> None:
+        await world.create("a")
+        await world.reaches("a", "Running")
+        await world.server.patch(f"{PODS}/a/status", {"status": {"phase": "Failed"}})
+        await world.create("b")
+        await world.reaches("b", "Running")
+        assert await world.phase("a") == "Failed"
+
+    run(test)
+
+
+def test_a_failed_pod_is_still_failed_after_a_restart() -> None:
+    async def main() -> None:
+        clock, config = FakeClock(), FleetConfig(nodes=1)
+        async with local_server(clock=clock) as server:
+            async with a_fleet(server, clock, config) as world:
+                await world.create("a", annotations={"run-seconds": "0", "exit-code": "2"}, restartPolicy="Never")
+                await world.reaches("a", "Failed")
+            async with a_fleet(server, clock, config) as world:
+                await world.create("b")
+                await world.reaches("b", "Running")
+                assert await world.phase("a") == "Failed"
+
+    asyncio.run(main())
+
+
+def test_a_host_port_is_given_once() -> None:
+    async def test(world: World) -> None:
+        ports = [{"containerPort": 80, "hostPort": 8080}]
+        taken = {"containers": [{"name": "c", "image": "i:1", "ports": ports}]}
+        await world.create("a", **taken)
+        await world.reaches("a", "Running")
+        await world.create("b", **taken)
+        await world.reaches("b", "Failed")
+        assert (await world.server.get(f"{PODS}/b"))["status"]["reason"] == "NodePorts"
+        await world.server.delete(f"{PODS}/a")
+        await world.gone("a")
+        await world.create("c", **taken)
+        await world.reaches("c", "Running")
+
+    run(test)
+
+
+def test_a_deleted_pod_that_is_kept_tells_how_it_ended() -> None:
+    async def test(world: World) -> None:
+        await world.create("a")
+        await world.reaches("a", "Running")
+        await world.server.patch(f"{PODS}/a", {"metadata": {"finalizers": ["example.com/keep"]}})
+        await world.server.delete(f"{PODS}/a")
+        await world.reaches("a", "Failed")
+        state = (await world.server.get(f"{PODS}/a"))["status"]["containerStatuses"][0]["state"]
+        assert state["terminated"]["exitCode"] == 143
+
+    run(test)

@@ -1,0 +1,58 @@
+"""What a client sends before its pod is connected reaches the pod, on the event loops that there are."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+import uvloop
+
+from shoal.node.proxy.model import Backend, Listener, Place
+from shoal.node.proxy.tcp import TcpRelay
+
+Run = Callable[[Coroutine[Any, Any, bytes]], bytes]
+
+
+def a_free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+async def asked_at_once(*, and_no_more: bool) -> bytes:
+    """What a pod answers to a client that speaks, and perhaps ends its side, before the relay has even looked."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"got " + (await reader.read() if and_no_more else await reader.readexactly(5)))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = a_free_port()
+    listener = Listener(
+        place=Place("TCP", "127.0.0.1", port), backends=(Backend("127.0.0.1", server.sockets[0].getsockname()[1]),)
+    )
+    relay = TcpRelay(listener)
+    await relay.open(port)
+    try:
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(b"hello")
+            if and_no_more:
+                client.shutdown(socket.SHUT_WR)
+            client.setblocking(False)
+            answer = b""
+            async with asyncio.timeout(5):
+                while chunk := await asyncio.get_running_loop().sock_recv(client, 100):
+                    answer += chunk
+    finally:
+        await relay.close()
+        server.close()
+    return answer
+
+
+@pytest.mark.parametrize("and_no_more", [False, True], ids=["open", "half closed"])
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_early_bytes_are_not_lost(run: Run, and_no_more: bool) -> None:
+    assert run(asked_at_once(and_no_more=and_no_more)) == b"got hello"

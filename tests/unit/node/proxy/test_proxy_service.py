@@ -1,0 +1,373 @@
+"""The proxy with real sockets: connections reach pods, stay with them, and end with whoever ends them."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from shoal.apiserver.context import ServerConfig
+from shoal.base.clock import RealClock
+from shoal.base.ids import Ids
+from shoal.client import Client, builtin
+from shoal.client.transport import Transport
+from shoal.node.proxy import tcp
+from shoal.node.proxy.config import ProxyConfig
+from shoal.node.proxy.reconcile import BY_SERVICE, ServiceProxy, service_of
+from shoal.node.runtime.process.addresses import Network, claim_network
+from shoal.reconcile import EventRecorder, Informer, ObjectKey
+from shoal.testing.controllers import eventually
+from shoal.testing.servers import LocalServer, local_server
+
+Obj = dict[str, Any]
+
+
+class Pods:
+    """Servers that say who they are and then send back what they get."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._servers: list[asyncio.Server] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.port = 0
+
+    async def start(self, number: int) -> str:
+        address = f"127.{self._network.number}.1.{number}"
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            self._tasks.add(task)
+            try:
+                writer.write(f"pod {number}\n".encode())
+                while data := await reader.read(65536):
+                    writer.write(data)
+                    await writer.drain()
+                writer.write(b"end")
+            except (ConnectionError, asyncio.CancelledError):
+                pass
+            finally:
+                writer.close()
+
+        server = await asyncio.start_server(serve, address, self.port)
+        self.port = self.port or server.sockets[0].getsockname()[1]
+        self._servers.append(server)
+        return address
+
+    async def stop(self) -> None:
+        for server in self._servers:
+            server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+class Fixture:
+    """A proxy whose services are in a real API server; the slices behind them are put into its cache by hand."""
+
+    def __init__(self, server: LocalServer, network: Network, config: ProxyConfig) -> None:
+        clock = RealClock()
+        client = Client(cast(Transport, server.transport), clock=clock)
+        self.server, self.network, self.pods = server, network, Pods(network)
+        self.services = Informer(client.of(builtin("services")), clock=clock, random=lambda: 0.5)
+        self.slices = Informer(
+            client.of(builtin("endpointslices", "discovery.k8s.io")), clock=clock, random=lambda: 0.5,
+            indexes={BY_SERVICE: service_of},
+        )  # fmt: skip
+        self.events = EventRecorder(client, "proxy", "proxy", clock=clock, new_suffix=Ids().new_suffix)
+        self.proxy = ServiceProxy(client, self.services, self.slices, self.events, clock=clock, config=config)
+        self._version = 0
+
+    async def service(self, name: str = "web", *, port: int = 18080, **spec: Any) -> Obj:
+        body = {
+            "metadata": {"name": name},
+            "spec": {"ports": [{"name": "p", "port": port}], "selector": {"app": name}, **spec},
+        }
+        await self.server.post("/api/v1/namespaces/default/services", body)
+        return await self.refresh(name)
+
+    async def refresh(self, name: str = "web") -> Obj:
+        found: Obj = await self.server.get(f"/api/v1/namespaces/default/services/{name}")
+        self.services.cache.upsert({**found})
+        return found
+
+    async def behind(self, *endpoints: Obj, name: str = "web", protocol: str = "TCP", port: int = 0) -> None:
+        self._version += 1
+        self.slices.cache.upsert(
+            {
+                "metadata": {
+                    "name": f"{name}-1",
+                    "namespace": "default",
+                    "resourceVersion": str(self._version),
+                    "uid": name,
+                    "labels": {"kubernetes.io/service-name": name},
+                },
+                "addressType": "IPv4",
+                "endpoints": list(endpoints),
+                "ports": [{"name": "p", "port": port or self.pods.port, "protocol": protocol}],
+            }  # fmt: skip
+        )
+        await self.reconcile(name)
+
+    async def reconcile(self, name: str = "web") -> float | None:
+        return (await self.proxy.reconcile(ObjectKey("default", name))).after_s
+
+    async def said(self) -> list[tuple[str, str]]:
+        """The events so far."""
+        self.events.stop()
+        await self.events.run()
+        items = (await self.server.get("/api/v1/namespaces/default/events"))["items"]
+        return [(each["reason"], each["message"]) for each in items]
+
+
+def run(test: Callable[[Fixture], Awaitable[None]], tmp_path: Path, **config: Any) -> None:
+    @asynccontextmanager
+    async def fixture() -> AsyncIterator[Fixture]:
+        network = claim_network(tmp_path / "cluster", registry=tmp_path / "networks")
+        settings = ServerConfig(ca_certificate="test", service_cidr=network.service_cidr)
+        async with local_server(config=settings) as server:
+            found = Fixture(server, network, ProxyConfig(drain_s=0.2, **config))
+            try:
+                yield found
+            finally:
+                await found.proxy.close()
+                await found.pods.stop()
+
+    async def main() -> None:
+        async with fixture() as found:
+            await test(found)
+
+    asyncio.run(main())
+
+
+async def greeting(address: str, port: int) -> bytes:
+    reader, writer = await asyncio.open_connection(address, port)
+    try:
+        return await reader.readline()
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+def address_of(service: Obj) -> str:
+    found: str = service["spec"]["clusterIP"]
+    return found
+
+
+def test_cluster_ip_and_node_port_reach_all_pods_in_turn(tmp_path: Path) -> None:
+    async def test(at: Fixture) -> None:
+        service = await at.service(type="NodePort")
+        pods = [await at.pods.start(n) for n in (1, 2)]
+        await at.behind(*({"addresses": [pod]} for pod in pods))
+        for place in ((address_of(service), 18080), ("127.0.0.1", service["spec"]["ports"][0]["nodePort"])):
+            assert {await greeting(*place) for _ in range(4)} == {b"pod 1\n", b"pod 2\n"}
+
+    run(test, tmp_path)
+
+
+def test_bytes_arrive_whole_in_both_directions_and_the_end_of_one_is_passed_on(tmp_path: Path) -> None:
+    async def test(at: Fixture) -> None:
+        service = await at.service()
+        await at.behind({"addresses": [await at.pods.start(1)]})
+        reader, writer = await asyncio.open_connection(address_of(service), 18080)
+        sent = os.urandom(5 << 20)
+
+        async def send() -> None:
+            writer.write(sent)
+            await writer.drain()
+            writer.write_eof()
+
+        received, _ = await asyncio.gather(reader.read(-1), send())
+        assert received == b"pod 1\n" + sent + b"end"
+        writer.close()
+
+    run(test, tmp_path)
+
+
+def test_who_does_not_read_holds_the_other_side_up(tmp_path: Path) -> None:
+    async def test(at: Fixture) -> None:
+        service = await at.service()
+        await at.behind({"addresses": [await at.pods.start(1)]})
+        raw = socket.socket()
+        raw.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(raw, (address_of(service), 18080))
+        sent = 0
+        with pytest.raises(TimeoutError):  # 200 MB would never fit into buffers
+            async with asyncio.timeout(1.0):
+                while sent < 200 << 20:
+                    await loop.sock_sendall(raw, bytes(1 << 20))
+                    sent += 1 << 20
+        assert sent < 60 << 20
+        raw.close()
+
+    run(test, tmp_path)
+
+
+def test_an_open_connection_stays_with_its_pod_when_that_leaves_and_when_the_service_goes(tmp_path: Path) -> None:
+    async def test(at: Fixture) -> None:
+        service = await at.service()
+        old, new = [await at.pods.start(n) for n in (1, 2)]
+        await at.behind({"addresses": [old]})
+        reader, writer = await asyncio.open_connection(address_of(service), 18080)
+        assert await reader.readline() == b"pod 1\n"
+        going = {"addresses": [old], "conditions": {"ready": False, "serving": True, "terminating": True}}
+        await at.behind(going, {"addresses": [new]})
+        assert {await greeting(address_of(service), 18080) for _ in range(3)} == {b"pod 2\n"}
+        at.services.cache.remove(at.services.cache.get(ObjectKey("default", "web")) or {})
+        await at.reconcile()
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(address_of(service), 18080)
+        writer.write(b"still here\n")
+        assert await reader.readline() == b"still here\n"
+        writer.close()
+
+    run(test, tmp_path)
+
+
+def test_without_ready_pods_clients_are_refused_until_there_is_one(tmp_path: Path) -> None:
+    async def test(at: Fixture) -> None:
+        service = await at.service()
+        pod = await at.pods.start(1)
+        await at.behind({"addresses": [pod], "conditions": {"ready": False}})
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(address_of(service), 18080)
+        await at.behind({"addresses": [pod]})
+        assert await greeting(address_of(service), 18080) == b"pod 1\n"
+
+    run(test, tmp_path)
+
+
+def test_a_pod_that_does_not_answer_is_passed_over(tmp_path: Path) -> None:
+    async def test(at: Fixture) -> None:
+        service = await at.service()
+        pod = await at.pods.start(2)
+        await at.behind({"addresses": [f"127.{at.network.number}.1.1"]}, {"addresses": [pod]})
+        assert {await greeting(address_of(service), 18080) for _ in range(4)} == {b"pod 2\n"}
+
+    run(test, tmp_path)
+
+
+def test_a_port_that_needs_rights_is_served_higher_up_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = tcp.TcpRelay.open
+
+    async def refusing(self: tcp.TcpRelay, port: int) -> None:
+        if port < 1024:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        await opened(self, port)
+
+    monkeypatch.setattr(tcp.TcpRelay, "open", refusing)
+
+    async def test(at: Fixture) -> None:
+        service = await at.service(port=80)
+        pod = await at.pods.start(1)
+        await at.behind({"addresses": [pod]})
+        assert await greeting(address_of(service), 8080) == b"pod 1\n"
+        service = await at.refresh()
+        assert service["metadata"]["annotations"] == {"shoal.dev/served-ports": "80:8080"}
+        await at.reconcile()
+        assert [reason for reason, _ in await at.said()] == ["PortMoved"]
+
+    run(test, tmp_path)
+
+
+def test_a_port_that_somebody_else_has_is_tried_again(tmp_path: Path) -> None:
+    async def test(at: Fixture) -> None:
+        service = await at.service()
+        pod = await at.pods.start(1)
+        with socket.create_server((address_of(service), 18080)):
+            await at.behind({"addresses": [pod]})
+            assert await at.reconcile() == 5.0
+        assert await at.reconcile() is None
+        assert await greeting(address_of(service), 18080) == b"pod 1\n"
+        assert [reason for reason, _ in await at.said()] == ["PortInUse"]
+
+    run(test, tmp_path)
+
+
+def test_there_are_never_more_listeners_than_allowed_and_room_is_used_when_it_comes(tmp_path: Path) -> None:
+    async def test(at: Fixture) -> None:
+        pod = await at.pods.start(1)
+        for name in ("a", "b", "c"):
+            await at.service(name)
+            await at.behind({"addresses": [pod]}, name=name)
+        assert at.proxy.listeners == 2
+        assert await at.reconcile("c") == 5.0
+        await at.behind(name="a")
+        assert await at.reconcile("c") is None
+        assert await greeting(address_of(await at.refresh("c")), 18080) == b"pod 1\n"
+        assert [reason for reason, _ in await at.said()] == ["TooManyListeners"]
+
+    run(test, tmp_path, listeners=2)
+
+
+def test_connections_past_the_limit_are_refused_and_room_comes_back(tmp_path: Path) -> None:
+    async def test(at: Fixture) -> None:
+        service = await at.service()
+        await at.behind({"addresses": [await at.pods.start(1)]})
+        kept = [await asyncio.open_connection(address_of(service), 18080) for _ in range(2)]
+        for reader, _ in kept:
+            assert await reader.readline() == b"pod 1\n"
+
+        async def works() -> bool:
+            try:
+                return await greeting(address_of(service), 18080) == b"pod 1\n"
+            except ConnectionError:
+                return False
+
+        assert not await works()
+        for _, writer in kept:
+            writer.close()
+        await eventually(works)
+
+    run(test, tmp_path, connections=2)
+
+
+def test_datagrams_reach_a_pod_and_answers_come_back(tmp_path: Path) -> None:
+    class Echo(asyncio.DatagramProtocol):
+        def connection_made(self, transport: Any) -> None:
+            self.transport = transport
+
+        def datagram_received(self, data: bytes, addr: Any) -> None:
+            self.transport.sendto(b"echo " + data, addr)
+
+    class Client(asyncio.DatagramProtocol):
+        def __init__(self) -> None:
+            self.answers: asyncio.Queue[bytes] = asyncio.Queue()
+
+        def datagram_received(self, data: bytes, addr: Any) -> None:
+            self.answers.put_nowait(data)
+
+    async def test(at: Fixture) -> None:
+        loop = asyncio.get_running_loop()
+        pod, _ = await loop.create_datagram_endpoint(Echo, local_addr=(f"127.{at.network.number}.1.1", 0))
+        service = await at.service(ports=[{"name": "p", "port": 5353, "protocol": "UDP"}])
+        address, port = pod.get_extra_info("sockname")
+        await at.behind({"addresses": [address]}, protocol="UDP", port=port)
+        transport, client = await loop.create_datagram_endpoint(Client, remote_addr=(address_of(service), 5353))
+        for n in range(3):
+            transport.sendto(b"%d" % n)
+            assert await asyncio.wait_for(client.answers.get(), 5) == b"echo %d" % n
+        transport.close()
+        pod.close()
+
+    run(test, tmp_path)
+
+
+def test_a_client_with_affinity_keeps_its_pod(tmp_path: Path) -> None:
+    async def test(at: Fixture) -> None:
+        service = await at.service(sessionAffinity="ClientIP")
+        pods = [await at.pods.start(n) for n in (1, 2, 3)]
+        await at.behind(*({"addresses": [pod]} for pod in pods))
+        assert len({await greeting(address_of(service), 18080) for _ in range(6)}) == 1
+
+    run(test, tmp_path)
