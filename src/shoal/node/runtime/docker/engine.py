@@ -1,0 +1,310 @@
+"""Speaks HTTP with a container engine over its Unix socket: requests, long answers, and connections taken over.
+
+One connection per request: the socket is on this machine and a connection costs less than keeping track of one. An
+``Exchange`` is an answer whose head has arrived; its body is read in pieces, whether it is chunked, counted, ends with
+the connection or is no HTTP any more (``hijack``). Knows nothing of containers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import httptools
+import orjson
+
+from shoal.base.clock import Clock
+from shoal.client.deadline import within
+from shoal.node.runtime.docker.config import START
+from shoal.node.runtime.model import RuntimeFailure
+
+_PIECE_BYTES = 65536
+_NEWEST = (1, 47)  # the newest version of the API that is asked for
+_OLDEST = (1, 41)  # the first with statistics in one shot
+
+Query = Mapping[str, object]  # texts, numbers, truth values, mappings (as JSON) and None
+_NOTHING: Query = {}
+_NO_HEADERS: Mapping[str, str] = {}
+
+
+class EngineError(RuntimeFailure):
+    """The engine said no."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+    @property
+    def missing(self) -> bool:
+        """What was asked for is not there. Podman may also notice that only in the middle of its work."""
+        return self.status == 404 or "no such container" in str(self).lower()
+
+
+class EngineGone(RuntimeFailure):
+    """The engine cannot be reached, or went away in the middle of an answer."""
+
+
+def target(path: tuple[str, ...], query: Query) -> str:
+    """The path and query of a request; None in a query is left out, mappings become JSON."""
+    text = "/" + "/".join(quote(part, safe=":@") for part in path)
+    pairs = [(name, _text(value)) for name, value in query.items() if value is not None]
+    return f"{text}?{urlencode(pairs, quote_via=quote)}" if pairs else text
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Mapping):
+        return orjson.dumps(value).decode()
+    return str(value)
+
+
+def error_of(status: int, body: bytes) -> EngineError:
+    """What the engine says is wrong, without the structure around it."""
+    text = body.decode(errors="replace").strip()
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        found = None
+    if isinstance(found, dict) and isinstance(found.get("message"), str):
+        text = found["message"].strip()
+    return EngineError(status, text or f"the engine answered with {status}")
+
+
+def choose_version(newest: str, oldest: str) -> str:
+    """The version of the API to speak with an engine that has those; ``RuntimeFailure`` when there is none."""
+    high, low = _version(newest), _version(oldest or "1.0")
+    if high < _OLDEST:
+        raise RuntimeFailure(
+            f"the engine speaks version {newest} of the Docker API and {_OLDEST[0]}.{_OLDEST[1]} is needed: "
+            "use Docker 20.10 or podman 4, or newer"
+        )
+    chosen = max(min(high, _NEWEST), low)
+    return f"{chosen[0]}.{chosen[1]}"
+
+
+def _version(text: str) -> tuple[int, int]:
+    major, _, minor = text.partition(".")
+    try:
+        return int(major), int(minor)
+    except ValueError:
+        raise RuntimeFailure(f"the engine speaks version {text!r} of the Docker API, which is none") from None
+
+
+class Exchange:
+    """An answer, and the way back to the engine where the connection was taken over."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._parser = httptools.HttpResponseParser(self)
+        self._pieces: deque[bytes] = deque()
+        self._headed = False
+        self._framed = False  # the answer itself says where it ends
+        self._complete = False
+        self._raw = False
+        self.status = 0
+        self.headers: dict[str, str] = {}
+
+    # what the parser calls
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        self._headed = True
+        self.status = self._parser.get_status_code()
+        self._framed = bool(self.headers.keys() & {"content-length", "transfer-encoding"})
+
+    def on_body(self, data: bytes) -> None:
+        self._pieces.append(data)
+
+    def on_message_complete(self) -> None:
+        self._complete = True
+
+    # reading
+
+    async def head(self) -> None:
+        """Wait for the status and the headers."""
+        while not self._headed:
+            await self._feed()
+
+    async def read(self) -> bytes:
+        """The next piece; empty at the end."""
+        while not self._pieces and not self._complete:
+            await self._feed()
+        return self._pieces.popleft() if self._pieces else b""
+
+    def unread(self, data: bytes) -> None:
+        """Put a piece back."""
+        if data:
+            self._pieces.appendleft(data)
+
+    async def body(self) -> bytes:
+        pieces = []
+        while piece := await self.read():
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    async def _feed(self) -> None:
+        try:
+            data = await self._reader.read(_PIECE_BYTES)
+        except OSError as error:
+            raise EngineGone(f"the connection to the engine broke: {error}") from error
+        if not data:
+            if not self._headed or (self._framed and not self._raw):
+                raise EngineGone("the engine closed the connection before its answer was complete")
+            self._complete = True
+        elif self._raw:
+            self._pieces.append(data)
+        else:
+            self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._raw, self._complete = True, False
+            if rest := data[upgrade.args[0] :]:
+                self._pieces.append(rest)
+        except httptools.HttpParserError as error:
+            raise EngineGone(f"the engine's answer is not HTTP: {error}") from error
+
+    # the way back
+
+    async def write(self, data: bytes) -> None:
+        """To the other end of a connection that was taken over; waits while it does not read."""
+        try:
+            self._writer.write(data)
+            await self._writer.drain()
+        except OSError as error:
+            raise EngineGone(f"the connection to the engine broke: {error}") from error
+
+    def write_eof(self) -> None:
+        with suppress(OSError, RuntimeError):  # the other side may have gone
+            self._writer.write_eof()
+
+    def close(self) -> None:
+        self._complete = True
+        self._writer.close()
+
+
+class Engine:
+    """A container engine behind a socket."""
+
+    def __init__(self, path: str, *, clock: Clock, request_s: float) -> None:
+        self._path = path
+        self._clock = clock
+        self._request_s = request_s
+        self._prefix: tuple[str, ...] = ()
+        self._open: set[Exchange] = set()
+        self.closed = False
+
+    async def negotiate(self) -> dict[str, Any]:
+        """Agree on a version of the API; returns what the engine says about itself."""
+        found = await self.json("GET", "version")
+        self._prefix = (f"v{choose_version(found.get('ApiVersion', ''), found.get('MinAPIVersion', ''))}",)
+        return found if isinstance(found, dict) else {}
+
+    async def json(
+        self, method: str, *path: str, query: Query = _NOTHING, body: object = None, patient: bool = False
+    ) -> Any:
+        """The answer to a request, decoded; None for one without a body. ``patient``: however long it takes."""
+        if patient:
+            data = await self._whole(method, path, query, body)
+        else:
+            try:
+                async with within(self._clock, self._request_s):
+                    data = await self._whole(method, path, query, body)
+            except TimeoutError:
+                what = f"{method} {target(path, {})}"
+                raise EngineGone(
+                    f"the engine at {self._path} gave no answer to {what} in {self._request_s:g} s"
+                ) from None
+        if not data.strip():
+            return None
+        try:
+            return orjson.loads(data)
+        except orjson.JSONDecodeError:
+            raise EngineGone(f"the engine's answer to {target(path, {})} is not JSON: {data[:200]!r}") from None
+
+    async def _whole(self, method: str, path: tuple[str, ...], query: Query, body: object) -> bytes:
+        async with self.stream(method, *path, query=query, body=body) as exchange:
+            return await exchange.body()
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        *path: str,
+        query: Query = _NOTHING,
+        body: object = None,
+        headers: Mapping[str, str] = _NO_HEADERS,
+    ) -> AsyncIterator[Exchange]:
+        """An answer that is read in pieces; ``EngineError`` when it is a refusal."""
+        exchange = await self._send(method, path, query, body, {"connection": "close", **headers})
+        try:
+            yield exchange
+        finally:
+            self.let_go(exchange)
+
+    async def hijack(self, *path: str, query: Query = _NOTHING, body: object = None) -> Exchange:
+        """A connection taken over for bytes in both directions; to be given to ``let_go`` in the end."""
+        return await self._send("POST", path, query, body, {"connection": "Upgrade", "upgrade": "tcp"})
+
+    def let_go(self, exchange: Exchange) -> None:
+        self._open.discard(exchange)
+        exchange.close()
+
+    def close(self) -> None:
+        """Break off everything that is under way."""
+        self.closed = True
+        for exchange in tuple(self._open):
+            self.let_go(exchange)
+
+    async def _send(
+        self, method: str, path: tuple[str, ...], query: Query, body: object, headers: Mapping[str, str]
+    ) -> Exchange:
+        exchange = Exchange(*await self._connect())
+        self._open.add(exchange)
+        try:
+            await exchange.write(self._request(method, path, query, body, headers))
+            await exchange.head()
+            if exchange.status >= 400:
+                raise error_of(exchange.status, await exchange.body())
+        except BaseException:
+            self.let_go(exchange)
+            raise
+        return exchange
+
+    def _request(
+        self, method: str, path: tuple[str, ...], query: Query, body: object, headers: Mapping[str, str]
+    ) -> bytes:
+        data = body if isinstance(body, bytes) else b"" if body is None else orjson.dumps(body)
+        kind = "application/x-tar" if isinstance(body, bytes) else "application/json"
+        lines = [f"{method} {target((*self._prefix, *path), query)} HTTP/1.1", "host: docker", "user-agent: shoal"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        if body is not None:
+            lines.append(f"content-type: {kind}")
+        if body is not None or method == "POST":
+            lines.append(f"content-length: {len(data)}")
+        return "\r\n".join(lines).encode() + b"\r\n\r\n" + data
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        try:
+            return await asyncio.open_unix_connection(self._path)
+        except FileNotFoundError:
+            raise EngineGone(f"there is no Docker socket at {self._path}: {START}") from None
+        except PermissionError:
+            raise EngineGone(
+                f"the Docker socket {self._path} may not be used by this user: add the user to the group that owns it "
+                "(usermod -aG docker USER, then log in again), or use a rootless engine"
+            ) from None
+        except ConnectionRefusedError:
+            raise EngineGone(f"nobody answers on the Docker socket {self._path}: {START}") from None
+        except OSError as error:
+            raise EngineGone(f"the Docker socket {self._path} cannot be used: {error}") from error

@@ -1,0 +1,147 @@
+"""What the engine streams, taken apart; pure.
+
+frames      8 bytes of head (stream, 0, 0, 0, length as 32 bits) and the data; with a terminal just the data
+log lines   one per frame, or one per line with a terminal: ``TIME SPACE DATA``
+JSON lines  progress of pulls, and events
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from shoal.errors import ShoalError
+from shoal.node.runtime.model import LogRecord, Stream
+
+_HEAD_BYTES = 8
+_STREAMS = {0: Stream.STDOUT, 1: Stream.STDOUT, 2: Stream.STDERR}
+_SYSTEM = 3  # an error of the engine itself in the middle of a stream
+
+
+class BadFrame(ShoalError):
+    """The stream is not what it was said to be."""
+
+
+class Frames:
+    """Splits a stream into what belongs to standard output and to standard error."""
+
+    def __init__(self, *, terminal: bool) -> None:
+        self._terminal = terminal
+        self._rest = bytearray()
+
+    def feed(self, data: bytes, *, whole: bool = False) -> Iterator[tuple[Stream, bytes]]:
+        """Pieces as soon as they are there; ``whole``: frames as they were sent, each once it is complete."""
+        if self._terminal:
+            if data:
+                yield Stream.STDOUT, data
+            return
+        self._rest += data
+        while len(self._rest) >= _HEAD_BYTES:
+            kind, length = self._rest[0], int.from_bytes(self._rest[4:8])
+            stream = _STREAMS.get(kind)
+            if stream is None and kind != _SYSTEM or any(self._rest[1:4]):
+                raise BadFrame(f"the engine sent a stream without frames: {bytes(self._rest[:64])!r}")
+            have = len(self._rest) - _HEAD_BYTES
+            if have < length and (whole or have == 0 or stream is None):
+                return
+            piece = bytes(self._rest[_HEAD_BYTES : _HEAD_BYTES + length])
+            if have < length:  # the rest of the frame gets a head of its own
+                self._rest[:] = bytes((kind, 0, 0, 0)) + (length - have).to_bytes(4)
+            else:
+                del self._rest[: _HEAD_BYTES + length]
+            if stream is None:
+                raise BadFrame(piece.decode(errors="replace"))
+            if piece:
+                yield stream, piece
+
+
+class LogLines:
+    """Records of a log that was asked for with times."""
+
+    def __init__(self, *, terminal: bool) -> None:
+        self._frames = Frames(terminal=terminal)
+        self._terminal = terminal
+        self._line = b""
+
+    def feed(self, data: bytes) -> Iterator[LogRecord]:
+        for stream, piece in self._frames.feed(data, whole=True):
+            if not self._terminal:
+                yield log_record(stream, piece)
+                continue
+            *lines, self._line = (self._line + piece).split(b"\n")
+            for line in lines:
+                yield log_record(stream, line + b"\n")
+
+    def end(self) -> Iterator[LogRecord]:
+        """What was not followed by an end of line."""
+        if self._line:
+            yield log_record(Stream.STDOUT, self._line)
+            self._line = b""
+
+
+def log_record(stream: Stream, text: bytes) -> LogRecord:
+    stamp, space, data = text.partition(b" ")
+    at_ns = instant_ns(stamp.decode("ascii", "replace")) if space or stamp.endswith(b"\n") else 0
+    if at_ns == 0:
+        data = text
+    elif not space:  # an empty line whose separating space was trimmed
+        data = b"\n"
+    return LogRecord(at_ns, stream, data, partial=not data.endswith(b"\n"))
+
+
+def instant_ns(text: str) -> int:
+    """Nanoseconds since 1970 of a time as the engine writes it; 0 for none and for what is no time."""
+    text = text.strip()
+    head, point, rest = text.partition(".")
+    digits = rest
+    zone = ""
+    if point:
+        count = next((at for at, each in enumerate(rest) if not each.isdigit()), len(rest))
+        digits, zone = rest[:count], rest[count:]
+    try:
+        seconds = datetime.fromisoformat(head + zone).timestamp()
+    except (ValueError, OverflowError):
+        return 0
+    if seconds <= 0 or not _has_zone(head + zone):
+        return 0
+    return int(seconds) * 1_000_000_000 + int((digits if point else "0")[:9].ljust(9, "0") or 0)
+
+
+def _has_zone(text: str) -> bool:
+    return text.endswith("Z") or "+" in text[10:] or "-" in text[10:]
+
+
+def instant(text: str) -> float | None:
+    """Seconds since 1970; None where the engine has no time."""
+    found = instant_ns(text)
+    return found / 1e9 if found else None
+
+
+class JsonLines:
+    """Objects one after the other, each on a line of its own."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            yield from _decoded(line)
+
+    def end(self) -> Iterator[dict[str, Any]]:
+        line, self._rest = self._rest, b""
+        yield from _decoded(line)
+
+
+def _decoded(line: bytes) -> Iterator[dict[str, Any]]:
+    if not line.strip():
+        return
+    try:
+        found = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        raise BadFrame(f"the engine sent a line that is not JSON: {line[:200]!r}") from None
+    if isinstance(found, dict):
+        yield found

@@ -1,0 +1,197 @@
+"""Images of the engine: looking, pulling with credentials and progress, and the one that holds pods."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from shoal.base.tasks import cancel_all
+from shoal.node.runtime.docker import pause
+from shoal.node.runtime.docker.engine import Engine, EngineError
+from shoal.node.runtime.docker.frames import BadFrame, JsonLines
+from shoal.node.runtime.docker.views import image_of
+from shoal.node.runtime.model import (
+    Credentials,
+    Image,
+    ImageFailure,
+    ImageFault,
+    PullProgress,
+    RuntimeFailure,
+)
+from shoal.node.runtime.process.images import Reference, parse_reference
+
+Progress = Callable[[PullProgress], None]
+
+_HUB = "docker.io"
+_HUB_NAMES = frozenset({_HUB, "index.docker.io", "registry-1.docker.io"})
+# How engines word that the registry could not be asked, as opposed to what it answered.
+_UNREACHABLE = (
+    "connection refused", "no such host", "i/o timeout", "tls handshake timeout", "network is unreachable",
+    "no route to host", "server misbehaving", "context deadline exceeded", "connection reset", "request canceled",
+)  # fmt: skip
+
+
+def pull_fault(message: str) -> ImageFault:
+    """Which fault the engine's words are."""
+    low = message.lower()
+    return ImageFault.REGISTRY if any(words in low for words in _UNREACHABLE) else ImageFault.PULL
+
+
+def matching(reference: Reference, credentials: tuple[Credentials, ...]) -> tuple[Credentials, ...]:
+    """Those for the registry of an image, the most exact first."""
+    registry = _registry(reference.host)
+    found = []
+    for each in credentials:
+        server = each.server.removeprefix("https://").removeprefix("http://")
+        host, _, path = server.partition("/")
+        path = "" if path.rstrip("/") in ("v1", "v2") else path.strip("/")
+        if _registry(host) == registry and (
+            reference.path == path or f"{reference.path}/".startswith(f"{path}/" if path else "")
+        ):
+            found.append((len(path), each))
+    found.sort(key=lambda pair: -pair[0])
+    return tuple(each for _, each in found)
+
+
+def _registry(host: str) -> str:
+    return _HUB if not host or host in _HUB_NAMES else host
+
+
+def auth_header(credentials: Credentials) -> str:
+    body = {"username": credentials.username, "password": credentials.password, "serveraddress": credentials.server}
+    return base64.urlsafe_b64encode(orjson.dumps(body)).decode()
+
+
+class Layers:
+    """Adds up how far the layers of a pull are."""
+
+    def __init__(self, reference: str) -> None:
+        self._reference = reference
+        self._layers: dict[str, tuple[int, int]] = {}
+
+    def add(self, line: dict[str, Any]) -> PullProgress | None:
+        detail, layer = line.get("progressDetail") or {}, line.get("id") or ""
+        if line.get("status") != "Downloading" or not layer or not detail.get("total"):
+            return None
+        self._layers[layer] = (int(detail.get("current") or 0), int(detail["total"]))
+        done, total = (sum(each[n] for each in self._layers.values()) for n in (0, 1))
+        return PullProgress(reference=self._reference, done_bytes=done, total_bytes=total)
+
+
+class Images:
+    """The images of an engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._pulls: dict[str, asyncio.Task[Image]] = {}
+        self._watchers: dict[str, list[Progress]] = {}
+
+    async def close(self) -> None:
+        await cancel_all(*self._pulls.values())
+
+    async def find(self, reference: str) -> Image | None:
+        parse_reference(reference)
+        try:
+            return image_of(await self._engine.json("GET", "images", reference, "json"))
+        except EngineError as error:
+            if error.status == 404:
+                return None
+            raise ImageFailure(ImageFault.INSPECT, str(error)) from error
+
+    async def all(self) -> tuple[Image, ...]:
+        return tuple(image_of(each) for each in await self._engine.json("GET", "images", "json") or ())
+
+    async def remove(self, image_id: str) -> None:
+        try:
+            await self._engine.json("DELETE", "images", image_id, query={"force": False})
+        except EngineError as error:
+            if error.status != 404:
+                raise
+
+    async def pull(self, reference: str, credentials: tuple[Credentials, ...], progress: Progress) -> Image:
+        """Get an image; whoever asks for it meanwhile waits for the same pull."""
+        parsed = parse_reference(reference)
+        task = self._pulls.get(reference)
+        if task is None:
+            watchers = self._watchers[reference] = []
+            task = asyncio.create_task(self._pull(reference, parsed, credentials, watchers), name=f"pull/{reference}")
+            self._pulls[reference] = task
+            task.add_done_callback(lambda _: self._forget(reference))
+        self._watchers[reference].append(progress)
+        await asyncio.wait({task})
+        if task.cancelled():
+            raise ImageFailure(ImageFault.PULL, "the runtime was closed")
+        return task.result()
+
+    def _forget(self, reference: str) -> None:
+        self._pulls.pop(reference, None)
+        self._watchers.pop(reference, None)
+
+    async def _pull(
+        self, reference: str, parsed: Reference, credentials: tuple[Credentials, ...], watchers: list[Progress]
+    ) -> Image:
+        headers = [{"x-registry-auth": auth_header(each)} for each in matching(parsed, credentials)]
+        failure: ImageFailure | None = None
+        for header in headers or [{}]:
+            try:
+                await self._fetch(reference, parsed, header, watchers)
+                failure = None
+                break
+            except ImageFailure as error:
+                failure = error
+        if failure is not None:
+            raise failure
+        found = await self.find(reference)
+        if found is None:
+            raise ImageFailure(ImageFault.PULL, f"{reference} was pulled and is not there")
+        return found
+
+    async def _fetch(
+        self, reference: str, parsed: Reference, headers: dict[str, str], watchers: list[Progress]
+    ) -> None:
+        host = _registry(parsed.host)
+        path = parsed.path if "/" in parsed.path or host != _HUB else f"library/{parsed.path}"
+        query = {"fromImage": f"{host}/{path}", "tag": parsed.digest or parsed.tag}
+        lines, layers = JsonLines(), Layers(reference)
+
+        def seen(line: dict[str, Any]) -> None:
+            if text := line.get("error") or (line.get("errorDetail") or {}).get("message"):
+                raise ImageFailure(pull_fault(text), text.strip())
+            if found := layers.add(line):
+                for each in watchers:
+                    each(found)
+
+        try:
+            async with self._engine.stream("POST", "images", "create", query=query, headers=headers) as answer:
+                while data := await answer.read():
+                    for line in lines.feed(data):
+                        seen(line)
+                for line in lines.end():
+                    seen(line)
+        except EngineError as error:
+            raise ImageFailure(pull_fault(str(error)), str(error)) from error
+        except BadFrame as error:
+            raise ImageFailure(ImageFault.PULL, str(error)) from error
+
+    async def ensure_pause(self, configured: str, architecture: str) -> str:
+        """The image that holds pods: the configured one, pulled if need be, or our own, made if need be."""
+        if configured:
+            found = await self.find(configured) or await self.pull(configured, (), lambda _: None)
+            return found.id
+        if (own := await self.find(pause.NAME)) is not None:
+            return own.id
+        content = pause.archive(architecture)
+        if content is None:
+            raise RuntimeFailure(
+                f"there is no built-in pause image for {architecture or 'this architecture'}: name one with "
+                "docker.pause_image, for example registry.k8s.io/pause:3.10"
+            )
+        await self._engine.json("POST", "images", "create", query={"fromSrc": "-", "repo": pause.NAME}, body=content)
+        own = await self.find(pause.NAME)
+        if own is None:
+            raise RuntimeFailure("the engine took the pause image and does not have it")
+        return own.id

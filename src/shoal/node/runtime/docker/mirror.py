@@ -1,0 +1,240 @@
+"""What the engine has of ours, and telling whoever listens when it changes.
+
+A look is one list, and one inspection of each container that the list shows in another state than the last look did.
+The engine's events only say where to look sooner; every few seconds, and after each gap in the events, everything is
+looked at. So each start and each exit is told once, and never before ``list`` shows it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
+
+from shoal.base.bounded import Closed, DroppingQueue
+from shoal.base.clock import Clock
+from shoal.base.logs import get_logger
+from shoal.base.tasks import cancel_all
+from shoal.node.runtime.docker import bodies
+from shoal.node.runtime.docker.config import DockerConfig
+from shoal.node.runtime.docker.engine import Engine, EngineError
+from shoal.node.runtime.docker.frames import BadFrame, JsonLines
+from shoal.node.runtime.docker.views import Answer, Found, found_of
+from shoal.node.runtime.model import (
+    Container,
+    Event,
+    EventKind,
+    Inventory,
+    NoSuchContainer,
+    Phase,
+    RuntimeFailure,
+    Sandbox,
+)
+
+log = get_logger("node.docker")
+
+_EVENTS = 1024
+_AT_ONCE = 8  # inspections under way at a time
+_ENDS = frozenset({"die", "died"})
+_ACTIONS = _ENDS | {"start", "oom", "destroy", "remove", "cleanup", "stop", "kill", "restart"}
+_SETTLE_S = 0.02
+_SETTLE_TRIES = 50  # an engine may tell of an end just before it shows it
+_AGAIN_S = 1.0
+_LIST_TRIES = 5
+
+
+class Mirror:
+    """The containers of one node, as they were at the last look."""
+
+    def __init__(self, engine: Engine, config: DockerConfig, *, clock: Clock) -> None:
+        self._engine = engine
+        self._config = config
+        self._clock = clock
+        self._known: dict[str, Found] = {}
+        self._settled: dict[str, Container] = {}  # ends that the engine does not know of, see ``settle``
+        self._streams: list[DroppingQueue[Event]] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def open(self) -> None:
+        """Find what is there; nothing is told of that."""
+        self._known.clear()
+        await self.look()
+        self._tasks = [
+            asyncio.create_task(self._follow_engine(), name="docker/events"),
+            asyncio.create_task(self._look_often(), name="docker/look"),
+        ]
+
+    async def close(self) -> None:
+        await cancel_all(*self._tasks)
+        self._tasks = []
+        for stream in self._streams:
+            stream.close()
+        self._streams.clear()
+
+    # looking
+
+    async def look(self) -> Inventory:
+        """Everything there is, now."""
+        before = set(self._known)
+        summaries = await self._summaries()
+        await asyncio.gather(*(self._look_at_changed(each) for each in summaries))
+        listed = {each["Id"] for each in summaries}
+        for gone in before - listed:
+            self._forget(gone)
+        found = [self._known[each] for each in listed if each in self._known]
+        return Inventory(
+            tuple(each.view for each in found if isinstance(each.view, Sandbox)),
+            tuple(self._shown(each.view) for each in found if isinstance(each.view, Container)),
+        )
+
+    async def _summaries(self) -> list[Answer]:
+        query = {"all": True, "filters": bodies.owner_filter(self._config)}
+        for rest in reversed(range(_LIST_TRIES)):
+            try:
+                return await self._engine.json("GET", "containers", "json", query=query) or []
+            except EngineError as error:
+                if rest == 0 or not error.missing:  # podman fails when one is removed while it lists
+                    raise
+        raise AssertionError("the last try returns or raises")
+
+    async def _look_at_changed(self, summary: Answer) -> None:
+        known = self._known.get(summary["Id"])
+        if known is None or known.state != summary.get("State"):
+            async with self._slots:
+                await self._look_at(summary["Id"])
+
+    async def find(self, container_id: str) -> Found:
+        """One container or sandbox, now; ``NoSuchContainer`` when it is not there."""
+        found = await self._look_at(container_id)
+        if found is None:
+            raise NoSuchContainer(f"there is no container {container_id}")
+        return found
+
+    async def container(self, container_id: str) -> Container:
+        view = (await self.find(container_id)).view
+        if not isinstance(view, Container):
+            raise NoSuchContainer(f"there is no container {container_id}: it is a sandbox")
+        return self._shown(view)
+
+    def _shown(self, container: Container) -> Container:
+        settled = self._settled.get(container.id)
+        return settled if settled is not None and container.phase is Phase.CREATED else container
+
+    async def _look_at(self, container_id: str) -> Found | None:
+        try:
+            found = found_of(await self._engine.json("GET", "containers", container_id, "json"), self._config)
+        except EngineError as error:
+            if not error.missing:
+                raise
+            found = None
+        if found is None or found.view.id != container_id:  # engines also take names and beginnings of ids
+            self._forget(container_id)
+            return None
+        return self._keep(found)
+
+    def _keep(self, found: Found) -> Found:
+        before = self._known.get(found.view.id)
+        if before is not None and _older(found, before):
+            return before
+        self._known[found.view.id] = found
+        self._tell_change(before, found)
+        return found
+
+    # telling
+
+    def settle(self, container: Container) -> Container:
+        """A container that never ran has ended, which only this runtime knows."""
+        if container.id not in self._settled:
+            self._settled[container.id] = container
+            self._tell(Event(kind=EventKind.EXITED, pod_uid=container.pod_uid, container_id=container.id))
+        return self._settled[container.id]
+
+    def _tell_change(self, before: Found | None, now: Found) -> None:
+        view = now.view
+        if isinstance(view, Sandbox):
+            if before is not None and isinstance(before.view, Sandbox) and before.view.ready and not view.ready:
+                self._tell(Event(kind=EventKind.SANDBOX, pod_uid=view.pod_uid))
+            return
+        was = before.view if before is not None and isinstance(before.view, Container) else None
+        event = Event(kind=EventKind.STARTED, pod_uid=view.pod_uid, container_id=view.id)
+        if view.started_at is not None and (was is None or was.started_at != view.started_at):
+            self._tell(event)
+        if view.phase is Phase.EXITED and (was is None or was.phase is not Phase.EXITED):
+            self._tell(replace(event, kind=EventKind.EXITED))
+
+    def _forget(self, container_id: str) -> None:
+        found = self._known.pop(container_id, None)
+        settled = self._settled.pop(container_id, None)
+        if found is None:
+            return
+        view = found.view
+        if isinstance(view, Sandbox):
+            self._tell(Event(kind=EventKind.SANDBOX, pod_uid=view.pod_uid))
+        elif view.phase is not Phase.EXITED and settled is None:
+            self._tell(Event(kind=EventKind.EXITED, pod_uid=view.pod_uid, container_id=view.id))
+
+    def _tell(self, event: Event) -> None:
+        for stream in self._streams:
+            stream.put(event)
+
+    def events(self) -> AsyncIterator[Event]:
+        stream: DroppingQueue[Event] = DroppingQueue(_EVENTS)
+        self._streams.append(stream)
+        return self._read(stream)
+
+    async def _read(self, stream: DroppingQueue[Event]) -> AsyncIterator[Event]:
+        try:
+            while True:
+                yield await stream.get()
+        except Closed:
+            return
+        finally:
+            if stream in self._streams:
+                self._streams.remove(stream)
+
+    # hearing
+
+    async def _look_often(self) -> None:
+        while True:
+            await self._clock.sleep(self._config.look_s)
+            try:
+                await self.look()
+            except RuntimeFailure as error:
+                log.warning("looking at the containers failed", reason=str(error))
+
+    async def _follow_engine(self) -> None:
+        filters = {"type": ["container"], **bodies.owner_filter(self._config)}
+        while True:
+            try:
+                async with self._engine.stream("GET", "events", query={"filters": filters}) as answer:
+                    lines = JsonLines()
+                    await self.look()  # what happened while nobody listened
+                    while data := await answer.read():
+                        await self._hear(lines.feed(data))
+            except (RuntimeFailure, BadFrame) as error:
+                log.warning("the engine's events ended", reason=str(error))
+            await self._clock.sleep(_AGAIN_S)
+
+    async def _hear(self, told: Iterable[Answer]) -> None:
+        for each in told:
+            action = each.get("Action") or each.get("status") or ""
+            container_id = (each.get("Actor") or {}).get("ID") or each.get("id") or ""
+            if action not in _ACTIONS or not container_id:
+                continue
+            for _ in range(_SETTLE_TRIES):
+                found = await self._look_at(container_id)
+                if found is None or action not in _ENDS or found.phase is not Phase.RUNNING:
+                    break
+                await self._clock.sleep(_SETTLE_S)
+
+
+def _older(found: Found, known: Found) -> bool:
+    """Whether an answer was overtaken by a later one: a container that has ended does not run again by itself."""
+    if not isinstance(found.view, Container) or not isinstance(known.view, Container):
+        return False
+    order = (Phase.CREATED, Phase.RUNNING, Phase.EXITED)
+    if found.view.phase not in order or known.view.phase not in order:
+        return False
+    same_run = found.view.started_at in (None, known.view.started_at)
+    return same_run and order.index(found.view.phase) < order.index(known.view.phase)

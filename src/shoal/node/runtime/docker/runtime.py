@@ -1,0 +1,494 @@
+"""The seam, with a container engine: see ``shoal.node.runtime.model`` for what each call promises.
+
+The engine is the truth; ``mirror`` keeps a copy that is looked at again whenever it matters. Two ends are known here
+alone, and found anew by an agent that comes back: of a container that could not be started, where the engine does not
+keep that, and of one that was stopped before it was started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from shoal.base.clock import Clock
+from shoal.base.logs import get_logger
+from shoal.base.tasks import cancel_all
+from shoal.client.deadline import within
+from shoal.node.runtime.docker import bodies, pods
+from shoal.node.runtime.docker.config import DockerConfig, find_socket
+from shoal.node.runtime.docker.engine import Engine, EngineError
+from shoal.node.runtime.docker.images import Images
+from shoal.node.runtime.docker.logs import read_log
+from shoal.node.runtime.docker.mirror import Mirror
+from shoal.node.runtime.docker.session import open_attach, open_exec, wait_for_exit
+from shoal.node.runtime.docker.views import Found, info_of, stats_of
+from shoal.node.runtime.model import (
+    Connection,
+    Container,
+    ContainerSpec,
+    ContainerStats,
+    CreateFailure,
+    Credentials,
+    Event,
+    ExitReason,
+    Image,
+    Inventory,
+    LogOptions,
+    LogRecord,
+    NoSuchContainer,
+    Phase,
+    PullProgress,
+    Resources,
+    RuntimeFailure,
+    RuntimeInfo,
+    Sandbox,
+    SandboxSpec,
+    Session,
+    SessionOptions,
+    StartFailure,
+)
+from shoal.node.streams import SocketConnection
+
+log = get_logger("node.docker")
+
+_KILLED = 137
+_NOT_STARTED = 128
+_CONNECT_S = 10.0
+_STATS_AT_ONCE = 8
+_GONE_S = 0.05
+_LOCALHOST = "localhost/"
+
+
+@dataclass(slots=True)
+class _Stopping:
+    """A stop under way: all who ask for it share the earliest end."""
+
+    until: float  # on the monotonic clock
+    earlier: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class DockerRuntime:
+    """Runs containers with a Docker engine or with podman."""
+
+    def __init__(self, config: DockerConfig, *, clock: Clock, environ: Mapping[str, str]) -> None:
+        self._config = config
+        self._clock = clock
+        self._environ = environ
+        self._engine = Engine("", clock=clock, request_s=config.request_s)
+        self._images = Images(self._engine)
+        self._mirror = Mirror(self._engine, config, clock=clock)
+        self._podman = False
+        self._architecture = ""
+        self._pause = ""
+        self._stopping: dict[str, _Stopping] = {}
+        self._sizes: dict[str, int] = {}
+        self._sizes_at = 0.0
+        self._cpu_ns: dict[str, int] = {}
+
+    # the runtime itself
+
+    async def open(self) -> None:
+        path = find_socket(self._config, self._environ, os.path.exists)
+        self._engine = Engine(path, clock=self._clock, request_s=self._config.request_s)
+        self._images = Images(self._engine)
+        self._mirror = Mirror(self._engine, self._config, clock=self._clock)
+        version = await self._engine.negotiate()
+        self._podman = any("podman" in str(each.get("Name", "")).lower() for each in version.get("Components") or ())
+        self._architecture = version.get("Arch") or ""
+        await self._mirror.open()
+        try:
+            self._pause = await self._images.ensure_pause(self._config.pause_image, self._architecture)
+            await self._ensure_network()
+            await self._remove_strays()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        await self._mirror.close()
+        await self._images.close()
+        self._engine.close()
+
+    async def info(self) -> RuntimeInfo:
+        return info_of(await self._engine.json("GET", "info"))
+
+    async def _ensure_network(self) -> None:
+        name = self._config.network_name
+        with suppress(EngineError):
+            await self._engine.json("GET", "networks", name)
+            return
+        try:
+            await self._engine.json("POST", "networks", "create", body=bodies.network_body(self._config))
+        except EngineError as error:
+            if error.status != 409:  # another node was faster
+                raise RuntimeFailure(f"the network {name} could not be made: {error}") from error
+
+    async def _remove_strays(self) -> None:
+        """What an earlier run left half done: sandboxes that were never started, containers without a sandbox."""
+        inventory = await self._mirror.look()
+        for sandbox in inventory.sandboxes:
+            if (await self._mirror.find(sandbox.id)).phase is Phase.CREATED:
+                await self.remove_sandbox(sandbox.id)
+        pods_there = {each.id for each in inventory.sandboxes}
+        for container in inventory.containers:
+            if container.sandbox_id not in pods_there:
+                await self._remove(container.id)
+
+    async def remove_all(self) -> None:
+        """Remove everything of this node, and the cluster's network when nobody else uses it. Between ``open`` and
+        ``close``."""
+        inventory = await self._mirror.look()
+        await asyncio.gather(*(self.remove_sandbox(each.id) for each in inventory.sandboxes))
+        for each in (await self._mirror.look()).containers:
+            await self._remove(each.id)
+        if not self._config.network:
+            with suppress(EngineError):
+                await self._engine.json("DELETE", "networks", self._config.network_name)
+
+    # images
+
+    async def image(self, reference: str) -> Image | None:
+        return await self._images.find(reference)
+
+    async def images(self) -> tuple[Image, ...]:
+        return await self._images.all()
+
+    async def pull(
+        self,
+        reference: str,
+        *,
+        credentials: tuple[Credentials, ...] = (),
+        progress: Callable[[PullProgress], None] = lambda _: None,
+        command: bool = False,
+    ) -> Image:
+        return await self._images.pull(reference, credentials, progress)
+
+    async def remove_image(self, image_id: str) -> None:
+        await self._images.remove(image_id)
+
+    # sandboxes
+
+    async def create_sandbox(self, spec: SandboxSpec) -> Sandbox:
+        for each in (await self._mirror.look()).sandboxes:
+            if (each.pod_uid, each.attempt) == (spec.pod_uid, spec.attempt):
+                if each.ready:
+                    return each
+                await self.remove_sandbox(each.id)
+        body = bodies.sandbox_body(spec, await self._pause_image(), self._place())
+        name = bodies.sandbox_name(spec, self._config)
+        try:
+            made = await self._made(name, body)
+        except EngineError as error:
+            raise CreateFailure(f"the sandbox could not be made: {error}") from error
+        try:
+            await self._engine.json("POST", "containers", made, "start")
+            sandbox = (await self._mirror.find(made)).view
+        except BaseException as error:
+            await self._remove(made)
+            if isinstance(error, EngineError):
+                raise CreateFailure(f"the sandbox could not be started: {error}") from error
+            raise
+        if not isinstance(sandbox, Sandbox) or not sandbox.ready:
+            await self._remove(made)
+            raise CreateFailure("the sandbox ended at once or has no address")
+        return sandbox
+
+    async def _pause_image(self) -> str:
+        """The image of sandboxes; made again when somebody has removed it."""
+        if await self._images.find(self._pause) is None:
+            self._pause = await self._images.ensure_pause(self._config.pause_image, self._architecture)
+        return self._pause
+
+    async def _made(self, name: str, body: dict[str, Any]) -> str:
+        """The id of a new container, or of the one that a call which was cut short has made."""
+        try:
+            found = await self._engine.json("POST", "containers", "create", query={"name": name}, body=body)
+        except EngineError as error:
+            if not _is_taken(error):
+                raise
+            found = await self._engine.json("GET", "containers", name, "json")
+        return str(found["Id"])
+
+    async def stop_sandbox(self, sandbox_id: str) -> None:
+        inventory = await self._mirror.look()
+        if not any(each.id == sandbox_id for each in inventory.sandboxes):
+            return
+        inside = (each.id for each in inventory.containers if each.sandbox_id == sandbox_id)
+        await asyncio.gather(*(self._killed(each) for each in inside))
+        await self._kill(sandbox_id, "SIGKILL")
+        await wait_for_exit(self._engine, sandbox_id)
+        with suppress(NoSuchContainer):
+            await self._mirror.find(sandbox_id)
+
+    async def _killed(self, container_id: str) -> None:
+        with suppress(NoSuchContainer):
+            await self.stop(container_id, grace_s=0)
+
+    async def remove_sandbox(self, sandbox_id: str) -> None:
+        inventory = await self._mirror.look()
+        inside = [each for each in inventory.containers if each.sandbox_id == sandbox_id]
+        await asyncio.gather(*(self._killed(each.id) for each in inside))
+        for each in sorted(inside, key=lambda each: -each.created_at):  # one that joined another goes first
+            await self._remove(each.id)
+        if any(each.id == sandbox_id for each in inventory.sandboxes):
+            await self._remove(sandbox_id)
+
+    # containers
+
+    async def create(self, sandbox_id: str, spec: ContainerSpec) -> Container:
+        inventory = await self._mirror.look()
+        sandbox = next((each for each in inventory.sandboxes if each.id == sandbox_id), None)
+        if sandbox is None or not sandbox.ready:
+            raise CreateFailure(f"the sandbox {sandbox_id} is not ready")
+        inside = [each for each in inventory.containers if each.sandbox_id == sandbox_id]
+        for each in inside:
+            if (each.name, each.attempt) == (spec.name, spec.attempt):
+                return each
+        if spec.target:
+            spec = replace(spec, target=_running_id(inside, spec.target))
+        body = bodies.container_body(spec, sandbox, self._place(self._seccomp(spec.security.seccomp_profile)))
+        try:
+            made = await self._made(bodies.container_name(spec, sandbox, self._config), body)
+            return await self._mirror.container(made)
+        except (EngineError, NoSuchContainer) as error:
+            raise CreateFailure(str(error)) from error
+
+    def _place(self, seccomp: str = "") -> bodies.Place:
+        return bodies.Place(config=self._config, podman=self._podman, seccomp=seccomp)
+
+    def _seccomp(self, profile: str) -> str:
+        """A profile of the node: podman takes its path, Docker its content."""
+        if not profile.startswith(_LOCALHOST):
+            return ""
+        path = Path(self._config.seccomp_root) / profile.removeprefix(_LOCALHOST)
+        try:
+            content = path.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise CreateFailure(f"the seccomp profile {path} cannot be read: {error}") from error
+        return str(path) if self._podman else content
+
+    async def start(self, container_id: str) -> Container:
+        before = await self._mirror.container(container_id)
+        if before.phase is not Phase.CREATED:
+            return before
+        try:
+            await self._engine.json("POST", "containers", container_id, "start")
+        except EngineError as error:
+            if error.missing and await self._is_removed(container_id):
+                raise NoSuchContainer(f"there is no container {container_id}") from error
+            await self._settle(container_id, ExitReason.START_ERROR, _NOT_STARTED, str(error))
+            raise StartFailure(str(error)) from error
+        return await self._mirror.container(container_id)
+
+    async def _settle(self, container_id: str, reason: ExitReason, code: int, message: str = "") -> Container:
+        """The end of a container that never ran."""
+        found = await self._mirror.container(container_id)
+        if found.phase is not Phase.CREATED:
+            return found
+        ended = replace(
+            found, phase=Phase.EXITED, exit_code=code, reason=reason, message=message,
+            finished_at=self._clock.wall_s(), identity="",
+        )  # fmt: skip
+        return self._mirror.settle(ended)
+
+    async def stop(self, container_id: str, *, grace_s: float, signal: str = "") -> Container:
+        found = await self._mirror.find(container_id)
+        container = await self._mirror.container(container_id)
+        if container.phase is Phase.CREATED:
+            return await self._settle(container_id, ExitReason.ERROR, _KILLED)
+        if container.phase is not Phase.EXITED:
+            await self._end(container_id, grace_s, signal or found.stop_signal or "SIGTERM")
+        return await self._mirror.container(container_id)
+
+    async def _end(self, container_id: str, grace_s: float, signal: str) -> None:
+        until = self._clock.monotonic() + grace_s
+        under_way = self._stopping.get(container_id)
+        if under_way is not None:
+            if until < under_way.until:
+                under_way.until = until
+                under_way.earlier.set()
+            await wait_for_exit(self._engine, container_id)
+            return
+        mine = self._stopping[container_id] = _Stopping(until)
+        try:
+            if grace_s > 0:
+                await self._kill(container_id, signal)
+                await self._patience(container_id, mine)
+            await self._kill(container_id, "SIGKILL")
+            await wait_for_exit(self._engine, container_id)
+        finally:
+            del self._stopping[container_id]
+
+    async def _patience(self, container_id: str, stopping: _Stopping) -> None:
+        """Wait for an exit as long as there is grace, which others may shorten."""
+        exited = asyncio.create_task(wait_for_exit(self._engine, container_id), name=f"stop/{container_id}")
+        try:
+            while not exited.done() and (rest_s := stopping.until - self._clock.monotonic()) > 0:
+                stopping.earlier.clear()
+                shortened = asyncio.create_task(stopping.earlier.wait(), name="stop/earlier")
+                with suppress(TimeoutError):
+                    async with within(self._clock, rest_s):
+                        await asyncio.wait({exited, shortened}, return_when=asyncio.FIRST_COMPLETED)
+                await cancel_all(shortened)
+        finally:
+            await cancel_all(exited)
+
+    async def _kill(self, container_id: str, signal: str) -> None:
+        try:
+            await self._engine.json("POST", "containers", container_id, "kill", query={"signal": signal})
+        except EngineError as error:
+            if error.missing or error.status == 409:
+                return  # it is gone, or does not run any more
+            with suppress(NoSuchContainer):
+                if (await self._mirror.find(container_id)).phase is Phase.RUNNING:
+                    raise
+
+    async def remove(self, container_id: str) -> None:
+        await self._remove(container_id)
+
+    async def _remove(self, container_id: str) -> None:
+        try:
+            found = await self._mirror.find(container_id)
+        except NoSuchContainer:
+            return
+        if found.phase is Phase.RUNNING:
+            await self._kill(container_id, "SIGKILL")
+            await wait_for_exit(self._engine, container_id)
+        deadline = self._clock.monotonic() + self._config.request_s
+        while not await self._is_removed(container_id):
+            try:
+                query = {"force": True, "v": True}
+                await self._engine.json("DELETE", "containers", container_id, query=query)
+            except EngineError as error:
+                if not (error.missing or error.status == 409) or self._clock.monotonic() > deadline:
+                    raise
+                # 409: its removal is under way
+                await self._clock.sleep(_GONE_S)
+        self._cpu_ns.pop(container_id, None)
+
+    async def _is_removed(self, container_id: str) -> bool:
+        try:
+            await self._mirror.find(container_id)
+        except NoSuchContainer:
+            return True
+        return False
+
+    async def update(self, container_id: str, resources: Resources) -> None:
+        await self._mirror.container(container_id)
+        try:
+            body = bodies.resources_body(resources)
+            await self._engine.json("POST", "containers", container_id, "update", body=body)
+        except EngineError as error:
+            if error.status not in (404, 405) or not self._podman:
+                raise
+            log.warning("this version of podman cannot change limits", container=container_id)
+
+    async def inspect(self, container_id: str) -> Container:
+        return await self._mirror.container(container_id)
+
+    async def list(self) -> Inventory:
+        return await self._mirror.look()
+
+    def events(self) -> AsyncIterator[Event]:
+        return self._mirror.events()
+
+    # looking inside
+
+    async def logs(self, container_id: str, options: LogOptions) -> AsyncIterator[tuple[LogRecord, ...]]:
+        found = await self._mirror.find(container_id)
+        async for batch in read_log(self._engine, container_id, options, terminal=found.terminal):
+            yield batch
+
+    async def exec(self, container_id: str, command: tuple[str, ...], options: SessionOptions) -> Session:
+        await self._running(container_id)
+        return await open_exec(self._engine, container_id, command, options, clock=self._clock)
+
+    async def attach(self, container_id: str, options: SessionOptions) -> Session:
+        found = await self._running(container_id)
+        options = replace(options, stdin=options.stdin and found.stdin)
+        return await open_attach(self._engine, container_id, options, terminal=found.terminal, once=found.stdin_once)
+
+    async def _running(self, container_id: str) -> Found:
+        found = await self._mirror.find(container_id)
+        if found.phase is not Phase.RUNNING:
+            raise NoSuchContainer(f"the container {container_id} is not running")
+        return found
+
+    async def connect(self, sandbox_id: str, port: int) -> Connection:
+        try:
+            found = await self._running(sandbox_id)
+        except NoSuchContainer:
+            raise ConnectionRefusedError(f"the sandbox {sandbox_id} is not ready") from None
+        addresses = found.view.addresses if isinstance(found.view, Sandbox) else ()
+        hosts = ("127.0.0.1", *addresses)
+        refused: OSError = ConnectionRefusedError(f"nobody listens on port {port}")
+        for host in hosts:
+            inside = None if found.host_network else await pods.socket_in(found.pid, sandbox_id)
+            if inside is None and not found.host_network and host not in addresses:
+                continue  # this machine's own loopback is not the pod's
+            try:
+                return await self._connected(inside, host, port)
+            except (OSError, TimeoutError) as error:
+                refused = error
+        if isinstance(refused, ConnectionError):
+            raise refused
+        raise ConnectionRefusedError(f"port {port} of the pod cannot be reached: {refused}") from refused
+
+    async def _connected(self, inside: socket.socket | None, host: str, port: int) -> Connection:
+        async with within(self._clock, _CONNECT_S):
+            if inside is None:
+                return SocketConnection(*await asyncio.open_connection(host, port))
+            try:
+                await asyncio.get_running_loop().sock_connect(inside, (host, port))
+                return SocketConnection(*await asyncio.open_connection(sock=inside))
+            except BaseException:
+                inside.close()
+                raise
+
+    async def stats(self) -> tuple[ContainerStats, ...]:
+        running = [each for each in (await self._mirror.look()).containers if each.phase is Phase.RUNNING]
+        sizes = await self._file_sizes()
+        slots = asyncio.Semaphore(_STATS_AT_ONCE)
+
+        async def one(container: Container) -> ContainerStats | None:
+            async with slots:
+                try:
+                    query = {"stream": False, "one-shot": True}
+                    found = await self._engine.json("GET", "containers", container.id, "stats", query=query)
+                except EngineError:
+                    return None  # it has just ended
+            if not found:
+                return None
+            stats = stats_of(found, container, self._clock.wall_s(), sizes.get(container.id, 0))
+            self._cpu_ns[container.id] = max(self._cpu_ns.get(container.id, 0), stats.cpu_total_ns)
+            return replace(stats, cpu_total_ns=self._cpu_ns[container.id])
+
+        return tuple(each for each in await asyncio.gather(*map(one, running)) if each is not None)
+
+    async def _file_sizes(self) -> Mapping[str, int]:
+        """What containers wrote; asking is costly for the engine, so a little old."""
+        now = self._clock.monotonic()
+        if self._config.sizes_s and (not self._sizes_at or now - self._sizes_at > self._config.sizes_s):
+            self._sizes_at = now
+            query = {"size": True, "filters": bodies.owner_filter(self._config)}
+            listed = await self._engine.json("GET", "containers", "json", query=query) or []
+            self._sizes = {each["Id"]: int(each.get("SizeRw") or 0) for each in listed}
+        return self._sizes
+
+
+def _is_taken(error: EngineError) -> bool:
+    """Whether a name is in use already; podman says so with the code of an inner error."""
+    return error.status == 409 or "already in use" in str(error)
+
+
+def _running_id(inside: list[Container], name: str) -> str:
+    for each in inside:
+        if each.name == name and each.phase is Phase.RUNNING:
+            return each.id
+    raise CreateFailure(f"the target container {name!r} is not running")
