@@ -27,7 +27,7 @@ setup: $(STAMPS)/installed $(STAMPS)/schema $(STAMPS)/kubectl ## venv, dependenc
 ##@ Check
 
 .PHONY: test
-test: setup ## the whole test suite
+test: setup $(STAMPS)/podman ## the whole test suite
 	$(PYTEST) -n $(WORKERS) --dist loadgroup
 
 .PHONY: check
@@ -60,8 +60,13 @@ lock: setup ## resolve pyproject.toml into the requirements files again
 	scripts/lock.sh
 
 .PHONY: verify-generated
-verify-generated: setup ## check that the schema tables are what their source makes
+verify-generated: setup ## check that generated code and tables are what their source makes
 	$(PY) scripts/verify_generated.py
+	scripts/generate_wire.sh --check
+
+.PHONY: generate
+generate: setup ## make src/shoal/wire from proto/ again
+	scripts/generate_wire.sh
 
 .PHONY: clean
 clean: ## remove everything that set-up and tests made
@@ -85,3 +90,6 @@ $(STAMPS)/schema: $(STAMPS)/installed $(wildcard $(SCHEMA)/*.py)
 $(STAMPS)/kubectl: scripts/kubectl.sh | $(STAMPS)/installed
 	@scripts/kubectl.sh $(VENV)
 	@touch $@
+
+$(STAMPS)/podman: scripts/podman.sh | $(STAMPS)/installed
+	@scripts/podman.sh $@

@@ -55,7 +55,8 @@ class Network:
         }
 
     def leads_to(self, name: str, *targets: tuple[str, int]) -> None:
-        settles(lambda: self.targets(name) == set(targets) == self.old_targets(name))
+        wanted = set(targets)
+        settles(lambda: exists(self.endpoints, name) and self.targets(name) == wanted == self.old_targets(name))
 
 
 def exists(resource: Resource, name: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
 from pathlib import Path
 from types import TracebackType
 
@@ -25,7 +26,7 @@ def make_private_dir(path: Path) -> None:
 
 def write_private(path: Path, content: bytes) -> None:
     """Replace ``path`` in one step; only its owner can read it, from the first byte on."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
     with open(descriptor, "wb") as file:
         file.write(content)

@@ -28,6 +28,7 @@ from shoal.apiserver.context import ServerConfig, User
 from shoal.apiserver.inprocess import InProcessReply, InProcessTransport
 from shoal.apiserver.registry import Registry
 from shoal.apiserver.server import ApiServer
+from shoal.app.files import write_private
 from shoal.base.clock import Clock, RealClock
 from shoal.base.ids import Ids, token_digest
 from shoal.store import Store, open_store
@@ -173,7 +174,7 @@ class ServerProcess:
         path = self.directory / "kubeconfig-ca.crt"
         if not path.exists():
             cluster = orjson.loads((self.directory / "kubeconfig").read_bytes())["clusters"][0]["cluster"]
-            path.write_bytes(base64.b64decode(cluster["certificate-authority-data"]))
+            write_private(path, base64.b64decode(cluster["certificate-authority-data"]))  # whole at once: threads ask
         return str(path)
 
     def kill(self) -> None:

@@ -1,0 +1,1 @@
+"""The fleet's database: tables, migrations, engines, the sequence of changes."""

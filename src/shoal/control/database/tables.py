@@ -1,0 +1,421 @@
+"""The tables of the fleet. One database holds whole workspaces; a fleet may have several databases.
+
+Every row carries ``workspace_id``, and every key that people's data is found by begins with it, except the rows that
+belong to the fleet itself (regions, clusters, agents), whose workspace is ``FLEET``. Ids are fixed-length and
+case-sensitive; times are milliseconds since 1970.
+
+``desired`` and ``changes`` are what the agents see, whatever the kind of object:
+
+    desired   one row per object and place (cluster, shard): its version, whether it is wanted there, and what the agent
+              says became of it. A row that is no longer wanted stays as a tombstone until it is old enough.
+    changes   which row of ``desired`` changed, numbered in the order of commits, without gaps.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy import JSON as GenericJSON
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+FLEET = "fleet"  # the workspace of what belongs to nobody in particular
+ID_LENGTH = 24  # "dep_" and 20 letters
+NAME_LENGTH = 63
+
+JSON = GenericJSON().with_variant(JSONB(), "postgresql")
+Key = String(64)
+
+_NAMING = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+
+class Base(DeclarativeBase):
+    metadata = MetaData(naming_convention=_NAMING)
+    type_annotation_map = {
+        str: String(255),
+        int: BigInteger,
+        bool: Boolean,
+        bytes: LargeBinary,
+        dict[str, Any]: JSON,
+        list[Any]: JSON,
+    }
+
+
+class Counter(Base):
+    """One row: where the sequence of changes stands, and which history of the database this is."""
+
+    __tablename__ = "counters"
+    name: Mapped[str] = mapped_column(String(16), primary_key=True)  # "changes"
+    incarnation: Mapped[int]
+    number: Mapped[int]
+    oldest: Mapped[int]  # changes up to this number were forgotten
+    database: Mapped[str] = mapped_column(String(32))  # which of the fleet's databases this is
+    fleet: Mapped[str] = mapped_column(String(32))  # which fleet
+    signing_key: Mapped[bytes]  # of cursors
+
+
+class Change(Base):
+    """``key`` is the object, as agents know it."""
+
+    __tablename__ = "changes"
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    workspace_id: Mapped[str] = mapped_column(Key)
+    stream: Mapped[str] = mapped_column(String(16))  # deployments or sentinels
+    cluster_id: Mapped[str] = mapped_column(Key)
+    shard: Mapped[str] = mapped_column(String(NAME_LENGTH))
+    key: Mapped[str] = mapped_column(String(96))
+    created_at: Mapped[int]
+    __table_args__ = (Index(None, "cluster_id", "shard", "stream", "number"), Index(None, "created_at"))
+
+
+class Desired(Base):
+    """``number`` is the version. ``action`` is apply, delete or release."""
+
+    __tablename__ = "desired"
+    cluster_id: Mapped[str] = mapped_column(Key, primary_key=True)
+    shard: Mapped[str] = mapped_column(String(NAME_LENGTH), primary_key=True)
+    stream: Mapped[str] = mapped_column(String(16), primary_key=True)
+    key: Mapped[str] = mapped_column(String(96), primary_key=True)
+    workspace_id: Mapped[str] = mapped_column(Key)
+    kind: Mapped[str] = mapped_column(String(16))  # deployment, sentinel, route, policy, keys
+    object_id: Mapped[str] = mapped_column(Key)
+    action: Mapped[str] = mapped_column(String(16))
+    number: Mapped[int]
+    by_user: Mapped[bool]
+    committed_at: Mapped[int]
+    trace: Mapped[str] = mapped_column(String(64), default="")
+    namespace: Mapped[str] = mapped_column(String(NAME_LENGTH), default="")
+    name: Mapped[str] = mapped_column(default="")
+    # what the agent says
+    applied_incarnation: Mapped[int] = mapped_column(default=0)
+    applied_number: Mapped[int] = mapped_column(default=0)
+    applied_at: Mapped[int] = mapped_column(default=0)
+    error: Mapped[dict[str, Any] | None]  # {number, reason, message, attempts, since}
+    observed: Mapped[dict[str, Any] | None]  # {desired, available, drift, health, image, address…}
+    observed_at: Mapped[int] = mapped_column(default=0)
+    report_epoch: Mapped[int] = mapped_column(default=0)
+    report_sequence: Mapped[int] = mapped_column(default=0)
+    fingerprint: Mapped[int] = mapped_column(default=0)  # of the last report, signed 64 bit
+    gone_at: Mapped[int] = mapped_column(default=0)  # when the agent confirmed that it is removed or released
+    __table_args__ = (Index(None, "workspace_id", "object_id"), Index(None, "number"))
+
+
+class Workspace(Base):
+    __tablename__ = "workspaces"
+    id: Mapped[str] = mapped_column(Key, primary_key=True)
+    name: Mapped[str] = mapped_column(String(NAME_LENGTH), unique=True)
+    created_at: Mapped[int]
+
+
+class _Named:
+    """What every object that people apply has. ``version`` is the ETag: the number of its last change."""
+
+    id: Mapped[str] = mapped_column(Key, primary_key=True)
+    workspace_id: Mapped[str] = mapped_column(Key)
+    name: Mapped[str] = mapped_column(String(NAME_LENGTH))
+    labels: Mapped[dict[str, Any]]
+    annotations: Mapped[dict[str, Any]]
+    spec: Mapped[dict[str, Any]]
+    generation: Mapped[int]
+    version: Mapped[int]
+    created_at: Mapped[int]
+    updated_at: Mapped[int]
+
+
+class Project(_Named, Base):
+    __tablename__ = "projects"
+    __table_args__ = (UniqueConstraint("workspace_id", "name"),)
+
+
+class Environment(_Named, Base):
+    __tablename__ = "environments"
+    project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"))
+    namespace: Mapped[str] = mapped_column(String(NAME_LENGTH), unique=True)  # in every cluster
+    __table_args__ = (UniqueConstraint("workspace_id", "project_id", "name"),)
+
+
+class _InEnvironment(_Named):
+    project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"))
+    environment_id: Mapped[str] = mapped_column(ForeignKey("environments.id"))
+
+
+class App(_InEnvironment, Base):
+    """``spec`` is what was applied; ``deployment_id`` the newest revision made of it. ``status`` is ours."""
+
+    __tablename__ = "apps"
+    deployment_id: Mapped[str] = mapped_column(Key, default="")
+    live_deployment_id: Mapped[str] = mapped_column(Key, default="")  # the newest that became ready
+    revision: Mapped[int] = mapped_column(default=0)
+    template_hash: Mapped[str] = mapped_column(String(64), default="")
+    __table_args__ = (UniqueConstraint("workspace_id", "environment_id", "name"),)
+
+
+class Route(_InEnvironment, Base):
+    __tablename__ = "routes"
+    host: Mapped[str] = mapped_column(default="")
+    __table_args__ = (UniqueConstraint("workspace_id", "environment_id", "name"), Index(None, "host"))
+
+
+class Policy(_InEnvironment, Base):
+    __tablename__ = "policies"
+    __table_args__ = (UniqueConstraint("workspace_id", "environment_id", "name"),)
+
+
+class ApiKey(_InEnvironment, Base):
+    __tablename__ = "api_keys"
+    digest: Mapped[str] = mapped_column(String(64), unique=True)  # sha256 of the key; the key is nowhere
+    prefix: Mapped[str] = mapped_column(String(16))
+    expires_at: Mapped[int] = mapped_column(default=0)
+    revoked_at: Mapped[int] = mapped_column(default=0)
+    __table_args__ = (UniqueConstraint("workspace_id", "environment_id", "name"),)
+
+
+class Secret(_InEnvironment, Base):
+    """``spec`` has the names of the variables only; the values are sealed."""
+
+    __tablename__ = "secrets"
+    revision: Mapped[int]
+    ciphertext: Mapped[bytes]
+    data_key: Mapped[bytes]  # wrapped by the master key
+    master_key: Mapped[str] = mapped_column(String(64))  # which one
+    __table_args__ = (UniqueConstraint("workspace_id", "environment_id", "name"),)
+
+
+class Region(_Named, Base):
+    __tablename__ = "regions"
+    platform: Mapped[str] = mapped_column(String(NAME_LENGTH), default="")
+    can_schedule: Mapped[bool] = mapped_column(default=True)
+    __table_args__ = (UniqueConstraint("workspace_id", "name"),)
+
+
+class Cluster(_Named, Base):
+    """``spec`` has shards, taints and capacity."""
+
+    __tablename__ = "clusters"
+    region_id: Mapped[str] = mapped_column(ForeignKey("regions.id"))
+    can_schedule: Mapped[bool] = mapped_column(default=True)
+    __table_args__ = (UniqueConstraint("workspace_id", "name"), Index(None, "region_id"))
+
+
+class Agent(Base):
+    """Who speaks for a shard of a cluster: one process at a time, the one with the newest epoch."""
+
+    __tablename__ = "agents"
+    cluster_id: Mapped[str] = mapped_column(Key, primary_key=True)
+    shard: Mapped[str] = mapped_column(String(NAME_LENGTH), primary_key=True)
+    workspace_id: Mapped[str] = mapped_column(Key, default=FLEET)
+    agent: Mapped[str] = mapped_column(String(128))
+    epoch: Mapped[int]
+    public_key: Mapped[bytes]
+    software: Mapped[str] = mapped_column(String(64), default="")
+    joined_at: Mapped[int]
+    last_heartbeat_at: Mapped[int] = mapped_column(default=0)
+    lost: Mapped[bool] = mapped_column(default=False)
+    state: Mapped[dict[str, Any] | None]  # the last heartbeat: per controller cursor, lag, breaker, brake
+    confirmed_deletes: Mapped[str] = mapped_column(Text, default="")
+
+
+class Deployment(Base):
+    """One revision of an app. ``template`` never changes."""
+
+    __tablename__ = "deployments"
+    id: Mapped[str] = mapped_column(Key, primary_key=True)
+    workspace_id: Mapped[str] = mapped_column(Key)
+    project_id: Mapped[str] = mapped_column(Key)
+    environment_id: Mapped[str] = mapped_column(Key)
+    app_id: Mapped[str] = mapped_column(ForeignKey("apps.id"))
+    revision: Mapped[int]
+    k8s_name: Mapped[str] = mapped_column(String(NAME_LENGTH), unique=True)
+    namespace: Mapped[str] = mapped_column(String(NAME_LENGTH))
+    image: Mapped[str] = mapped_column(Text)
+    template: Mapped[dict[str, Any]]
+    template_hash: Mapped[str] = mapped_column(String(64))
+    git: Mapped[dict[str, Any] | None]
+    desired_state: Mapped[str] = mapped_column(String(16))  # running, standby or archived
+    status: Mapped[str] = mapped_column(String(16))  # pending, deploying, ready, failed, stopped, superseded
+    reason: Mapped[str] = mapped_column(Text, default="")
+    created_at: Mapped[int]
+    updated_at: Mapped[int]
+    ready_at: Mapped[int] = mapped_column(default=0)
+    __table_args__ = (UniqueConstraint("workspace_id", "app_id", "revision"), Index(None, "workspace_id", "status"))
+
+
+class Topology(Base):
+    """A deployment in a region, placed on one shard of one cluster; two rows while it moves."""
+
+    __tablename__ = "deployment_topology"
+    id: Mapped[str] = mapped_column(Key, primary_key=True)
+    workspace_id: Mapped[str] = mapped_column(Key)
+    deployment_id: Mapped[str] = mapped_column(ForeignKey("deployments.id"))
+    region_id: Mapped[str] = mapped_column(Key)
+    cluster_id: Mapped[str] = mapped_column(Key)
+    shard: Mapped[str] = mapped_column(String(NAME_LENGTH))
+    reason: Mapped[dict[str, Any]]  # of the placement: what was considered, and why this one
+    replicas: Mapped[int]
+    autoscaling: Mapped[dict[str, Any] | None]
+    overrides: Mapped[dict[str, Any] | None]  # env and resources of this region
+    desired_status: Mapped[str] = mapped_column(String(16))  # running, stopped, leaving (moves away) or gone
+    moved_from: Mapped[str] = mapped_column(Key, default="")  # topology row this one replaces once it is ready
+    updated_at: Mapped[int]
+    __table_args__ = (
+        UniqueConstraint("workspace_id", "deployment_id", "region_id", "cluster_id", "shard"),
+        Index(None, "cluster_id", "shard"),
+        Index(None, "deployment_id"),
+    )
+
+
+class Sentinel(_Named, Base):
+    """The gateway of an environment in a region, or the shared one of the region (no environment)."""
+
+    __tablename__ = "sentinels"
+    project_id: Mapped[str] = mapped_column(Key, default="")
+    environment_id: Mapped[str] = mapped_column(Key, default="")
+    region_id: Mapped[str] = mapped_column(Key)
+    cluster_id: Mapped[str] = mapped_column(Key)
+    shard: Mapped[str] = mapped_column(String(NAME_LENGTH))
+    k8s_name: Mapped[str] = mapped_column(String(NAME_LENGTH), unique=True)
+    image: Mapped[str] = mapped_column(Text)
+    running_image: Mapped[str] = mapped_column(Text, default="")
+    address: Mapped[str] = mapped_column(default="")
+    desired_state: Mapped[str] = mapped_column(String(16))  # running, standby or archived
+    desired_replicas: Mapped[int]
+    available_replicas: Mapped[int] = mapped_column(default=0)
+    health: Mapped[str] = mapped_column(String(16), default="unknown")
+    deploy_status: Mapped[str] = mapped_column(String(16), default="progressing")  # idle, progressing, ready, failed
+    __table_args__ = (
+        UniqueConstraint("workspace_id", "environment_id", "region_id"),
+        Index(None, "environment_id", "region_id", "health"),
+    )
+
+
+class Instance(Base):
+    """A pod of a deployment, as its cluster reports it."""
+
+    __tablename__ = "instances"
+    cluster_id: Mapped[str] = mapped_column(Key, primary_key=True)
+    uid: Mapped[str] = mapped_column(Key, primary_key=True)
+    workspace_id: Mapped[str] = mapped_column(Key)
+    deployment_id: Mapped[str] = mapped_column(Key)
+    region_id: Mapped[str] = mapped_column(Key)
+    shard: Mapped[str] = mapped_column(String(NAME_LENGTH))
+    name: Mapped[str]
+    address: Mapped[str] = mapped_column(default="")
+    node: Mapped[str] = mapped_column(default="")
+    zone: Mapped[str] = mapped_column(default="")
+    status: Mapped[str] = mapped_column(String(16))  # pending, running, failed, unknown (its agent is lost)
+    ready: Mapped[bool]
+    restarts: Mapped[int] = mapped_column(Integer)
+    reason: Mapped[str] = mapped_column(default="")
+    message: Mapped[str] = mapped_column(Text, default="")
+    exit_code: Mapped[int] = mapped_column(Integer, default=0)
+    cpu_millicores: Mapped[int] = mapped_column(Integer, default=0)
+    memory_mib: Mapped[int] = mapped_column(Integer, default=0)
+    started_at: Mapped[int] = mapped_column(default=0)
+    reported_at: Mapped[int]
+    __table_args__ = (Index(None, "workspace_id", "deployment_id"),)
+
+
+class Rollout(Base):
+    """How an app goes from one revision to the next; every decision with its reason."""
+
+    __tablename__ = "rollouts"
+    id: Mapped[str] = mapped_column(Key, primary_key=True)
+    workspace_id: Mapped[str] = mapped_column(Key)
+    app_id: Mapped[str] = mapped_column(Key)
+    deployment_id: Mapped[str] = mapped_column(Key)
+    previous_id: Mapped[str] = mapped_column(Key, default="")
+    strategy: Mapped[dict[str, Any]]
+    state: Mapped[str] = mapped_column(String(16))
+    decisions: Mapped[list[Any]]
+    created_at: Mapped[int]
+    updated_at: Mapped[int]
+    __table_args__ = (Index(None, "workspace_id", "app_id"),)
+
+
+class Token(Base):
+    """Who may talk to the control plane. Only the digest is kept."""
+
+    __tablename__ = "tokens"
+    id: Mapped[str] = mapped_column(Key, primary_key=True)
+    workspace_id: Mapped[str] = mapped_column(Key)
+    kind: Mapped[str] = mapped_column(String(16))  # user, agent or edge
+    name: Mapped[str] = mapped_column(String(NAME_LENGTH))
+    digest: Mapped[str] = mapped_column(String(64), unique=True)
+    role: Mapped[str] = mapped_column(String(16), default="")  # of a user: admin, editor or viewer
+    cluster: Mapped[str] = mapped_column(String(NAME_LENGTH), default="")
+    region: Mapped[str] = mapped_column(String(NAME_LENGTH), default="")
+    shard: Mapped[str] = mapped_column(String(NAME_LENGTH), default="")
+    created_at: Mapped[int]
+    expires_at: Mapped[int] = mapped_column(default=0)
+    revoked_at: Mapped[int] = mapped_column(default=0)
+    last_used_at: Mapped[int] = mapped_column(default=0)
+    __table_args__ = (UniqueConstraint("workspace_id", "kind", "name"),)
+
+
+class Audit(Base):
+    """Who changed what, when, and how; also the source of an object's history."""
+
+    __tablename__ = "audit"
+    id: Mapped[int] = mapped_column(
+        BigInteger().with_variant(Integer(), "sqlite"), primary_key=True, autoincrement=True
+    )
+    workspace_id: Mapped[str] = mapped_column(Key)
+    at: Mapped[int]
+    actor: Mapped[str]
+    action: Mapped[str] = mapped_column(String(32))
+    kind: Mapped[str] = mapped_column(String(32))
+    object_id: Mapped[str] = mapped_column(Key)
+    name: Mapped[str]  # project/environment/name
+    diff: Mapped[list[Any] | None]  # [{path, before, after}], secrets never
+    correlation: Mapped[str] = mapped_column(String(64), default="")
+    __table_args__ = (Index(None, "workspace_id", "at"), Index(None, "workspace_id", "object_id"))
+
+
+class Event(Base):
+    """What happened to an object, for people: placed, applied, ready, failed, lost, moved."""
+
+    __tablename__ = "events"
+    id: Mapped[int] = mapped_column(
+        BigInteger().with_variant(Integer(), "sqlite"), primary_key=True, autoincrement=True
+    )
+    workspace_id: Mapped[str] = mapped_column(Key)
+    at: Mapped[int]
+    type: Mapped[str] = mapped_column(String(16))  # Normal or Warning
+    reason: Mapped[str] = mapped_column(String(64))
+    kind: Mapped[str] = mapped_column(String(32))
+    object_id: Mapped[str] = mapped_column(Key)
+    name: Mapped[str]
+    region: Mapped[str] = mapped_column(String(NAME_LENGTH), default="")
+    message: Mapped[str] = mapped_column(Text)
+    __table_args__ = (Index(None, "workspace_id", "object_id"), Index(None, "at"))
+
+
+class Idempotency(Base):
+    """The answer to a request that carried a client's key, so that sending it twice does it once."""
+
+    __tablename__ = "idempotency"
+    workspace_id: Mapped[str] = mapped_column(Key, primary_key=True)
+    key: Mapped[str] = mapped_column(String(128), primary_key=True)
+    request: Mapped[str] = mapped_column(String(64))  # digest of what was asked
+    status: Mapped[int] = mapped_column(Integer)
+    answer: Mapped[dict[str, Any]]
+    created_at: Mapped[int]
+    __table_args__ = (Index(None, "created_at"),)

@@ -1,0 +1,66 @@
+"""The deletion brake: an agent that is about to delete much more than usual stops and asks a person.
+
+It counts the deletions of the last ten minutes. Past the larger of five and a tenth of what was there, it holds back
+every further one until somebody confirms. Deletions a user asked for do not pass through here. Pure: ``now`` is given.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+WINDOW_S = 600.0
+LEAST = 5
+FRACTION = 0.10
+
+
+class DeletionBrake:
+    def __init__(self, *, window_s: float = WINDOW_S, least: int = LEAST, fraction: float = FRACTION) -> None:
+        self._window_s = window_s
+        self._least = least
+        self._fraction = fraction
+        self._done: deque[tuple[float, str]] = deque()
+        self._held: dict[str, float] = {}  # key → since when
+
+    def allow(self, key: str, now: float, known: int) -> bool:
+        """Whether a key may be deleted now, out of ``known`` objects; if not, it is held until confirmed."""
+        self._expire(now)
+        if any(done == key for _, done in self._done):
+            return True  # the same deletion, tried again
+        limit = max(self._least, int(self._fraction * (known + len(self._done))))
+        if self._held.keys() - {key} or len(self._done) >= limit:
+            self._held.setdefault(key, now)
+            return False
+        self._held.pop(key, None)
+        self._done.append((now, key))
+        return True
+
+    def confirm(self, now: float) -> list[str]:
+        """A person agrees to all that is held: returns it, and counting begins anew."""
+        released = list(self._held)
+        self._held.clear()
+        self._done.clear()
+        self._done.extend((now, key) for key in released)
+        return released
+
+    def forget(self, key: str) -> None:
+        """The key is wanted again, or was deleted by a user."""
+        self._held.pop(key, None)
+
+    @property
+    def held(self) -> list[str]:
+        """Keys that wait for a person."""
+        return list(self._held)
+
+    def reason(self) -> str:
+        """Why it holds, for people; empty while it does not."""
+        if not self._held:
+            return ""
+        minutes = int(self._window_s // 60)
+        return (
+            f"{len(self._done)} objects were deleted within {minutes} minutes and {len(self._held)} more should be: "
+            "more than usual, so they wait; check that they are really not wanted, then confirm"
+        )
+
+    def _expire(self, now: float) -> None:
+        while self._done and self._done[0][0] <= now - self._window_s:
+            self._done.popleft()

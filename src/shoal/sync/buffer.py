@@ -1,0 +1,144 @@
+"""What an agent has received and not yet applied: one entry per key, the newest, and never one lost.
+
+    offer ──▶ waiting ──take──▶ in work ──done──▶ forgotten
+                 ▲                 │ failed
+                 └──(when due)── retrying
+
+A key that is offered again while it waits or retries keeps its place and gets the newer value; while it is in work, it
+is taken again afterwards. Older versions are refused. Only keys that wait or are in work count against the limit: a
+failing key blocks nobody. A full buffer refuses new keys (``offer`` says False), and the caller stops reading until
+there is room.
+
+Pure: ``now`` is given, and ``next_due`` says when to look again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from shoal.sync.versions import Version
+
+T = TypeVar("T")
+
+LIMIT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Generic[T]):
+    """``since`` is when the oldest version that is still not applied came; ``attempts`` how often applying failed."""
+
+    key: str
+    version: Version
+    value: T
+    since: float
+    attempts: int = 0
+
+
+class KeyedBuffer(Generic[T]):
+    def __init__(self, limit: int = LIMIT) -> None:
+        if limit < 1:
+            raise ValueError("the limit of a buffer is at least 1")
+        self.limit = limit
+        self._urgent: dict[str, Entry[T]] = {}  # in the order they came
+        self._waiting: dict[str, Entry[T]] = {}
+        self._working: dict[str, Entry[T]] = {}
+        self._after: dict[str, Entry[T]] = {}  # came while the key was in work
+        self._retrying: dict[str, tuple[float, Entry[T]]] = {}  # when due
+
+    def offer(self, key: str, version: Version, value: T, now: float, *, urgent: bool = False) -> bool:
+        """Take the newer state of a key; False when there is no room for another key. Old news count as taken."""
+        known = self._newest(key)
+        if known is not None and not version.is_after(known.version):
+            return True
+        fresh = Entry(key, version, value, now if known is None else known.since)
+        if key in self._working:
+            self._after[key] = fresh
+            return True
+        queued = key in self._waiting or key in self._urgent
+        if not queued and key not in self._retrying and self.full:
+            return False
+        self._retrying.pop(key, None)
+        if urgent or key in self._urgent:
+            self._waiting.pop(key, None)
+            self._urgent[key] = fresh
+        else:
+            self._waiting[key] = fresh
+        return True
+
+    def take(self, now: float) -> Entry[T] | None:
+        """The next entry to work on: urgent ones first, then in the order they came, then retries that are due."""
+        for queue in (self._urgent, self._waiting):
+            if queue:
+                key = next(iter(queue))
+                return self._begin(queue.pop(key))
+        due = next((key for key, (when, _) in self._retrying.items() if when <= now), None)
+        return None if due is None else self._begin(self._retrying.pop(due)[1])
+
+    def done(self, key: str) -> None:
+        """The entry taken is dealt with. What came for the key meanwhile is next."""
+        del self._working[key]
+        after = self._after.pop(key, None)
+        if after is not None:
+            self._waiting[key] = after
+
+    def failed(self, key: str, due: float) -> None:
+        """The entry taken could not be applied: try again at ``due``, or at once with what came meanwhile."""
+        entry = self._working.pop(key)
+        after = self._after.pop(key, None)
+        if after is not None:
+            self._waiting[key] = after
+        else:
+            self._retrying[key] = (due, Entry(key, entry.version, entry.value, entry.since, entry.attempts + 1))
+
+    def forget(self, key: str) -> None:
+        """Drop what waits or retries for a key; what is in work goes on."""
+        for queue in (self._urgent, self._waiting, self._after):
+            queue.pop(key, None)
+        self._retrying.pop(key, None)
+
+    def retry_now(self, key: str, now: float) -> None:
+        """Make a retry due."""
+        if key in self._retrying:
+            self._retrying[key] = (now, self._retrying[key][1])
+
+    def next_due(self) -> float | None:
+        """When the next retry is due; None when nothing retries."""
+        return min((when for when, _ in self._retrying.values()), default=None)
+
+    def pending(self, key: str) -> Entry[T] | None:
+        """The newest entry of a key that is not applied yet."""
+        return self._newest(key)
+
+    def retrying(self) -> Iterator[tuple[float, Entry[T]]]:
+        """When each failing entry is tried again."""
+        yield from self._retrying.values()
+
+    @property
+    def full(self) -> bool:
+        return len(self._urgent) + len(self._waiting) + len(self._working) >= self.limit
+
+    @property
+    def depth(self) -> int:
+        """Keys that wait or are in work."""
+        return len(self._urgent) + len(self._waiting) + len(self._working)
+
+    def oldest(self) -> float | None:
+        """Since when the longest unapplied key is unapplied; None when all is applied."""
+        entries = (*self._urgent.values(), *self._waiting.values(), *self._working.values(), *self._after.values())
+        return min((entry.since for entry in (*entries, *(e for _, e in self._retrying.values()))), default=None)
+
+    def __len__(self) -> int:
+        """Keys that are not applied yet, failing ones included."""
+        return self.depth + len(self._retrying)
+
+    def _begin(self, entry: Entry[T]) -> Entry[T]:
+        self._working[entry.key] = entry
+        return entry
+
+    def _newest(self, key: str) -> Entry[T] | None:
+        for queue in (self._after, self._working, self._urgent, self._waiting):
+            if key in queue:
+                return queue[key]
+        return self._retrying[key][1] if key in self._retrying else None

@@ -1,0 +1,61 @@
+"""Keys: what an object is called on a stream, and which stream and which place it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import islice
+
+MAX_KEYS_PER_MESSAGE = 5000
+
+
+class Stream(StrEnum):
+    DEPLOYMENTS = "deployments"
+    SENTINELS = "sentinels"
+
+
+STREAM_OF = {
+    "deployment": Stream.DEPLOYMENTS,
+    "sentinel": Stream.SENTINELS,
+    "route": Stream.SENTINELS,
+    "policy": Stream.SENTINELS,
+    "keys": Stream.SENTINELS,
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """What one agent looks after: a shard of a cluster."""
+
+    cluster: str  # id in the control plane, name in an agent
+    shard: str
+
+    def __str__(self) -> str:
+        return f"{self.cluster}/{self.shard}"
+
+
+def key_of(kind: str, id_: str) -> str:
+    """``deployment/dep_…``; the kind must be one that travels."""
+    if kind not in STREAM_OF:
+        raise ValueError(f"{kind!r} does not travel to agents; use one of {', '.join(STREAM_OF)}")
+    return f"{kind}/{id_}"
+
+
+def split_key(key: str) -> tuple[str, str]:
+    """Kind and id. Raises ``ValueError`` for what is not a key."""
+    kind, slash, id_ = key.partition("/")
+    if not slash or not id_ or kind not in STREAM_OF:
+        raise ValueError(f"{key!r} is not a key: use KIND/ID with one of {', '.join(STREAM_OF)}")
+    return kind, id_
+
+
+def stream_of(key: str) -> Stream:
+    return STREAM_OF[split_key(key)[0]]
+
+
+def chunks(keys: Iterable[str], size: int = MAX_KEYS_PER_MESSAGE) -> Iterator[list[str]]:
+    """The keys in lists of at most ``size``."""
+    rest = iter(keys)
+    while part := list(islice(rest, size)):
+        yield part
