@@ -37,6 +37,7 @@ from shoal.node.runtime.model import (
     Stream,
 )
 from shoal.node.runtime.simulated import Machine, SimulatedConfig, SimulatedRuntime
+from shoal.testing import podman
 from shoal.testing.controllers import eventually
 from shoal.testing.processes import ProcessMachine
 
@@ -127,6 +128,38 @@ while True:
 """
 
 
+class DockerHarness:
+    """Containers of podman's Docker-compatible service."""
+
+    image = podman.IMAGE
+    missing_image = podman.MISSING_IMAGE
+
+    def __init__(self, folder: Path) -> None:
+        if reason := podman.why_not():
+            pytest.skip(reason)
+        self.clock = RealClock()
+        self._cluster = f"test-{next(_uids)}"
+
+    def open(self) -> Runtime:
+        return podman.shared_podman().runtime(self._cluster)
+
+    async def halt(self) -> None:
+        runtime = podman.shared_podman().runtime(self._cluster)
+        await runtime.open()
+        await runtime.remove_all()
+        await runtime.close()
+
+    async def pass_time(self, seconds: float) -> None:
+        return
+
+    def script(self, text: str) -> tuple[str, ...]:
+        return ("sh", "-c", _AS_A_CHILD, text)
+
+    def server(self, port: int) -> tuple[str, ...]:
+        return ("nc", "-ll", "-p", str(port), "-e", "cat")
+
+
+# A container's first process is not ended by signals that it does not handle, so it passes them on.
 _AS_A_CHILD = """
 sh -c "$0" & child=$!
 trap 'kill -TERM $child 2>/dev/null' TERM
@@ -137,6 +170,7 @@ done
 """
 
 HARNESSES: dict[str, Callable[[Path], Harness]] = {
+    "docker": DockerHarness,
     "process": ProcessHarness,
     "simulated": SimulatedHarness,
 }

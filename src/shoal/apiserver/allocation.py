@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable
+from itertools import chain
 
 from shoal.apiserver import objects
 from shoal.apiserver.context import Core
 from shoal.apiserver.effects import NOTHING, Extra, mark
 from shoal.apiserver.objects import Obj
+from shoal.apiserver.ranges import Range, ServiceRanges, contains
 from shoal.errors import Invalid, invalid
 from shoal.kube.kinds.core import service as rules
 from shoal.store import Absent, Delete, Key, Op, Put, Require
@@ -21,6 +23,7 @@ from shoal.store import Absent, Delete, Key, Op, Put, Require
 NODE_PORTS = "services.nodeports"
 IP_ADDRESSES = "ipaddresses.networking.k8s.io"
 _TRIES = 64
+_FULL_S = 1.0
 
 
 class ServiceEffects:
@@ -30,7 +33,8 @@ class ServiceEffects:
 
     def __init__(self, core: Core) -> None:
         self.core = core
-        self.network = ipaddress.ip_network(core.config.service_cidr)
+        self.ranges = ServiceRanges(core)
+        self._full: dict[Range, float] = {}  # ranges that were found full lately, and until when they count as such
         low, high = core.config.node_ports
         self.ports = range(low, high + 1)
 
@@ -85,7 +89,7 @@ class ServiceEffects:
             address = ipaddress.ip_address(given)
         except ValueError:
             raise _refused(obj, "spec.clusterIPs", [given], "must be a valid IP address") from None
-        if address not in self.network or address in (self.network.network_address, self.network.broadcast_address):
+        if not any(contains(network, address) for network in self.ranges.current()):
             raise _refused(
                 obj, "spec.clusterIPs", [given],
                 f"failed to allocate IP {given}: the provided network does not match the current range",
@@ -93,18 +97,29 @@ class ServiceEffects:
         return str(address)
 
     def _free_ip(self) -> str:
+        """A free address of the first range that has one. Finding a large range full takes long, so it is remembered
+        for a moment."""
+        now = self.core.clock.monotonic()
+        ranges = self.ranges.current()
+        lately = [network for network in ranges if self._full.get(network, 0.0) > now]
+        for network in (*(each for each in ranges if each not in lately), *lately):
+            address = self._free_in(network)
+            if address is not None:
+                return str(ipaddress.ip_address(address))
+            self._full[network] = now + _FULL_S
+        raise Invalid(f"range is full: no free cluster IP is left in {', '.join(map(str, ranges))}")
+
+    def _free_in(self, network: Range) -> int | None:
         """A free address: at random in the upper part of the range, then by scanning, the lower part last."""
-        first, size = int(self.network.network_address) + 1, self.network.num_addresses - 2
+        first, size = int(network.network_address) + 1, network.num_addresses - 2
         offset = min(max(16, size // 16), 256) if size > 32 else 0
         upper = size - offset
-        for _ in range(_TRIES):
+        for _ in range(_TRIES if upper > 0 else 0):
             candidate = first + offset + self._random() % upper
             if self._is_free(candidate):
-                return str(ipaddress.ip_address(candidate))
-        for step in (*range(offset, size), *range(offset)):
-            if self._is_free(first + step):
-                return str(ipaddress.ip_address(first + step))
-        raise Invalid(f"range is full: no free cluster IP is left in {self.network}")
+                return candidate
+        steps = chain(range(offset, size), range(offset))
+        return next((first + step for step in steps if self._is_free(first + step)), None)
 
     def _is_free(self, address: int) -> bool:
         return self.core.store.get(_ip_key(str(ipaddress.ip_address(address)))) is None

@@ -121,12 +121,14 @@ class Handler:
         if target is None:
             if request.path not in OPEN_PATHS:
                 self.authorizer.check(user, Attributes(verb, path=request.path))
+            visit.may = True
             if trail is not None:
                 self.protection.allowed(trail, self.authorizer, user, verb, target)
             return self.pages.handle(request)
         served = self.core.registry.get(target.group, target.version, target.plural)
         if not self.authorizer.allows_all(user):
             self.authorizer.check_target(user, verb, target, asked)
+        visit.may = True
         if trail is not None:
             self.protection.allowed(trail, self.authorizer, user, verb, target)
         if served is None or (target.namespace is not None and not served.resource.namespaced):

@@ -34,7 +34,9 @@ _UNKNOWN_HOLD_S = 0.1  # for clients that keep coming with credentials nobody kn
 class Visit:
     """One request. Only what has been found out is set."""
 
-    __slots__ = ("asker", "head", "inside", "passage", "request", "target", "trail", "user", "verb", "width")
+    __slots__ = (
+        "asker", "head", "inside", "may", "passage", "request", "target", "trail", "user", "verb", "width",
+    )  # fmt: skip
 
     def __init__(self, request: Request, head: bytes) -> None:
         self.request = request
@@ -47,6 +49,7 @@ class Visit:
         self.trail: Trail | None = None
         self.width = 1  # seats it needs
         self.inside = False  # whether it has them
+        self.may = False  # whether authorization has let it through
 
 
 class Protection:
@@ -131,7 +134,11 @@ class Protection:
             answer = self.auditor.complete(trail, answer)
         elif answer.status in _REFUSED and isinstance(answer, Response):
             verb = visit.verb or visit.request.method.lower()
-            self.auditor.refused(visit.head, visit.request, verb, visit.asker, visit.user, visit.target, answer)
+            # what comes after authorization refuses for reasons of its own, and what comes before is not its decision
+            forbidden = answer.status == 403 and visit.user is not None and not visit.may
+            self.auditor.refused(
+                visit.head, visit.request, verb, visit.asker, visit.user, visit.target, answer, forbidden=forbidden
+            )
         if not isinstance(answer, Response):
             answer.headers = [*answer.headers, *header_lines(visit.head)]
             return answer

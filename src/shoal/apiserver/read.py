@@ -98,11 +98,11 @@ async def list_(core: Core, call: Call) -> Response:
     check_list_options(call)
     choice = representation(call.request.headers.get(b"accept"), collection=True)
     selection = select(call)
-    page, start = await _page(core, call, selection.before_conversion(call))
+    page = await _page(core, call, selection.before_conversion(call))
     token = ""
     if page.more:
         last = page.entries[-1].key
-        token = _token(page.revision if start != -1 else -1, last.namespace, last.name)
+        token = _token(page.revision, last.namespace, last.name)
     if call.served.converter is not None:
         shown = selection.of(await call.served.converter.entries(call.served, page.entries))
         page = Page(shown, page.revision, page.more, page.remaining)
@@ -175,15 +175,15 @@ def _list_as(core: Core, call: Call, page: Page, token: str, remaining: int | No
     return document(body, choice)
 
 
-async def _page(core: Core, call: Call, selection: Selection) -> tuple[Page, int]:
-    """The page asked for, and the revision its token started from (0: this is the first page; -1: inconsistent)."""
+async def _page(core: Core, call: Call, selection: Selection) -> Page:
+    """The page asked for. A token without a revision goes on with what is there now, and from then on consistently."""
     store, query, key = core.store, call.query, call.served.key
     limit = integer(query, "limit") or 0
     if limit < 0:
         limit = 0
     token = query.get("continue", "")
     after: tuple[str, str] | None = None
-    revision = start = 0
+    revision = 0
     if token:
         start, namespace, name = _parse_token(token)
         after, revision = (namespace, name), max(start, 0)
@@ -200,15 +200,14 @@ async def _page(core: Core, call: Call, selection: Selection) -> tuple[Page, int
                 revision = wanted
     named = selection.entries(store, call.served) if not token and not revision else None
     if named is not None:
-        return Page(named, store.revision, False, 0), 0
+        return Page(named, store.revision, False, 0)
     try:
-        page = store.range(
+        return store.range(
             key, selection.namespace, after=after, limit=limit, revision=revision,
             where=selection.where, index=selection.index,
         )  # fmt: skip
     except Compacted as compacted:
         raise _expired(compacted, after) from None
-    return page, start
 
 
 def _expired(compacted: Compacted, after: tuple[str, str] | None) -> Expired:

@@ -6,6 +6,9 @@ fields it stands for in managedFields and the verdict that it is valid. Only goo
 the kind itself does not change any further: the parsed spec is shared, so nothing on the way to the store may write to
 it. What the built-in admission plugins add to a spec is part of it; there are no shapes where users' plugins may
 change an object.
+
+The pods of a DaemonSet differ in one thing more, the node that their affinity names. They are of one shape as well: it
+is kept with a hole for the name.
 """
 
 from __future__ import annotations
@@ -17,11 +20,14 @@ import orjson
 
 from shoal.apiserver.objects import Obj
 from shoal.apiserver.registry import Served
+from shoal.kube.names import is_dns1123_subdomain
 
 MAX_SHAPES = 1000
 MAX_SPEC_BYTES = 16 * 1024
 _MIRROR = "kubernetes.io/config.mirror"
-
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_HOLE = "<node>"  # no name of a node
+_PINNED = b"pinned "  # before the bytes of specs with a hole: no JSON begins like this
 
 ShapeKey = tuple[str, bytes, Hashable]  # resource, the spec as it came, what admission makes of it depends on
 
@@ -35,11 +41,53 @@ class Shape(NamedTuple):
     warnings: tuple[str, ...]
 
 
+class Pinned(NamedTuple):
+    """What is known of a spec but for the node that it names."""
+
+    head: bytes
+    tail: bytes
+    shape: Shape
+
+    def to(self, node: str) -> Shape:
+        spec, affinity, affine, required, term, field = _path(self.shape.parsed)
+        term = {**term, "matchFields": [{**field, "values": [node]}]}
+        affine = {**affine, _REQUIRED: {**required, "nodeSelectorTerms": [term]}}
+        parsed = {**spec, "affinity": {**affinity, "nodeAffinity": affine}}
+        return self.shape._replace(spec=orjson.Fragment(self.head + node.encode() + self.tail), parsed=parsed)
+
+
+def _path(spec: Any) -> tuple[Obj, ...]:
+    """What leads from a spec to the field that names nodes; raises what untidy input raises when there is none."""
+    affinity = spec["affinity"]
+    affine = affinity["nodeAffinity"]
+    required = affine[_REQUIRED]
+    [term] = required["nodeSelectorTerms"]
+    [field] = term["matchFields"]
+    return spec, affinity, affine, required, term, field
+
+
+def _pin(spec: Any) -> list[str] | None:
+    """The list with the name of the only node that the affinity of a spec allows; None when it does not say one."""
+    if not isinstance(spec, dict) or "affinity" not in spec:
+        return None
+    try:
+        field = _path(spec)[-1]
+        names, named = field["values"], field["key"] == "metadata.name" and field["operator"] == "In"
+        if not named or not isinstance(names, list) or len(names) != 1 or not isinstance(names[0], str):
+            return None
+    except (KeyError, TypeError, ValueError):
+        return None
+    return names if not is_dns1123_subdomain(names[0]) else None
+
+
 class Shapes:
     """The good specs seen lately, by the bytes they came in."""
 
     def __init__(self) -> None:
-        self._known: dict[ShapeKey, Shape] = {}
+        self._known: dict[ShapeKey, Shape | Pinned] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
 
     def key(self, served: Served, obj: Obj, context: Hashable | None) -> ShapeKey | None:
         """Under what this object's spec is known or would be; None when its kind does not share. ``context`` is what
@@ -51,11 +99,22 @@ class Shapes:
         annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
         if isinstance(annotations, dict) and _MIRROR in annotations:
             return None  # admission leaves the specs of nodes' own pods as they are
-        raw = orjson.dumps(spec)
+        pin = _pin(spec)
+        if pin is None:
+            raw = orjson.dumps(spec)
+        else:
+            node, pin[0] = pin[0], _HOLE
+            raw = _PINNED + orjson.dumps(spec)
+            pin[0] = node
         return (served.key, raw, context) if len(raw) <= MAX_SPEC_BYTES else None
 
-    def get(self, key: ShapeKey) -> Shape | None:
-        return self._known.get(key)
+    def get(self, key: ShapeKey, spec: Obj) -> Shape | None:
+        """What is known of ``spec``, whose key it is."""
+        found = self._known.get(key)
+        if not isinstance(found, Pinned):
+            return found
+        pin = _pin(spec)
+        return None if pin is None else found.to(pin[0])
 
     def keep(self, key: ShapeKey, served: Served, obj: Obj, spec: bytes) -> None:
         """Remember the spec of an object that was found valid; ``spec`` is as it was before the kind prepared it."""
@@ -69,4 +128,11 @@ class Shapes:
         warnings = tuple(text for text in served.rules.warnings(obj) if text not in rest)
         if len(self._known) >= MAX_SHAPES:
             self._known.clear()  # rare, and cheaper than keeping an order on every hit
-        self._known[key] = Shape(orjson.Fragment(spec), orjson.loads(spec), entries[0]["fieldsV1"]["f:spec"], warnings)
+        shape = Shape(orjson.Fragment(spec), orjson.loads(spec), entries[0]["fieldsV1"]["f:spec"], warnings)
+        if not key[1].startswith(_PINNED):
+            self._known[key] = shape
+        elif (pin := _pin(shape.parsed)) is not None:
+            pin[0] = _HOLE
+            head, *tails = orjson.dumps(shape.parsed).split(_HOLE.encode())
+            if len(tails) == 1:  # else it says so somewhere else too
+                self._known[key] = Pinned(head, tails[0], shape)

@@ -98,7 +98,7 @@ class Writer:
         served = call.served
         obj, faults = read_raw(call, options)
         key = self.shapes.key(served, obj, self._spec_context(served, call.namespace or ""))
-        shape = self.shapes.get(key) if key is not None else None
+        shape = self.shapes.get(key, obj["spec"]) if key is not None else None
         if shape is not None:
             del obj["spec"]
         found = tidy(obj, served)
@@ -178,7 +178,7 @@ class Writer:
         storage = served
         if served.to_storage is not None:
             obj, storage = served.to_storage(obj), served.storage
-        generate = self._give_identity(storage, obj)
+        generate = self._give_identity(storage, obj, shape)
         drop_duplicate_owners(obj["metadata"], call)
         if not managed_already:
             self._own_all(storage, obj, author, resource.api_version, shape)
@@ -193,6 +193,8 @@ class Writer:
         storage.rules.prepare_create(obj)
         if resource.status and not resource.custom:
             obj.setdefault("status", {})  # always there in built-in kinds: patches add to it
+        if "spec" not in obj:
+            _add_spec(storage, obj)
         if storage.key == _SIGNING and call is not None:
             user = call.user
             signing.stamp_requester(obj, username=user.name, uid=user.uid, groups=user.groups, extra=dict(user.extra))
@@ -247,7 +249,7 @@ class Writer:
         if shape is not None:
             obj["spec"] = spec
 
-    def _give_identity(self, storage: Served, obj: Obj) -> str:
+    def _give_identity(self, storage: Served, obj: Obj, shape: Shape | None = None) -> str:
         """Fill in what only the server may say of a new object; the prefix its name was made from, if it was."""
         core, resource, metadata = self.core, storage.resource, meta(obj)
         generate: str = metadata.get("generateName") or "" if not metadata.get("name") else ""
@@ -255,7 +257,8 @@ class Writer:
             metadata.pop(name, None)
         if generate:
             metadata["name"] = _generated(generate, core)
-            storage.rules.default(obj)  # some defaults are made from the name
+            if shape is None:
+                storage.rules.default(obj)  # some defaults are made from the name
         metadata["uid"] = core.ids.new_uid()
         metadata["creationTimestamp"] = core.now()
         _drop_early_status(resource, obj)
@@ -311,7 +314,9 @@ class Writer:
         core, resource = self.core, served.resource
         old = objects.decode(entry)
         storage = served
-        served.rules.default(new)
+        bound = author.subresource == "binding"  # as stored but for a name: has its defaults, was warned of
+        if not bound:
+            served.rules.default(new)
         if served.to_storage is not None:
             new, storage = served.to_storage(new), served.storage
         elif served.crd is not None:
@@ -337,11 +342,14 @@ class Writer:
                     self._carry_over(storage, new, old, author.subresource)
                 metadata = new["metadata"]
         self._prepare_update(storage, new, old, author.subresource)
+        if "spec" not in new:
+            _add_spec(storage, new)
         if resource.generation and author.subresource not in ("status", "binding"):
             _count_generation(new, old, resource.status)
         self._validate_update(storage, new, old, author.subresource)
         self._guard(storage, call, new, old)
-        self._add_warnings(storage, new, call)
+        if not bound:
+            self._add_warnings(storage, new, call)
         metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
         if way is not None:
             await way.validate(new)
@@ -529,6 +537,12 @@ def drop_duplicate_owners(metadata: Obj, call: Call | None) -> None:
                 ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, "
                 "and may reject such requests as early as 1.24; please fix your requests"
             )
+
+
+def _add_spec(storage: Served, obj: Obj) -> None:
+    """Built-in kinds that have a spec always show one, as they do their status."""
+    if not storage.resource.custom and "spec" in storage.type.fields:
+        obj["spec"] = {}
 
 
 def _drop_early_status(resource: Resource, obj: Obj) -> None:

@@ -8,7 +8,7 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -30,10 +30,12 @@ from shoal.app.reload import as_credentials, follow_credentials
 from shoal.base.clock import Clock, RealClock
 from shoal.base.ids import Ids
 from shoal.base.metrics import Metrics
+from shoal.base.tasks import wait_first
 from shoal.client import load
 from shoal.store import open_store
 
 if TYPE_CHECKING:
+    from shoal.app.components import Component, Host
     from shoal.node.runtime.process.addresses import Network
 
 # Threads hand the interpreter over this often; the default of 5 ms would let the store's writer wait that long for a
@@ -43,18 +45,29 @@ _OWN_FILES = 320  # store, logs, connections that are refused
 
 
 async def run_cluster(config: ClusterConfig) -> None:
-    """Run until SIGTERM or SIGINT; prints ``ready URL`` once clients are served, or the components have begun."""
+    """Run until SIGTERM or SIGINT; prints ``ready URL`` once clients are served, or the components have begun, and the
+    nodes of this process are registered."""
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    await run_until(stop, config, lambda: print(f"ready {config.server or config.url}", flush=True))
+
+
+async def run_until(stop: asyncio.Event, config: ClusterConfig, on_ready: Callable[[], None]) -> None:
+    """The cluster as a part of a process, which may run several; ``config`` is one that was opened."""
     clock, ids = RealClock(), Ids()
+    if config.runtime == "docker":
+        from shoal.app.runtimes import check_engine
+
+        await check_engine(config, clock)
     async with AsyncExitStack() as stack:
         connect = await _connect(config, clock, ids, stack, stop)
         if stop.is_set():
             return
-        print(f"ready {config.server or config.url}", flush=True)
+        if not config.runs_nodes:
+            on_ready()
         if config.components == ("apiserver",):
             await stop.wait()
             return
@@ -66,20 +79,37 @@ async def run_cluster(config: ClusterConfig) -> None:
         )
         makers = {"scheduler": components.scheduler, "controllers": components.controllers}
         parts = [make(host) for name, make in makers.items() if name in config.components]
-        if config.runs_nodes and config.runtime == "simulated":
-            parts.append(components.simulated_nodes(host, config.nodes))
-        elif config.runs_nodes:
-            from shoal.app.nodes import Ground, end_pods, process_nodes
-            from shoal.node.runtime.process.images import load_table
+        if config.runs_nodes:
+            parts += _nodes(config, host, stack)
 
-            network = _network(config)
-            assert network is not None
-            table = load_table([path] if (path := config.dir / "images.yaml").exists() else [])
-            ground = Ground(config.dir, network, Pki(config.pki_dir, now=clock.now()), table)
-            parts += process_nodes(host, ground, config.nodes)
-            if "apiserver" in config.components:
-                stack.push_async_callback(end_pods, host, ground, config.nodes)
-        await components.run_all(parts, stop.wait())
+        async def until_stopped() -> None:
+            if config.runs_nodes:
+                await wait_first(components.until_registered(host, config), stop.wait())
+                if not stop.is_set():
+                    on_ready()
+            await stop.wait()
+
+        await components.run_all(parts, until_stopped())
+
+
+def _nodes(config: ClusterConfig, host: Host, stack: AsyncExitStack) -> list[Component]:
+    """The nodes of this process; pods that run on this machine are ended with the cluster."""
+    own = "apiserver" in config.components
+    if config.runtime == "simulated":
+        from shoal.app.simulated import Keys, simulated_nodes
+
+        keys = Keys(config.dir, lambda: Pki(config.pki_dir, now=host.clock.now())) if own else None
+        return [simulated_nodes(host, config.nodes, keys)]
+    from shoal.app.nodes import Ground, end_pods, local_nodes
+    from shoal.app.runtimes import runtimes_of
+
+    network = _network(config)
+    assert network is not None
+    pki = Pki(config.pki_dir, now=host.clock.now())
+    ground = Ground(config.dir, network, pki, runtimes_of(config, network))
+    if own:
+        stack.push_async_callback(end_pods, host, ground, config.nodes)
+    return local_nodes(host, ground, config.nodes)
 
 
 async def _connect(
@@ -98,8 +128,8 @@ async def _connect(
 
 
 def _network(config: ClusterConfig) -> Network | None:
-    """The loopback addresses of a cluster whose pods are processes of this machine."""
-    if not config.runs_nodes or config.runtime != "process":
+    """The loopback addresses of a cluster whose nodes are this machine."""
+    if not config.runs_nodes or config.runtime == "simulated":
         return None
     from shoal.node.runtime.process.addresses import claim_network
 

@@ -12,16 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from shoal.app.connect import SIMULATED_NODES, Connect
+from shoal.app.config import ClusterConfig
+from shoal.app.connect import NODE, SIMULATED_NODES, Connect
 from shoal.base.clock import Clock
 from shoal.base.ids import Ids
 from shoal.base.logs import get_logger
 from shoal.base.metrics import Metrics
-from shoal.client import Client, LostLease
+from shoal.client import Client, LostLease, TransportError, builtin
 from shoal.controllers.kit import Kit
 from shoal.controllers.persistentvolume.config import VolumeConfig
 from shoal.controllers.wiring import add_all
-from shoal.node.simulated import Fleet, FleetConfig
+from shoal.errors import ApiError
 from shoal.reconcile import Elector, EventRecorder, LeaseLock, Manager, ReconcileMetrics, RecorderConfig
 from shoal.scheduler.config import DEFAULT_SCHEDULER
 from shoal.scheduler.wiring import build as build_scheduler
@@ -30,11 +31,9 @@ log = get_logger("components")
 
 NAMESPACE = "kube-system"
 SCHEDULER, CONTROLLERS = "system:kube-scheduler", "system:kube-controller-manager"
-# Of nodes and pods that nobody can reach: on the loopback interface, so that no address of theirs is somebody else's.
-SIMULATED_NETWORKS = ("127.64.0.0/12", "127.128.0.0/9")
-KUBELET = "kubelet"  # what events of nodes come from
 _EVENTS = RecorderConfig(queue=20_000)  # a storm of pods is a storm of events
 _AFTER_FAILURE_S = 1.0
+_LOOK_AGAIN_S = 0.05
 _ACCOUNTS = f"system:serviceaccount:{NAMESPACE}:"
 
 
@@ -126,13 +125,6 @@ def controllers(host: Host) -> Component:
     return Component("kube-controller-manager", CONTROLLERS, host, wire)
 
 
-def simulated_nodes(host: Host, count: int) -> Component:
-    def wire(manager: Manager, events: EventRecorder) -> None:
-        manager.add(Fleet(manager, FleetConfig(nodes=count), clock=host.clock, events=events.named(KUBELET)))
-
-    return Component("simulated-nodes", SIMULATED_NODES, host, wire, elected=False)
-
-
 def users_of(components: Iterable[str]) -> list[str]:
     """The users that show whether a server lets these components act as they should."""
     users = {
@@ -141,6 +133,24 @@ def users_of(components: Iterable[str]) -> list[str]:
         "nodes": (SIMULATED_NODES,),
     }
     return [user for name in components for user in users.get(name, ())]
+
+
+def node_names(count: int) -> list[str]:
+    return [f"node-{number}" for number in range(1, count + 1)]
+
+
+async def until_registered(host: Host, config: ClusterConfig) -> None:
+    """Wait until the API server knows every node of this process."""
+    simulated = host.connect(SIMULATED_NODES) if config.runtime == "simulated" else None
+    for name in node_names(config.nodes):
+        nodes = (simulated or host.connect(f"{NODE}{name}")).of(builtin("nodes"))
+        while True:
+            try:
+                await nodes.get(name)
+            except (ApiError, TransportError):  # those who register it say what is wrong
+                await host.clock.sleep(_LOOK_AGAIN_S)
+            else:
+                break
 
 
 async def run_all(components: list[Component], until: Awaitable[object]) -> None:

@@ -84,6 +84,8 @@ class ClusterConfig:
     extra_hosts: tuple[str, ...] = ()  # further names and addresses in the server's certificate
     nodes: int = 0
     runtime: str = "process"  # what runs the pods of these nodes
+    docker_socket: str = ""  # path or unix:// address of the engine; empty: DOCKER_HOST, then the usual places
+    pause_image: str = ""  # of the containers that hold pods; empty: one that is made here
     server: str = ""  # the API server to use where this process has none; empty: the kubeconfig's
     kubeconfig: str = ""
     anonymous: bool = False  # requests without credentials are system:anonymous instead of refused
@@ -194,6 +196,8 @@ class ClusterOptions:
     store: str = ""
     nodes: int = 0
     runtime: str = ""
+    docker_socket: str = ""
+    pause_image: str = ""
     events: str = ""
     credentials: str = ""
     components: str = ",".join(AVAILABLE_COMPONENTS)
@@ -215,8 +219,7 @@ def refuse_what_is_not_built(options: ClusterOptions) -> None:
         raise ConfigError(f"nodes is {options.nodes}: use 0 or more")
     if options.runtime and options.runtime not in RUNTIMES:
         raise ConfigError(f"runtime is {options.runtime!r}: choose from {', '.join(RUNTIMES)}")
-    if options.nodes and options.runtime == "docker":
-        raise not_available("runtime", options.runtime, "use --runtime process or simulated")
+    _check_docker(options)
     if options.events and not options.store.startswith(("postgresql:", "postgres:")):
         raise ConfigError(
             f"events is {without_password(options.events)!r}: servers only tell each other of writes when they share a "
@@ -230,6 +233,14 @@ def refuse_what_is_not_built(options: ClusterOptions) -> None:
         )
     if not own and not options.kubeconfig:
         raise ConfigError("kubeconfig is empty: components without an API server need --kubeconfig FILE to reach one")
+
+
+def _check_docker(options: ClusterOptions) -> None:
+    for key, value in (("docker_socket", options.docker_socket), ("pause_image", options.pause_image)):
+        if value and options.runtime != "docker":
+            raise ConfigError(f"{key} is {value!r}: it is for --runtime docker; add that, or leave it out")
+    if options.docker_socket and not options.docker_socket.startswith(("/", "unix:///")):
+        raise ConfigError(f"docker_socket is {options.docker_socket!r}: use /PATH or unix:///PATH")
 
 
 def checked_config(options: ClusterOptions) -> ClusterConfig:
@@ -247,6 +258,8 @@ def checked_config(options: ClusterOptions) -> ClusterConfig:
         extra_hosts=options.extra_hosts,
         nodes=options.nodes,
         runtime=options.runtime or "process",
+        docker_socket=options.docker_socket,
+        pause_image=options.pause_image,
         server=options.server,
         kubeconfig=options.kubeconfig,
         anonymous=options.anonymous,

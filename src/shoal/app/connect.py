@@ -30,14 +30,14 @@ Connect = Callable[[str], Client]
 log = get_logger("connect")
 
 SIMULATED_NODES = "shoal:simulated-nodes"
-_NODE, _NODES = "system:node:", "system:nodes"
+NODE, _NODES = "system:node:", "system:nodes"
 _ACCOUNT, _ACCOUNTS = "system:serviceaccount:", "system:serviceaccounts"
 _RETRY_S = 1.0
 
 
 def groups_of(user: str) -> tuple[str, ...]:
     """The groups of a component's user, beside that of all who are known."""
-    if user.startswith(_NODE) or user == SIMULATED_NODES:
+    if user.startswith(NODE) or user == SIMULATED_NODES:
         return (_NODES,)
     if user.startswith(_ACCOUNT):
         return (_ACCOUNTS, f"{_ACCOUNTS}:{user.removeprefix(_ACCOUNT).partition(':')[0]}")
@@ -48,7 +48,7 @@ def agent_of(user: str) -> str:
     """What the user calls itself: the component, whichever account it acts as."""
     if user.startswith(_ACCOUNT):
         return "kube-controller-manager"
-    return "kubelet" if user.startswith(_NODE) else user.rpartition(":")[2]
+    return "kubelet" if user.startswith(NODE) else user.rpartition(":")[2]
 
 
 def in_process(handler: Handler, clock: Clock) -> Connect:

@@ -202,6 +202,15 @@ def server_context(server: KeyPair, client_ca: Path) -> ssl.SSLContext:
     return context
 
 
+def kubelet_context(server: KeyPair, client_ca: Path) -> ssl.SSLContext:
+    """TLS for a node: it serves those who show a certificate of ``client_ca``, and then looks at the name in it."""
+    import ssl
+
+    context = server_context(server, client_ca)
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
 def _described(subject: Subject) -> dict[str, Any]:
     return {"cn": subject.common_name, "o": list(subject.organizations), "hosts": sorted(subject.hosts)}
 

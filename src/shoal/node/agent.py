@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
-from shoal.client import EVERYTHING, Client, Obj, Scope, builtin
+from shoal.client import EVERYTHING, Client, Obj, Scope, TransportError, builtin
+from shoal.errors import ApiError
 from shoal.node.admission import refusal
 from shoal.node.config import NodeConfig
 from shoal.node.events import PodEvents
@@ -71,6 +72,8 @@ class NodeAgent:
         self._workers: dict[str, PodWorker] = {}  # by uid
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._gone: set[str] = set()  # uids that were finished here and that the API still shows
+        self._doubted: dict[str, Obj] = {}  # pods by uid that the node as last seen does not take
+        self._asking: set[asyncio.Task[None]] = set()
         self._stopped = asyncio.Event()
         self.ready = asyncio.Event()  # registered, and looking after pods
         self._made: Tools | None = None
@@ -122,7 +125,7 @@ class NodeAgent:
                     task.result()
         finally:
             self.ready.clear()
-            await cancel_all(stopped, *tasks, *self._tasks.values())
+            await cancel_all(stopped, *tasks, *self._asking, *self._tasks.values())
             if self._made is not None:
                 await self._made.prober.close()
                 await self._made.references.close()
@@ -195,6 +198,7 @@ class NodeAgent:
         uid = pod["metadata"]["uid"]
         if change.new is None:
             self._gone.discard(uid)
+            self._doubted.pop(uid, None)
             worker = self._workers.get(uid)
             if worker is not None:
                 worker.vanish()
@@ -209,10 +213,34 @@ class NodeAgent:
 
     def _take(self, pod: Obj) -> None:
         """A pod that is new here, or that an earlier agent looked after."""
-        verdict = None
-        begun = (pod.get("status") or {}).get("startTime")
-        if not begun and not pod["metadata"].get("deletionTimestamp"):
-            verdict = refusal(pod, self.node, self._active_pods())
+        uid = pod["metadata"]["uid"]
+        if uid in self._doubted:
+            self._doubted[uid] = pod
+        elif self._refusal(pod) is None:
+            self._look_after(pod, None)
+        else:
+            self._doubted[uid] = pod
+            asking = asyncio.create_task(self._decide(uid), name=f"admit/{uid}")
+            self._asking.add(asking)
+            asking.add_done_callback(self._asking.discard)
+
+    async def _decide(self, uid: str) -> None:
+        """Refuse a pod only by what the node is now: it may have got a label or a resource a moment ago."""
+        assert self._registration is not None
+        try:
+            await self._registration.refresh()
+        except (ApiError, TransportError) as error:
+            log.warning("the node could not be read, it is taken as last seen", reason=str(error))
+        pod = self._doubted.pop(uid, None)
+        if pod is not None:
+            self._look_after(pod, self._refusal(pod))
+
+    def _refusal(self, pod: Obj) -> Verdict | None:
+        if (pod.get("status") or {}).get("startTime") or pod["metadata"].get("deletionTimestamp"):
+            return None
+        return refusal(pod, self.node, self._active_pods())
+
+    def _look_after(self, pod: Obj, verdict: Verdict | None) -> None:
         uid = pod["metadata"]["uid"]
         if verdict is not None:
             message = verdict.message.removeprefix("Pod was rejected: ")

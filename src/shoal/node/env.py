@@ -14,6 +14,7 @@ from shoal.kube.quantity import Quantity
 from shoal.node.errors import ConfigFault
 from shoal.node.pods.containers import find
 from shoal.node.pods.model import Obj
+from shoal.node.proxy.plan import served_ports
 
 Objects = Mapping[str, Obj | None]  # by name; None: looked for and not found
 
@@ -232,25 +233,23 @@ def linked_services(services: Iterable[Obj], namespace: str, *, all_links: bool)
 
 
 def service_links(services: Iterable[Obj]) -> dict[str, str]:
-    """``REDIS_SERVICE_HOST``, ``REDIS_PORT_6379_TCP_ADDR`` and the like."""
+    """``REDIS_SERVICE_HOST``, ``REDIS_PORT_6379_TCP_ADDR`` and the like. Names have the port of the service, values the
+    one at which it is served, which is another where only root may listen on its own."""
     found: dict[str, str] = {}
     for each in services:
         prefix, address = _variable(each["metadata"]["name"]), each["spec"]["clusterIP"]
-        ports = each["spec"]["ports"]
+        ports, elsewhere = each["spec"]["ports"], served_ports(each)
         shown = f"[{address}]" if ":" in address else address
         found[f"{prefix}_SERVICE_HOST"] = address
-        found[f"{prefix}_SERVICE_PORT"] = str(ports[0]["port"])
-        for port in ports:
-            if port.get("name"):
-                found[f"{prefix}_SERVICE_PORT_{_variable(port['name'])}"] = str(port["port"])
         for number, port in enumerate(ports):
-            protocol = port.get("protocol") or "TCP"
-            url = f"{protocol.lower()}://{shown}:{port['port']}"
+            at, protocol = str(elsewhere.get(port["port"], port["port"])), port.get("protocol") or "TCP"
+            url = f"{protocol.lower()}://{shown}:{at}"
             if number == 0:
-                found[f"{prefix}_PORT"] = url
+                found |= {f"{prefix}_SERVICE_PORT": at, f"{prefix}_PORT": url}
+            if port.get("name"):
+                found[f"{prefix}_SERVICE_PORT_{_variable(port['name'])}"] = at
             name = f"{prefix}_PORT_{port['port']}_{protocol.upper()}"
-            found |= {name: url, f"{name}_PROTO": protocol.lower()}
-            found |= {f"{name}_PORT": str(port["port"]), f"{name}_ADDR": address}
+            found |= {name: url, f"{name}_PROTO": protocol.lower(), f"{name}_PORT": at, f"{name}_ADDR": address}
     return found
 
 

@@ -75,6 +75,10 @@ class Registration:
             self.node = await self._labelled(info)
             await self.write_status()
 
+    async def refresh(self) -> None:
+        """Look at the node again: others give it labels, taints and resources."""
+        self.node = await self._nodes.get(self._config.name)
+
     async def _labelled(self, info: RuntimeInfo) -> Obj:
         """The node of an earlier run, with the labels of this one."""
         wanted = new_node(self._config, info, {})["metadata"]

@@ -34,6 +34,16 @@ class DeletionBrake:
         self._done.append((now, key))
         return True
 
+    def room(self, now: float, known: int) -> int:
+        """How many more keys may be deleted now, out of ``known`` objects; none while something is held."""
+        self._expire(now)
+        limit = max(self._least, int(self._fraction * (known + len(self._done))))
+        return 0 if self._held else max(0, limit - len(self._done))
+
+    def hold(self, key: str, now: float) -> None:
+        """Hold a key back whatever the count says, because many come at once or nobody has agreed to this one."""
+        self._held.setdefault(key, now)
+
     def confirm(self, now: float) -> list[str]:
         """A person agrees to all that is held: returns it, and counting begins anew."""
         released = list(self._held)

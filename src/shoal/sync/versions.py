@@ -100,6 +100,17 @@ def decode_cursor(text: str, keys: Mapping[str, bytes]) -> Cursor:
     return Cursor(positions)
 
 
+def read_cursor(text: str) -> Cursor:
+    """The positions of a cursor, unproven: for an agent, which has no keys and trusts whom it got the cursor from."""
+    positions: dict[str, tuple[int, int]] = {}
+    for part in text.split(",") if text else ():
+        fields = part.split(".")
+        if len(fields) != 4 or not _is_number(fields[1]) or not _is_number(fields[2]):
+            raise BadCursor("it does not have the form of one")
+        positions[fields[0]] = (int(fields[1]), int(fields[2]))
+    return Cursor(positions)
+
+
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 19
 

@@ -32,7 +32,13 @@ class Proxy:
         self._requests = asyncio.Event()
         self._answers = asyncio.Event()
         self._refusing = False
+        self._held = 0
         self.heal()
+
+    @property
+    def held(self) -> int:
+        """How many connections have something on its way that is held back."""
+        return self._held
 
     async def _listen(self) -> asyncio.Server:
         raise NotImplementedError
@@ -94,7 +100,11 @@ class Proxy:
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: asyncio.Event) -> None:
         try:
             while data := await reader.read(_PIECE_BYTES):
-                await gate.wait()
+                self._held += 1
+                try:
+                    await gate.wait()
+                finally:
+                    self._held -= 1
                 writer.write(data)
                 await writer.drain()
         except OSError:

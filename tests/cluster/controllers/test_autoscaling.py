@@ -7,8 +7,12 @@ from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
 import orjson
+import pytest
 
-from shoal.base.clock import FakeClock
+from shoal.base.clock import FakeClock, RealClock
+from shoal.base.tasks import cancel_all
+from shoal.client import AccessConfig
+from shoal.client.http import HttpTransport
 from shoal.client.transport import Reply
 from shoal.controllers.autoscaling import wiring
 from shoal.kube.times import format_time
@@ -25,12 +29,15 @@ class WithMetrics:
         self._transport, self._clock = transport, clock
         self.used: dict[str, str] | None = None  # pod -> cpu
         self.external: str | None = None
+        self.adapter: HttpTransport | None = None
 
     async def request(self, method, target, *, headers, body):
         if target.startswith("/apis/metrics.k8s.io/") and self.used is not None:
             return Reply(200, {}, orjson.dumps({"items": [self._pod(*each) for each in self.used.items()]}))
         if target.startswith("/apis/external.metrics.k8s.io/") and self.external is not None:
             return Reply(200, {}, orjson.dumps({"items": [{"value": self.external}]}))
+        if target.startswith(("/apis/custom.metrics.k8s.io/", "/apis/external.metrics")) and self.adapter is not None:
+            return await self.adapter.request(method, target, headers=headers, body=body)
         return await self._transport.request(method, target, headers=headers, body=body)
 
     def _pod(self, name, cpu):
@@ -42,6 +49,45 @@ class WithMetrics:
 
     async def close(self):
         await self._transport.close()
+
+
+class Adapter:
+    """A metrics adapter, over HTTP: remembers the paths it is asked for, and says the same number to all."""
+
+    def __init__(self, value, pods=("web",)):
+        self.asked: list[str] = []
+        self._value, self._pods = value, pods
+        self._connections: list[asyncio.Task[None]] = []
+
+    def _accept(self, reader, writer):
+        self._connections.append(asyncio.create_task(self._serve(reader, writer), name="adapter"))
+
+    async def _serve(self, reader, writer):
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                self.asked.append(head.split()[1].decode())
+                stamp = format_time(0)
+                items = [
+                    {"describedObject": {"name": name}, "value": self._value, "timestamp": stamp} for name in self._pods
+                ]
+                body = orjson.dumps({"items": items})
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+        except asyncio.IncompleteReadError:
+            writer.close()
+
+    @asynccontextmanager
+    async def reached(self):
+        """A transport that leads to it."""
+        listener = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        port = listener.sockets[0].getsockname()[1]
+        transport = HttpTransport(AccessConfig(url=f"http://127.0.0.1:{port}"), clock=RealClock())
+        try:
+            yield transport
+        finally:
+            await transport.close()
+            listener.close()
+            await cancel_all(*self._connections)
 
 
 class World:
@@ -186,5 +232,49 @@ def test_bounds_are_enforced_also_on_what_others_have_scaled():
             world.metrics.used = {f"p{n}": "500m" for n in range(6)}
             await world.hpa(cpu(50), most=4)
             await world.scaled_to(4)
+
+    asyncio.run(main())
+
+
+CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default"
+EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default"
+METRIC = {"name": "requests-per-second", "selector": {"matchLabels": {"path": "cart"}}}
+SELECTED = "metricLabelSelector=path%3Dcart"
+
+
+def of_object(kind, version, name):
+    described = {"kind": kind, "apiVersion": version, "name": name}
+    target = {"type": "Value", "value": "10"}
+    return {"type": "Object", "object": {"describedObject": described, "metric": METRIC, "target": target}}
+
+
+@pytest.mark.parametrize(
+    ("metric", "asked"),
+    [
+        (
+            {"type": "Pods", "pods": {"metric": METRIC, "target": {"type": "AverageValue", "averageValue": "10"}}},
+            f"{CUSTOM}/pods/*/requests-per-second?labelSelector=app%3Dweb&{SELECTED}",
+        ),
+        (of_object("Service", "v1", "front"), f"{CUSTOM}/services/front/requests-per-second?{SELECTED}"),
+        (
+            of_object("Ingress", "networking.k8s.io/v1", "main"),
+            f"{CUSTOM}/ingresses.networking.k8s.io/main/requests-per-second?{SELECTED}",
+        ),
+        (of_object("Namespace", "v1", "elsewhere"), f"{CUSTOM}/metrics/requests-per-second?{SELECTED}"),
+        (
+            {"type": "External", "external": {"metric": METRIC, "target": {"type": "Value", "value": "10"}}},
+            f"{EXTERNAL}/requests-per-second?labelSelector=path%3Dcart",
+        ),
+    ],
+)  # fmt: skip
+def test_custom_and_external_metrics_are_asked_for_where_adapters_serve_them(metric, asked):
+    async def main():
+        adapter = Adapter("30", pods=("p0",))
+        async with scaled() as world, adapter.reached() as transport:
+            world.metrics.adapter = transport
+            await world.deployment(1)
+            await world.hpa(metric)
+            await world.scaled_to(3)
+            assert set(adapter.asked) == {asked}
 
     asyncio.run(main())

@@ -456,6 +456,22 @@ def test_a_pod_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     run(test, tmp_path)
 
 
+def test_a_pod_is_taken_by_what_the_node_is_now(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        await node.server.patch("/api/v1/nodes/node-1", {"metadata": {"labels": {"disk": "ssd"}}})
+        await node.create("a", nodeSelector={"disk": "ssd"})
+        await node.ready("a")
+        room = {"capacity": {"example.com/seat": "2"}, "allocatable": {"example.com/seat": "2"}}
+        await node.server.patch("/api/v1/nodes/node-1/status", {"status": room})
+        seat = {"example.com/seat": "1"}
+        await node.create("b", a_container(resources={"requests": seat, "limits": seat}))
+        await node.ready("b")
+        await node.create("c", nodeSelector={"disk": "tape"})
+        assert (await node.phase("c", "Failed"))["status"]["reason"] == "NodeAffinity"
+
+    run(test, tmp_path)
+
+
 # probes and hooks
 
 

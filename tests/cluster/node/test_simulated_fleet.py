@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import orjson
+import pytest
 
+from shoal.app import simulated
+from shoal.app.pki import Pki
+from shoal.app.simulated import Keys
 from shoal.base.clock import FakeClock
 from shoal.client import Client, builtin
+from shoal.errors import BadRequest
 from shoal.node.simulated import Behaviour, Fleet, FleetConfig, Usage
-from shoal.node.simulated.server import FleetServer
+from shoal.node.simulated.server import FleetEndpoints, FleetServer
 from shoal.reconcile import Manager, ObjectKey
 from shoal.testing.controllers import eventually
 from shoal.testing.servers import LocalServer, local_server
@@ -280,6 +288,78 @@ def test_the_fleet_answers_for_each_of_its_nodes() -> None:
         assert [each["podRef"]["name"] for each in summary["pods"]] == ["a"]
         assert b'pod="b"' in await get("/metrics/resource", "172.16.0.2")
         assert await get("/containerLogs/default/a/c")
+
+    run(test)
+
+
+def test_one_socket_serves_every_node_with_a_certificate_for_its_address(tmp_path: Path) -> None:
+    pki = Pki(tmp_path / "pki", now=datetime.now(UTC))
+    pki.ensure_ca()
+
+    def client(name: str) -> ssl.SSLContext:
+        pair = pki.ensure_client(name, name)
+        context = ssl.create_default_context(cafile=pki.ca_cert)
+        context.load_cert_chain(pair.cert, pair.key)
+        return context
+
+    async def asked(address: str, port: int, who: str, path: str) -> bytes:
+        reader, writer = await asyncio.open_connection(address, port, ssl=client(who))
+        writer.write(f"GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n".encode())
+        try:
+            return await reader.read()
+        finally:
+            writer.close()
+
+    async def test(world: World) -> None:
+        listening = simulated.listening(tmp_path / "port")
+        assert listening is not None
+        port = listening.getsockname()[1]
+        endpoints = FleetEndpoints(
+            FleetServer(world.fleet, clock=world.clock), listening, simulated.contexts(Keys(tmp_path, lambda: pki))
+        )
+        serving = asyncio.create_task(endpoints.run(), name="endpoints")
+        try:
+            for address, name in (("127.64.0.1", b"node-1"), ("127.64.1.44", b"node-300")):
+                answer = await asked(address, port, "kube-apiserver-kubelet-client", "/stats/summary")
+                assert answer.startswith(b"HTTP/1.1 200") and b'"nodeName":"%b"' % name in answer
+            assert (await asked("127.64.0.1", port, "mallory", "/pods")).startswith(b"HTTP/1.1 403")
+            nobody = await asked("127.64.2.2", port, "kube-apiserver-kubelet-client", "/pods")
+            assert nobody.startswith(b"HTTP/1.1 404")
+        finally:
+            endpoints.stop()
+            await serving
+
+    run(test, nodes=300, node_network=simulated.NODE_NETWORK)
+
+
+def test_a_fleet_that_comes_back_at_another_port_says_so() -> None:
+    async def main() -> None:
+        clock = FakeClock()
+        async with local_server(clock=clock) as server:
+            for port in (10250, 40001):
+                async with a_fleet(server, clock, FleetConfig(nodes=1, kubelet_port=port)):
+
+                    async def told(port: int = port) -> bool:
+                        status = (await server.get("/api/v1/nodes/node-1"))["status"]
+                        return bool(status["daemonEndpoints"]["kubeletEndpoint"]["Port"] == port)
+
+                    await eventually(told)
+
+    asyncio.run(main())
+
+
+def test_the_log_of_a_pod_that_has_ended_can_still_be_read() -> None:
+    async def test(world: World) -> None:
+        await world.create("a", annotations={"run-seconds": "0"}, restartPolicy="Never")
+        await world.reaches("a", "Succeeded")
+        await world.create("b", annotations={"start-seconds": "60"})
+        request: Any = _Answers("/containerLogs/default/a/c", "172.16.0.1")
+        server = FleetServer(world.fleet, clock=world.clock)
+        await server.handle(request)
+        assert request.status == 200
+        waiting: Any = _Answers("/containerLogs/default/b/c", "172.16.0.1")
+        with pytest.raises(BadRequest, match="is waiting to start"):
+            await server.handle(waiting)
 
     run(test)
 

@@ -6,10 +6,11 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
+import pytest
 from scheduled_cluster import PODS, Cluster, Obj, a_cluster, a_scheduler, until
 
 from shoal.base.clock import FakeClock
-from shoal.client import Disconnected
+from shoal.client import Disconnected, LostLease
 from shoal.scheduler.config import Profile, SchedulerConfig
 from shoal.scheduler.queue import Place
 from shoal.scheduler.service import Scheduler
@@ -329,3 +330,21 @@ def test_a_pod_deleted_while_it_waits_is_forgotten() -> None:
         assert await cluster.node_of("q") == "a"
 
     on_a_cluster(check)
+
+
+def test_a_scheduler_that_does_not_lead_any_more_says_so_instead_of_standing_still() -> None:
+    """Whoever runs it has to begin again; a scheduler that only stopped would keep a lease and place nothing."""
+
+    def fails(method: str, target: str) -> Exception | None:
+        return LostLease("another leads") if target.split("?")[0].endswith("/binding") else None
+
+    async def main() -> None:
+        async with a_cluster() as cluster:
+            await cluster.node("a")
+            with pytest.raises(BaseExceptionGroup) as raised:
+                async with a_scheduler(cluster, fails=fails):
+                    await cluster.pod("p")
+                    await asyncio.Event().wait()
+            assert raised.value.subgroup(LostLease) is not None
+
+    asyncio.run(main())

@@ -376,6 +376,59 @@ def test_a_pod_of_a_known_shape_is_like_the_first_one() -> None:
     serve(check)
 
 
+def pinned(*nodes: str, image: str = "i", operator: str = "In") -> dict[str, Any]:
+    """A spec as DaemonSets make them."""
+    term = {"matchFields": [{"key": "metadata.name", "operator": operator, "values": list(nodes)}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    return {"containers": [{"name": "c", "image": image}], "affinity": {"nodeAffinity": required}}
+
+
+def test_pods_that_differ_in_the_node_they_name_are_of_one_shape_and_keep_their_nodes() -> None:
+    async def check(server: LocalServer) -> None:
+        for number in range(4):
+            spec = pinned(f"node-{number}")
+            made = await server.post(PODS, {"metadata": {"name": f"p{number}"}, "spec": spec})
+            assert made["spec"]["affinity"] == spec["affinity"]
+        known = len(server.server.writer.shapes)
+        assert known == 1
+        first, last = [await server.get(f"{PODS}/p{number}") for number in (0, 3)]
+        for pod in (first, last):
+            del pod["spec"]["affinity"]
+        assert first["spec"] == last["spec"]
+        assert first["metadata"]["managedFields"][0]["fieldsV1"] == last["metadata"]["managedFields"][0]["fieldsV1"]
+
+    serve(check)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pinned("Not_A_Name"), pinned("<node>"), pinned("a", "b"), pinned(), pinned("a", operator="Exists"),
+        pinned("\u2028"), pinned("a" * 300),
+    ],
+)  # fmt: skip
+def test_a_known_shape_does_not_let_strange_names_of_nodes_through(spec: dict[str, Any]) -> None:
+    async def check(server: LocalServer) -> None:
+        await server.post(PODS, {"metadata": {"name": "good"}, "spec": pinned("node-1")})
+        answer = await server.call("POST", PODS, {"metadata": {"name": "bad"}, "spec": spec})
+        assert answer.status == 422 and "matchFields[0]" in answer.json["message"]
+
+    serve(check)
+
+
+def test_a_shape_that_says_the_hole_itself_is_not_mistaken_for_a_name() -> None:
+    async def check(server: LocalServer) -> None:
+        for number in range(3):
+            spec = pinned(f"node-{number}", image="<node>")
+            made = await server.post(PODS, {"metadata": {"name": f"p{number}"}, "spec": spec})
+            stored = await server.get(f"{PODS}/p{number}")
+            assert stored["spec"] == made["spec"]
+            assert stored["spec"]["containers"][0]["image"] == "<node>"
+            assert stored["spec"]["affinity"] == spec["affinity"]
+
+    serve(check)
+
+
 def test_a_known_shape_does_not_let_faults_of_the_rest_through() -> None:
     async def check(server: LocalServer) -> None:
         spec = {"containers": [{"name": "c", "image": "i"}], "unknown": 1}
@@ -402,3 +455,18 @@ def test_built_in_kinds_have_a_status_from_the_start() -> None:
         assert patched["status"] == {"replicas": 2}
 
     serve(check)
+
+
+def test_a_built_in_object_always_shows_its_spec_and_status() -> None:
+    async def main() -> None:
+        async with local_server() as server:
+            node = await server.post("/api/v1/nodes", {"metadata": {"name": "bare"}})
+            assert (node["spec"], node["status"]) == ({}, {})
+            del node["spec"]
+            assert (await server.put("/api/v1/nodes/bare", node))["spec"] == {}
+            quotas = "/api/v1/namespaces/default/resourcequotas"
+            assert (await server.post(quotas, {"metadata": {"name": "none"}}))["spec"] == {}
+            made = await server.post("/api/v1/namespaces/default/configmaps", {"metadata": {"name": "a"}})
+            assert not made.keys() & {"spec", "status"}
+
+    asyncio.run(main())

@@ -73,7 +73,9 @@ def test_the_long_form_of_a_store_url_means_the_same_store() -> None:
     ("flags", "message"),
     [
         ({"nodes": -1}, "nodes is -1: use 0 or more"),
-        ({"runtime": "docker", "nodes": 1}, "runtime is 'docker': not available yet"),
+        ({"docker_socket": "/run/d.sock"}, "docker_socket is '/run/d.sock': it is for --runtime docker"),
+        ({"pause_image": "p", "runtime": "process"}, "pause_image is 'p': it is for --runtime docker"),
+        ({"runtime": "docker", "docker_socket": "tcp://h"}, "docker_socket is 'tcp://h': use /PATH or unix:///PATH"),
         ({"runtime": "magic"}, "runtime is 'magic': choose from process, docker, simulated"),
         ({"events": "redis://me:hunter2@r"}, r"events is 'redis://me:\*\*\*@r': servers only tell each other"),
         ({"credentials": "/nowhere"}, "credentials is '/nowhere': there is no pki/ca.crt in it"),

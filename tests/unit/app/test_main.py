@@ -56,11 +56,18 @@ def test_version_names_shoal_python_and_sqlite(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out == f"shoal {__version__}\n"
 
 
+def test_without_an_engine_the_docker_runtime_says_where_it_looked_and_what_to_do(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    nobody = tmp_path / "no.sock"
+    flags = ["--dir", str(tmp_path / "d"), "--port", "0", "--runtime", "docker", "--docker-socket", str(nobody)]
+    assert main(["cluster", "start", *flags]) == 1
+    shown = capsys.readouterr()
+    assert shown.err.startswith(f"error: there is no Docker socket at {nobody}: start Docker (systemctl start docker)")
+    assert "ready" not in shown.out
+
+
 def test_an_option_of_a_part_that_does_not_exist_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["cluster", "start", "--runtime", "docker"]) == 2
-    assert capsys.readouterr().err == (
-        "error: runtime is 'docker': not available yet; use --runtime process or simulated\n"
-    )
     assert main(["up", "--regions", "a,b"]) == 2
     assert "regions is 'a,b': not available yet" in capsys.readouterr().err
 

@@ -146,6 +146,34 @@ def test_a_write_under_way_is_given_up_at_the_deadline(clock: FakeClock) -> None
     asyncio.run(main())
 
 
+def test_a_write_under_way_goes_on_while_the_lease_is_renewed(clock: FakeClock) -> None:
+    answered = asyncio.Event()
+
+    class Slow:
+        async def request(self, *_: object, **__: object) -> Reply:
+            await answered.wait()
+            return FINE
+
+    async def main() -> None:
+        fence = Fence("kube-system", "scheduler", "a", clock=clock)
+        fence.begin(1, deadline_s=5)
+        client = Client(Slow(), clock=clock, fence=fence)  # type: ignore[arg-type]
+        asking = asyncio.create_task(client.request("POST", "/x", body={}), name="asking")
+        await clock.advance(4)
+        fence.extend(12)
+        await clock.advance(4)
+        assert not asking.done()
+        answered.set()
+        await asking
+        answered.clear()
+        asking = asyncio.create_task(client.request("POST", "/x", body={}), name="asking")
+        await clock.advance(4)  # twelve in all, and not renewed
+        with pytest.raises(LostLease):
+            await asking
+
+    asyncio.run(main())
+
+
 def test_a_late_renewal_does_not_move_the_deadline_back(clock: FakeClock) -> None:
     fence = Fence("n", "l", "a", clock=clock)
     fence.begin(1, deadline_s=10)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.client.errors import Disconnected
-from shoal.client.watch import Watch, WatchEvent
+from shoal.client.watch import SharedDecoder, Watch, WatchEvent, decode_event
 from shoal.errors import Expired, InternalError
 
 
@@ -100,3 +100,27 @@ def test_leaving_the_watch_closes_the_stream() -> None:
 
     asyncio.run(main())
     assert stream.closed
+
+
+def test_watches_of_one_process_share_what_they_decode() -> None:
+    shared = SharedDecoder()
+    first, again = shared(event("ADDED", "a", 1)), shared(event("ADDED", "a", 1))
+    assert first is again
+    assert shared(event("MODIFIED", "a", 2)) is not first
+
+
+def test_what_is_shared_is_bounded_and_right_when_it_was_forgotten() -> None:
+    shared = SharedDecoder()
+    lines = [orjson.dumps({"type": "ADDED", "object": {"n": n, "fill": "x" * 50_000}}) for n in range(40)]
+    for line in lines + lines:
+        assert shared(line) == decode_event(line)
+    kept = sum(map(len, shared._old)) + sum(map(len, shared._new))
+    assert kept <= 1024 * 1024
+
+
+def test_an_error_is_raised_for_every_watch() -> None:
+    shared = SharedDecoder()
+    status = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
+    for _ in range(2):
+        with pytest.raises(Expired):
+            shared(orjson.dumps({"type": "ERROR", "object": status}))

@@ -141,6 +141,17 @@ def test_links_of_services() -> None:
     assert found["MY_APP_PORT_53_UDP_PROTO"] == "udp"
 
 
+def test_links_lead_to_where_a_port_had_to_move() -> None:
+    moved = {"shoal.dev/served-ports": "80:8080,x:1,443:"}
+    ports = [{"name": "web", "port": 80}, {"name": "tls", "port": 443}]
+    about = {"name": "my-app", "namespace": "n", "annotations": moved}
+    found = service_links([{"metadata": about, "spec": {"clusterIP": "127.5.128.7", "ports": ports}}])
+    assert (found["MY_APP_SERVICE_PORT"], found["MY_APP_SERVICE_PORT_WEB"]) == ("8080", "8080")
+    assert found["MY_APP_PORT"] == found["MY_APP_PORT_80_TCP"] == "tcp://127.5.128.7:8080"
+    assert found["MY_APP_PORT_80_TCP_PORT"] == "8080"
+    assert found["MY_APP_SERVICE_PORT_TLS"] == found["MY_APP_PORT_443_TCP_PORT"] == "443"
+
+
 # volumes
 
 

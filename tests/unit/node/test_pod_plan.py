@@ -74,6 +74,25 @@ def starts(decision: Decision) -> list[tuple[str, int]]:
     return [(each.name, each.attempt) for each in decision.actions if isinstance(each, StartContainer)]
 
 
+@pytest.mark.parametrize(
+    "containers",
+    [
+        (a_container(),),
+        (a_container(phase=Phase.EXITED),),
+        (a_container(phase=Phase.EXITED, code=3),),
+        (a_container(phase=Phase.EXITED, code=1), a_container(phase=Phase.EXITED, attempt=1)),
+        (a_container(phase=Phase.EXITED, code=1), a_container(attempt=1)),
+        (a_container(phase=Phase.EXITED, attempt=2),),
+    ],
+)
+def test_a_status_is_the_same_when_nothing_has_changed(containers: tuple[Container, ...]) -> None:
+    pod = a_pod(restartPolicy="Never")
+    first = status_of(a_view(pod, *containers), {}, "process", NOW)
+    second = status_of(a_view({**pod, "status": first}, *containers), {}, "process", NOW + 5)
+    assert second == first
+    assert status_of(a_view({**pod, "status": second}, *containers), {}, "process", NOW + 9) == first
+
+
 def test_a_pod_begins_with_its_sandbox() -> None:
     assert plan(a_view(a_pod(), sandbox=None), NOW).actions == (CreateSandbox(0),)
 

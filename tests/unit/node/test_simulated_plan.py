@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.kube.times import format_time
 from shoal.node.simulated import plan
 from shoal.node.simulated.addresses import Addresses
 from shoal.node.simulated.config import FleetConfig
@@ -179,6 +180,34 @@ def test_pods_of_a_job_end_by_themselves() -> None:
     assert behaviour_of(pod, Behaviour(), job_run_s=3).run_s == 3
 
 
+@pytest.mark.parametrize(
+    ("container", "expected"),
+    [
+        ({"image": "registry.example/pause:3.10"}, Behaviour()),
+        ({"image": "pause@sha256:0"}, Behaviour()),
+        ({"image": "example/pause-not"}, Behaviour(run_s=3)),
+        ({"command": ["sleep", "300"]}, Behaviour(run_s=300)),
+        ({"command": ["sleep"], "args": ["2m"]}, Behaviour(run_s=120)),
+        ({"command": ["/bin/sleep", "infinity"]}, Behaviour()),
+        ({"command": ["sleep", "soon"]}, Behaviour(run_s=3)),
+        ({"command": ["sleep", "1", "2"]}, Behaviour(run_s=3)),
+        ({"command": ["/bin/sh", "-c", "exit 7"]}, Behaviour(run_s=3, exit_codes=(7,))),
+        ({"command": ["bash", "-c", "sleep 0.5"]}, Behaviour(run_s=0.5)),
+        ({"command": ["sh", "-c", "exit $CODE"]}, Behaviour(run_s=3)),
+        ({"command": ["sh", "-c", " "]}, Behaviour(run_s=3)),
+        ({"command": ["false"]}, Behaviour(run_s=3, exit_codes=(1,))),
+        ({"image": "pause", "command": ["report"]}, Behaviour(run_s=3)),
+    ],
+)
+def test_pods_of_a_job_do_what_their_command_plainly_says(container: Any, expected: Behaviour) -> None:
+    pod = a_pod(containers=[{"name": "c", "image": "busybox", **container}])
+    assert behaviour_of(pod, Behaviour(), job_run_s=3) == Behaviour()
+    pod["metadata"]["ownerReferences"] = [{"kind": "Job", "name": "j", "controller": True}]
+    assert behaviour_of(pod, Behaviour(), job_run_s=3) == expected
+    pod["metadata"]["annotations"] = {"simulated.shoal.dev/run-seconds": "9"}
+    assert behaviour_of(pod, Behaviour(), job_run_s=3).run_s == 9
+
+
 def test_the_failure_rate_is_kept_over_many_pods_and_the_same_for_each() -> None:
     behaviour = Behaviour(failure_rate=0.25)
     codes = [exit_code_of(behaviour, f"uid-{n}", 0) for n in range(4000)]
@@ -254,6 +283,20 @@ def test_some_images_cannot_be_pulled(image: str, missing: bool) -> None:
 def test_what_has_ended_stays_ended(phase: str) -> None:
     pod = {**a_pod(), "status": {"phase": phase}}
     assert plan.resume(pod, "10.0.0.1", NOW).stage is Stage.FINISHED
+
+
+def test_an_ephemeral_container_runs_from_when_it_is_seen_until_the_pod_ends() -> None:
+    pod = a_pod(ephemeralContainers=[{"name": "debugger", "image": "busybox"}])
+    course = Course(uid="u", address="10.0.0.1", stage=Stage.RUNNING, since=NOW, started_at=NOW, begun_at=NOW)
+    first = plan.status_of(course, Behaviour(), pod, "192.0.2.1", NOW + 5)
+    (guest,) = first["ephemeralContainerStatuses"]
+    assert guest["state"] == {"running": {"startedAt": format_time(NOW + 5)}}
+    assert not guest["ready"]
+    later = plan.status_of(course, Behaviour(), {**pod, "status": first}, "192.0.2.1", NOW + 9)
+    assert later["ephemeralContainerStatuses"] == [guest]
+    ended = plan.status_of(plan.stopped(course, NOW + 10), Behaviour(), {**pod, "status": later}, "192.0.2.1", NOW + 10)
+    (guest,) = ended["ephemeralContainerStatuses"]
+    assert guest["state"]["terminated"]["startedAt"] == format_time(NOW + 5)
 
 
 def test_a_new_generation_is_news() -> None:

@@ -126,16 +126,16 @@ class Auditor:
 
     def refused(
         self, head: bytes, request: Request, verb: str, asker: User | None, user: User | None, target: Target | None,
-        answer: Response,
+        answer: Response, *, forbidden: bool,
     ) -> None:  # fmt: skip
-        """A request that no rule is about was refused."""
+        """A request that no rule is about was refused; ``forbidden`` by authorization."""
         if not self._refusals:
             return
         secret = target is not None and is_secret(_resource(target.plural, target.subresource))
         grade = _CONFIDENTIAL_REFUSAL if secret else _REFUSAL
         now = self._clock.wall_s()
         trail = Trail(grade, _id(head), request, verb, asker, user, target, now)
-        if answer.status == 403:
+        if forbidden:
             trail.decided(False)
         self._put(Record(trail, COMPLETE, now, answer.status, _body(trail, answer)))
 

@@ -41,7 +41,20 @@ def start(
         int | None, typer.Option(help="number of nodes, 0 for none; default 1, and 0 for further servers of a cluster")
     ] = None,
     runtime: Annotated[
-        str, typer.Option(help="what pods are: process (of this machine; the default) or simulated")
+        str,
+        typer.Option(
+            help="what pods are: process (of this machine; the default), docker (containers of Docker or podman) or "
+            "simulated"
+        ),
+    ] = "",
+    docker_socket: Annotated[
+        str,
+        typer.Option(
+            help="socket of the engine, for --runtime docker; default $DOCKER_HOST, else Docker's, else podman's"
+        ),
+    ] = "",
+    pause_image: Annotated[
+        str, typer.Option(help="image that holds a pod's network, for --runtime docker; default: one made here")
     ] = "",
     events: Annotated[
         str,
@@ -84,6 +97,8 @@ def start(
         store=store,
         nodes=nodes if nodes is not None else 0 if credentials else 1,
         runtime=runtime,
+        docker_socket=docker_socket,
+        pause_image=pause_image,
         events=events,
         credentials=credentials,
         components=components,

@@ -60,9 +60,11 @@ class MetricsReader:
         }  # fmt: skip
 
     async def of_object(self, metric: Obj, namespace: str, resource: str, name: str) -> int:
-        """The value of a metric of one object, in thousandths; ``resource`` is plural.group."""
+        """The value of a metric of one object, in thousandths; ``resource`` is plural.group. Of namespaces only the
+        autoscaler's own is measured, whichever is named."""
         params = {"metricLabelSelector": selector_text(metric.get("selector"))}
-        path = f"{_CUSTOM}/namespaces/{namespace}/{resource}/{quote(name)}/{quote(metric['name'])}"
+        whose = "metrics" if resource == "namespaces" else f"{resource}/{quote(name)}"
+        path = f"{_CUSTOM}/namespaces/{namespace}/{whose}/{quote(metric['name'])}"
         what, reason = f"metric {metric['name']}", "FailedGetObjectMetric"
         items = (await self._get(path, params, what, reason)).get("items") or ()
         if not items:

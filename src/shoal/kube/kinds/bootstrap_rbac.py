@@ -164,6 +164,7 @@ _ROLES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "system:aggregate-to-edit": _EDIT,
     "system:aggregate-to-view": _VIEW,
+    "system:aggregated-metrics-reader": ("read metrics.k8s.io pods,nodes",),
     "system:node": _NODE,
     "system:node-problem-detector": ("get - nodes", "patch - nodes/status", "events"),
     "system:node-bootstrapper": ("create,get,list,watch certificates.k8s.io certificatesigningrequests",),
@@ -222,7 +223,10 @@ _ROLES: Final[dict[str, tuple[str, ...]]] = {
 }
 # What aggregates to what: a role's own selector, and the label by which a larger role finds it.
 _AGGREGATED: Final = {"admin": "", "edit": "admin", "view": "edit"}
-_LABELLED: Final = {f"system:aggregate-to-{name}": name for name in _AGGREGATED}
+_LABELLED: Final[dict[str, tuple[str, ...]]] = {
+    **{f"system:aggregate-to-{name}": (name,) for name in _AGGREGATED},
+    "system:aggregated-metrics-reader": ("admin", "edit", "view"),
+}
 
 _CLUSTER_BINDINGS: Final = {
     "cluster-admin": "Group system:masters",
@@ -333,8 +337,7 @@ def _subject(text: str) -> Obj:
 
 
 def _role(kind: str, name: str, lines: tuple[str, ...], namespace: str = "") -> Obj:
-    target = _LABELLED.get(name)
-    made = _object(kind, name, namespace, {_AGGREGATE + target: "true"} if target else None)
+    made = _object(kind, name, namespace, {_AGGREGATE + larger: "true" for larger in _LABELLED.get(name, ())})
     made["rules"] = [_rule(line) for line in lines]
     return made
 

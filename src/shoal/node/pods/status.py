@@ -233,12 +233,10 @@ class _Writer:
         old = self._old.get(container.name) or {}
         if last is not None and last.phase is Phase.EXITED:
             status["lastState"] = {"terminated": self._terminated(last)}
-        elif old.get("containerID") == status["containerID"] and old.get("lastState"):
-            if (
-                "terminated" not in status["state"]
-                or old["lastState"].get("terminated") != status["state"]["terminated"]
-            ):
-                status["lastState"] = old["lastState"]
+        elif old.get("containerID") == status["containerID"]:
+            before = old.get("lastState") or {}
+            if before.get("terminated") is None or before["terminated"] != status["state"].get("terminated"):
+                status["lastState"] = before
         elif old.get("containerID") and (old.get("state") or {}).get("terminated"):
             status["lastState"] = old["state"]
         found = probed(self._view, each, container)

@@ -84,6 +84,17 @@ def moved_ports(moved: Iterable[Place], places: Iterable[Place]) -> str:
     return ",".join(f"{port}:{port + OFFSET}" for port in ports)
 
 
+def served_ports(service: Obj) -> dict[int, int]:
+    """Where the ports are that are served elsewhere, as the annotation says; what cannot be read counts as not said."""
+    text = (service["metadata"].get("annotations") or {}).get(SERVED_PORTS, "")
+    pairs = (pair.partition(":")[::2] for pair in text.split(",") if pair)
+    return {int(port): int(at) for port, at in pairs if _is_port(port) and _is_port(at)}
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdigit() and 0 < int(text) < 65536
+
+
 class Choice:
     """Which pod a client gets: in turn, or with affinity the one it had. The clients least heard of are forgotten."""
 

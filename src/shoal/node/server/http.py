@@ -7,6 +7,7 @@ bodies of requests are read and not used, for nothing here takes one.
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -17,6 +18,7 @@ import httptools
 
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
+from shoal.base.tasks import cancel_all
 from shoal.client.deadline import within
 from shoal.errors import ApiError
 
@@ -24,6 +26,7 @@ log = get_logger("node.server")
 
 _HEAD_LIMIT = 64 * 1024
 _IDLE_S = 120.0
+_ACCEPT_AGAIN_S = 1.0
 _REASONS = {200: "OK", 101: "Switching Protocols", 400: "Bad Request", 403: "Forbidden", 404: "Not Found"}
 
 
@@ -106,6 +109,7 @@ class Request:
 
 
 Handler = Callable[[Request], Awaitable[None]]
+ContextOf = Callable[[str], ssl.SSLContext]  # by the address that was dialled
 
 
 class _Parsing:
@@ -141,6 +145,37 @@ class HttpsServer:
         self._server = await asyncio.start_server(self._connected, host, port, ssl=tls, limit=_HEAD_LIMIT)
         found: int = self._server.sockets[0].getsockname()[1]
         return found
+
+    async def serve(self, listening: socket.socket, context_of: ContextOf) -> None:
+        """As ``listen``, on a socket that listens on several addresses, each with a certificate of its own; until it is
+        cancelled. Connections are accepted here since asyncio's servers know one certificate."""
+        loop = asyncio.get_running_loop()
+        listening.setblocking(False)
+        greeting: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                try:
+                    accepted, _ = await loop.sock_accept(listening)
+                except OSError as error:
+                    log.warning("a connection was not accepted", reason=str(error))
+                    await self._clock.sleep(_ACCEPT_AGAIN_S)
+                    continue
+                task = loop.create_task(self._greet(accepted, context_of), name="node/server/greeting")
+                greeting.add(task)
+                task.add_done_callback(greeting.discard)
+        finally:
+            await cancel_all(*greeting)
+
+    async def _greet(self, accepted: socket.socket, context_of: ContextOf) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.connect_accepted_socket(
+                lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader(limit=_HEAD_LIMIT), self._connected),
+                accepted, ssl=context_of(accepted.getsockname()[0]),
+            )  # fmt: skip
+        except (OSError, ValueError) as error:
+            log.debug("a handshake failed", reason=str(error))
+            accepted.close()
 
     async def close(self) -> None:
         if self._server is not None:

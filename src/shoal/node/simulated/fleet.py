@@ -98,6 +98,11 @@ class Fleet:
             return None
         return Usage(pod.behaviour.cpu_milli, pod.behaviour.memory_bytes)
 
+    def has_started(self, key: ObjectKey) -> bool:
+        """Whether the pod has run at least once, so that it could have written something."""
+        pod = self._pods.get(key)
+        return pod is not None and pod.course.started_at > 0
+
     def stats(self, node: str) -> tuple[ContainerStats, ...]:
         """What the containers of a node's running pods use; a pod's use is that of its first container."""
         now = self._clock.wall_s()

@@ -7,6 +7,7 @@ Pods of an Indexed Job share one template; ``index-N.exit-code`` and its like ho
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -23,6 +24,9 @@ ANNOTATION_PREFIX = "simulated.shoal.dev/"
 NODE_LABEL = "node.shoal.dev/runtime"  # nodes with this label and the value below are simulated, whoever made them
 NODE_LABEL_VALUE = "simulated"
 INDEX_ANNOTATION = "batch.kubernetes.io/job-completion-index"
+_SHELLS = ("sh", "bash", "ash", "dash")
+_UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd]?)", re.ASCII)
 DOWN_ANNOTATION = f"{ANNOTATION_PREFIX}down"  # on a node: it is dead until the annotation goes
 
 
@@ -76,15 +80,15 @@ class Course:
 def behaviour_of(
     pod: Obj, default: Behaviour, *, job_run_s: float, missing_images: tuple[str, ...] = ()
 ) -> Behaviour:  # fmt: skip
-    """The pod's behaviour: its annotations over ``default``; pods of a Job end by themselves after ``job_run_s``. A pod
-    with an image whose name has one of ``missing_images`` in it never starts."""
+    """The pod's behaviour: its annotations over ``default``; pods of a Job end by themselves after ``job_run_s``, or as
+    their first container says. A pod with an image whose name has one of ``missing_images`` in it never starts."""
     about = pod["metadata"]
     for container in pod["spec"]["containers"] if missing_images else ():
         image = container.get("image", "")
         if any(part in image for part in missing_images):
             default = replace(default, image_error=True)
     if default.run_s is None and _is_of_job(about):
-        default = replace(default, run_s=job_run_s)
+        default = _as_told(pod["spec"]["containers"], replace(default, run_s=job_run_s))
     annotations = about.get("annotations")
     if not annotations or not any(name.startswith(ANNOTATION_PREFIX) for name in annotations):
         return default
@@ -131,6 +135,29 @@ def _annotated(annotations: Mapping[str, str], default: Behaviour) -> Behaviour:
         memory_bytes=amount("memory", default.memory_bytes, milli=False),
         image_error=said("image-error") == "true" or default.image_error,
     )
+
+
+def _as_told(containers: list[Obj], default: Behaviour) -> Behaviour:
+    """What the first container plainly says: ``sleep N``, ``exit N`` in a shell, ``false``; a pause image goes on."""
+    first = containers[0]
+    words = [*(first.get("command") or ()), *(first.get("args") or ())]
+    if not words:
+        repository = first.get("image", "").partition("@")[0].rpartition("/")[2].partition(":")[0]
+        return replace(default, run_s=None) if repository == "pause" else default
+    if len(words) == 3 and words[0].rpartition("/")[2] in _SHELLS and words[1] == "-c":
+        words = words[2].split()
+    program, rest = words[0].rpartition("/")[2] if words else "", words[1:]
+    if program == "false" and not rest:
+        return replace(default, exit_codes=(1,))
+    if len(rest) != 1:
+        return default
+    if program == "sleep" and rest[0] == "infinity":
+        return replace(default, run_s=None)
+    if program == "sleep" and (found := _DURATION.fullmatch(rest[0])):
+        return replace(default, run_s=float(found[1]) * _UNITS_S[found[2]])
+    if program == "exit" and rest[0].isdecimal() and rest[0].isascii():
+        return replace(default, exit_codes=(int(rest[0]) & 255,))
+    return default
 
 
 def _is_of_job(about: Obj) -> bool:

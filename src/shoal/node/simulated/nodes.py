@@ -62,6 +62,7 @@ class Nodes:
         self._clock = clock
         self._version = f"v{kubernetes_version()}"
         self._known: dict[str, SimulatedNode] = {}
+        self._by_address: dict[str, SimulatedNode] = {}
         self._numbers: set[int] = set()
         self._listeners: list[Callable[[str], None]] = []
         cache.add_handler(self._changed)
@@ -75,6 +76,9 @@ class Nodes:
     def get(self, name: str) -> SimulatedNode | None:
         return self._known.get(name)
 
+    def at(self, address: str) -> SimulatedNode | None:
+        return self._by_address.get(address)
+
     def on_change(self, listener: Callable[[str], None]) -> None:
         """Be told the name of a node that came, went, died or came back."""
         self._listeners.append(listener)
@@ -87,6 +91,7 @@ class Nodes:
         if obj is None or (obj["metadata"].get("labels") or {}).get(NODE_LABEL) != NODE_LABEL_VALUE:
             if known is not None:
                 del self._known[name]
+                self._by_address.pop(known.address, None)
                 self._numbers.discard(known.number)
                 self._tell(name)
             return
@@ -94,7 +99,8 @@ class Nodes:
         if known is not None and not _says_ready(obj):
             known.reported_at = None  # made by others, or given up by the cluster meanwhile: say that it lives
         if known is None:
-            self._known[name] = self._taken(obj, down)
+            node = self._known[name] = self._taken(obj, down)
+            self._by_address[node.address] = node
         elif known.down != down:
             known.down, known.reported_at = down, None
         else:
@@ -108,7 +114,7 @@ class Nodes:
         found = [each["address"] for each in addresses if each["type"] == "InternalIP"]
         node = SimulatedNode(name, number, "", obj["metadata"]["uid"], down)
         node.address = found[0] if found else self._addresses.node(number)
-        if _says_ready(obj):
+        if _says_ready(obj) and _kubelet_port(obj) == self._config.kubelet_port:
             share = number % self._config.slices / self._config.slices  # so that not all are written again at once
             node.reported_at = self._clock.monotonic() - share * self._config.status_s
         return node
@@ -247,6 +253,12 @@ class Nodes:
 def _says_ready(obj: Obj) -> bool:
     conditions = (obj.get("status") or {}).get("conditions") or ()
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def _kubelet_port(obj: Obj) -> int:
+    endpoints = (obj.get("status") or {}).get("daemonEndpoints") or {}
+    port: int = (endpoints.get("kubeletEndpoint") or {}).get("Port", 0)
+    return port
 
 
 def _condition(old: Obj | None, wanted: tuple[str, str, str, str], stamp: str) -> Obj:

@@ -196,6 +196,9 @@ def status_of(course: Course, behaviour: Behaviour, pod: Obj, host_address: str,
     }
     if inits := spec.get("initContainers"):
         status["initContainerStatuses"] = [_init_container(each, course, behaviour, ready) for each in inits]
+    if guests := spec.get("ephemeralContainers"):
+        known = {each["name"]: each for each in old.get("ephemeralContainerStatuses") or ()}
+        status["ephemeralContainerStatuses"] = [_guest(each, known.get(each["name"]), course, now) for each in guests]
     if course.stage is not Stage.WAITING:
         status["podIP"] = course.address
         status["podIPs"] = [{"ip": course.address}]
@@ -279,6 +282,22 @@ def _init_container(spec: Obj, course: Course, behaviour: Behaviour, ready: bool
         "name": spec["name"], "state": {"terminated": done} if started else {"waiting": {"reason": "PodInitializing"}},
         "lastState": {}, "ready": started, "restartCount": 0, "image": spec.get("image", ""),
         "imageID": f"simulated://{spec.get('image', '')}" if started else "", "started": False,
+    }  # fmt: skip
+
+
+def _guest(spec: Obj, old: Obj | None, course: Course, now: float) -> Obj:
+    """An ephemeral container: it runs from when the node sees it for as long as the pod does, and is never ready."""
+    name, image = spec["name"], spec.get("image", "")
+    before: Obj = (old or {}).get("state") or {}
+    since = (before.get("running") or before.get("terminated") or {}).get("startedAt") or format_time(now)
+    state: Obj = {"running": {"startedAt": since}}
+    if course.stage is Stage.WAITING:
+        state = {"waiting": {"reason": "ContainerCreating"}}
+    elif course.stage is Stage.FINISHED:
+        state = {"terminated": {**_terminated(name, course), "startedAt": since}}
+    return {
+        "name": name, "state": state, "lastState": {}, "ready": False, "restartCount": 0, "image": image,
+        "imageID": f"simulated://{image}", "containerID": container_id(name, course), "started": "running" in state,
     }  # fmt: skip
 
 

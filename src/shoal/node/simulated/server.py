@@ -6,21 +6,27 @@ those of a network on the loopback interface; else by the host of the request.
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import ssl
 
 import orjson
 
+from shoal.base import websocket
 from shoal.base.clock import Clock
+from shoal.base.tasks import cancel_all
 from shoal.errors import BadRequest, NotFound
 from shoal.kube import quantity
 from shoal.node.server import stats
-from shoal.node.server.http import HttpsServer, Request
+from shoal.node.server.http import ContextOf, HttpsServer, Request
 from shoal.node.server.service import API_SERVER
+from shoal.node.server.sessions import accept
 from shoal.node.simulated.fleet import Fleet
 from shoal.node.simulated.nodes import SimulatedNode
 from shoal.reconcile import ObjectKey
 
 _JSON = "application/json"
+_NOTHING_THERE = "this pod is simulated: there is nothing to connect to"
 
 
 class FleetServer:
@@ -35,6 +41,9 @@ class FleetServer:
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext) -> int:
         return await self._https.listen(host, port, tls)
+
+    async def serve(self, listening: socket.socket, context_of: ContextOf) -> None:
+        await self._https.serve(listening, context_of)
 
     async def close(self) -> None:
         await self._https.close()
@@ -52,20 +61,26 @@ class FleetServer:
             case ("metrics", "resource"):
                 await self._metrics(request)
             case ("containerLogs", namespace, pod, container):
-                if self._fleet.usage(ObjectKey(namespace, pod)) is None:
+                if not self._fleet.has_started(ObjectKey(namespace, pod)):
                     raise BadRequest(f'container "{container}" in pod "{pod}" is waiting to start: ContainerCreating')
                 await request.answer(200, b"this container is simulated and writes nothing\n")
-            case ("exec" | "attach" | "portForward", *_):
-                raise BadRequest("this pod is simulated: there is nothing to connect to")
+            case ("exec" | "attach", *_):
+                channels = await accept(request, websocket.REMOTE_COMMAND)
+                status = websocket.failure_status(_NOTHING_THERE)
+                await channels.send(websocket.Channel.ERROR, websocket.error_message(status, channels.subprotocol))
+                await channels.close()
+            case ("portForward", *_):
+                raise BadRequest(_NOTHING_THERE)
             case _:
                 raise NotFound("404 page not found")
 
     def _node(self, request: Request) -> SimulatedNode:
         dialled = (request.writer.get_extra_info("sockname") or ("",))[0]
         host = request.headers.get("host", "").rsplit(":", 1)[0]
-        for node in self._fleet.nodes:
-            if node.address == dialled or host in (node.name, node.address):
-                return node
+        nodes = self._fleet.nodes
+        node = nodes.at(dialled) or nodes.at(host) or nodes.get(host)
+        if node is not None:
+            return node
         raise NotFound(f"no simulated node has the address {dialled or host}")
 
     async def _summary(self, request: Request) -> None:
@@ -86,3 +101,30 @@ class FleetServer:
         pods = {pod["metadata"]["uid"]: pod for pod in self._fleet.pods_of(node.name)}
         text = stats.resource_metrics(pods, self._fleet.stats(node.name), self._clock.wall_s())
         await request.answer(200, text.encode(), "text/plain; version=0.0.4; charset=utf-8")
+
+
+class FleetEndpoints:
+    """Serves a fleet while its manager runs. A ``Runnable``."""
+
+    name = "simulated-nodes/endpoints"
+
+    def __init__(self, server: FleetServer, listening: socket.socket, context_of: ContextOf) -> None:
+        self._server = server
+        self._listening = listening
+        self._context_of = context_of
+        self._stopped = asyncio.Event()
+
+    async def run(self) -> None:
+        serving = asyncio.create_task(self._server.serve(self._listening, self._context_of), name=self.name)
+        stopped = asyncio.create_task(self._stopped.wait(), name=f"{self.name}/stopped")
+        try:
+            await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if serving.done():
+                serving.result()
+        finally:
+            await cancel_all(serving, stopped)
+            await self._server.close()
+            self._listening.close()
+
+    def stop(self) -> None:
+        self._stopped.set()

@@ -105,6 +105,22 @@ def test_a_denied_change_says_so_and_an_allowed_one_by_which_binding(tmp_path: P
     assert 'ClusterRoleBinding "b"' in allowed["annotations"]["authorization.k8s.io/reason"]
 
 
+def test_only_what_authorization_refused_is_marked_as_forbidden(tmp_path: Path) -> None:
+    """Admission says 403 as well. Changes of leases are not recorded, and their refusals are."""
+    leases, lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases", {"metadata": {"name": "a"}}
+
+    async def test(server: LocalServer) -> None:
+        quota = {"metadata": {"name": "none"}, "spec": {"hard": {"count/leases.coordination.k8s.io": "0"}}}
+        await server.post("/api/v1/namespaces/default/resourcequotas", quota)
+        assert (await server.call("POST", leases, lease)).status == 403
+        assert (await server.call("POST", leases, lease, {"impersonate-user": "mallory"})).status == 403
+
+    found = audited(tmp_path, test)
+    by_admission, by_authorization = [each for each in found if each["responseStatus"]["code"] == 403]
+    assert "exceeded quota" in by_admission["responseStatus"]["message"] and "annotations" not in by_admission
+    assert by_authorization["annotations"]["authorization.k8s.io/decision"] == "forbid"
+
+
 def test_bodies_are_recorded_when_the_policy_wants_them(tmp_path: Path) -> None:
     async def test(server: LocalServer) -> None:
         await server.post(CONFIG_MAPS, {"metadata": {"name": "a"}, "data": {"k": "v"}})

@@ -100,8 +100,23 @@ def test_answers_are_read_counted_chunked_and_to_the_end_of_the_connection() -> 
 
 def test_the_agreed_version_is_in_every_path() -> None:
     answers: dict[str, bytes | Answer] = {
-        "GET /version": reply({"ApiVersion": "1.43", "MinAPIVersion": "1.24"}),
+        "GET /_ping": b"HTTP/1.1 200 OK\r\nApi-Version: 1.43\r\nContent-Length: 2\r\n\r\nOK",
         "GET /v1.43/info": reply({}),
+    }
+
+    async def test(engine: Engine, server: Server) -> None:
+        await engine.negotiate()
+        assert not engine.podman
+        assert await engine.json("GET", "info") == {}
+
+    run(answers, test)
+
+
+def test_an_engine_that_is_newer_is_asked_how_far_back_it_goes() -> None:
+    answers: dict[str, bytes | Answer] = {
+        "GET /_ping": b"HTTP/1.1 200 OK\r\nApi-Version: 1.90\r\nContent-Length: 2\r\n\r\nOK",
+        "GET /version": reply({"ApiVersion": "1.90", "MinAPIVersion": "1.60"}),
+        "GET /v1.60/info": reply({}),
     }
 
     async def test(engine: Engine, server: Server) -> None:
@@ -109,6 +124,16 @@ def test_the_agreed_version_is_in_every_path() -> None:
         assert await engine.json("GET", "info") == {}
 
     run(answers, test)
+
+
+def test_podman_is_known_by_what_it_says() -> None:
+    head = b"HTTP/1.1 200 OK\r\nApi-Version: 1.41\r\nLibpod-Api-Version: 4.3.1\r\nContent-Length: 2\r\n\r\nOK"
+
+    async def test(engine: Engine, server: Server) -> None:
+        await engine.negotiate()
+        assert engine.podman
+
+    run({"GET /_ping": head}, test)
 
 
 @pytest.mark.parametrize(

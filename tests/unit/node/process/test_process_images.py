@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from shoal.errors import ConfigError
-from shoal.node.runtime.model import ImageFailure, ImageFault
+from shoal.node.runtime.model import ContainerSpec, ImageFailure, ImageFault, argv_of
 from shoal.node.runtime.process.images import load_table, parse_reference
 
 
@@ -28,6 +29,14 @@ def test_arguments_of_a_pod_replace_those_of_the_image_but_not_its_program(tmp_p
     found = load_table([file]).find("shop/web:7")
     assert found is not None
     assert (found.entrypoint, found.command, found.env) == (("web", "--tag=7"), ("--fast",), (("COLOUR", "red"),))
+
+
+def test_a_pod_of_python_names_its_program_as_it_does_with_the_real_image() -> None:
+    image = load_table().find("python:3.12")
+    assert image is not None
+    spec = ContainerSpec(name="c", attempt=0, image=image, image_reference="python:3.12")
+    assert argv_of(spec) == (sys.executable,)
+    assert argv_of(replace(spec, args=("python3", "-m", "http.server"))) == ("python3", "-m", "http.server")
 
 
 def test_entries_of_users_come_first_and_a_tag_before_its_repository(tmp_path: Path) -> None:

@@ -103,9 +103,19 @@ def _validate_create(pod: Obj) -> list[FieldError]:
 def _judged_alone(pod: Obj) -> bool:
     """Claims of ephemeral volumes are named after the pod; everything else in a spec stands by itself."""
     spec = pod.get("spec") or {}
-    if "affinity" in spec or "topologySpreadConstraints" in spec:
-        return False  # their selectors may take over values of the pod's labels
+    if any(term.get(name) for term in _selecting_terms(spec) for name in ("matchLabelKeys", "mismatchLabelKeys")):
+        return False  # their selectors take over values of the pod's labels
     return not any("ephemeral" in volume for volume in spec.get("volumes") or ())
+
+
+def _selecting_terms(spec: Obj) -> Iterator[Obj]:
+    """Whatever selects other pods."""
+    yield from spec.get("topologySpreadConstraints") or ()
+    affinity = spec.get("affinity") or {}
+    for side in (affinity.get("podAffinity") or {}, affinity.get("podAntiAffinity") or {}):
+        yield from side.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
+        for each in side.get("preferredDuringSchedulingIgnoredDuringExecution") or ():
+            yield each.get("podAffinityTerm") or {}
 
 
 def _validate_rest(pod: Obj) -> list[FieldError]:

@@ -14,7 +14,7 @@ _SCHEME = "unix://"
 START = (
     "start Docker (systemctl start docker) or podman (systemctl start podman.socket, or "
     "podman system service --time=0 unix:///run/podman/podman.sock), or name another socket with "
-    "DOCKER_HOST=unix:///PATH"
+    "--docker-socket PATH or DOCKER_HOST=unix:///PATH"
 )
 
 

@@ -25,6 +25,7 @@ from shoal.node.runtime.model import RuntimeFailure
 _PIECE_BYTES = 65536
 _NEWEST = (1, 47)  # the newest version of the API that is asked for
 _OLDEST = (1, 41)  # the first with statistics in one shot
+_PODMAN = "libpod-api-version"  # a header that only podman sends
 
 Query = Mapping[str, object]  # texts, numbers, truth values, mappings (as JSON) and None
 _NOTHING: Query = {}
@@ -203,12 +204,21 @@ class Engine:
         self._prefix: tuple[str, ...] = ()
         self._open: set[Exchange] = set()
         self.closed = False
+        self.podman = False  # known once a version is agreed on
 
-    async def negotiate(self) -> dict[str, Any]:
-        """Agree on a version of the API; returns what the engine says about itself."""
-        found = await self.json("GET", "version")
-        self._prefix = (f"v{choose_version(found.get('ApiVersion', ''), found.get('MinAPIVersion', ''))}",)
-        return found if isinstance(found, dict) else {}
+    async def negotiate(self) -> None:
+        """Agree on a version of the API."""
+        try:
+            async with within(self._clock, self._request_s), self.stream("GET", "_ping") as answer:
+                await answer.body()
+        except TimeoutError:
+            raise self._silent("GET", ("_ping",)) from None
+        self.podman = _PODMAN in answer.headers
+        newest, oldest = answer.headers.get("api-version", ""), ""
+        if not newest or _version(newest) > _NEWEST:  # only then the oldest matters, and podman takes long to say it
+            about = await self.json("GET", "version")
+            newest, oldest = about.get("ApiVersion", ""), about.get("MinAPIVersion", "")
+        self._prefix = (f"v{choose_version(newest, oldest)}",)
 
     async def json(
         self, method: str, *path: str, query: Query = _NOTHING, body: object = None, patient: bool = False
@@ -221,16 +231,17 @@ class Engine:
                 async with within(self._clock, self._request_s):
                     data = await self._whole(method, path, query, body)
             except TimeoutError:
-                what = f"{method} {target(path, {})}"
-                raise EngineGone(
-                    f"the engine at {self._path} gave no answer to {what} in {self._request_s:g} s"
-                ) from None
+                raise self._silent(method, path) from None
         if not data.strip():
             return None
         try:
             return orjson.loads(data)
         except orjson.JSONDecodeError:
             raise EngineGone(f"the engine's answer to {target(path, {})} is not JSON: {data[:200]!r}") from None
+
+    def _silent(self, method: str, path: tuple[str, ...]) -> EngineGone:
+        what = f"{method} {target(path, {})}"
+        return EngineGone(f"the engine at {self._path} gave no answer to {what} in {self._request_s:g} s")
 
     async def _whole(self, method: str, path: tuple[str, ...], query: Query, body: object) -> bytes:
         async with self.stream(method, *path, query=query, body=body) as exchange:

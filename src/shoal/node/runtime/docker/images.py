@@ -177,18 +177,19 @@ class Images:
         except BadFrame as error:
             raise ImageFailure(ImageFault.PULL, str(error)) from error
 
-    async def ensure_pause(self, configured: str, architecture: str) -> str:
+    async def ensure_pause(self, configured: str) -> str:
         """The image that holds pods: the configured one, pulled if need be, or our own, made if need be."""
         if configured:
             found = await self.find(configured) or await self.pull(configured, (), lambda _: None)
             return found.id
         if (own := await self.find(pause.NAME)) is not None:
             return own.id
+        architecture = str((await self._engine.json("GET", "version")).get("Arch") or "")
         content = pause.archive(architecture)
         if content is None:
             raise RuntimeFailure(
                 f"there is no built-in pause image for {architecture or 'this architecture'}: name one with "
-                "docker.pause_image, for example registry.k8s.io/pause:3.10"
+                "--pause-image, for example registry.k8s.io/pause:3.10"
             )
         await self._engine.json("POST", "images", "create", query={"fromSrc": "-", "repo": pause.NAME}, body=content)
         own = await self.find(pause.NAME)

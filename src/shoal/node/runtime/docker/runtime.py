@@ -60,9 +60,19 @@ log = get_logger("node.docker")
 _KILLED = 137
 _NOT_STARTED = 128
 _CONNECT_S = 10.0
+_CHECK_S = 10.0
 _STATS_AT_ONCE = 8
 _GONE_S = 0.05
 _LOCALHOST = "localhost/"
+
+
+async def check(config: DockerConfig, *, clock: Clock, environ: Mapping[str, str]) -> None:
+    """Whether there is an engine to work with; ``RuntimeFailure`` says what to do when not."""
+    engine = Engine(find_socket(config, environ, os.path.exists), clock=clock, request_s=_CHECK_S)
+    try:
+        await engine.negotiate()
+    finally:
+        engine.close()
 
 
 @dataclass(slots=True)
@@ -83,8 +93,6 @@ class DockerRuntime:
         self._engine = Engine("", clock=clock, request_s=config.request_s)
         self._images = Images(self._engine)
         self._mirror = Mirror(self._engine, config, clock=clock)
-        self._podman = False
-        self._architecture = ""
         self._pause = ""
         self._stopping: dict[str, _Stopping] = {}
         self._sizes: dict[str, int] = {}
@@ -98,12 +106,10 @@ class DockerRuntime:
         self._engine = Engine(path, clock=self._clock, request_s=self._config.request_s)
         self._images = Images(self._engine)
         self._mirror = Mirror(self._engine, self._config, clock=self._clock)
-        version = await self._engine.negotiate()
-        self._podman = any("podman" in str(each.get("Name", "")).lower() for each in version.get("Components") or ())
-        self._architecture = version.get("Arch") or ""
+        await self._engine.negotiate()
         await self._mirror.open()
         try:
-            self._pause = await self._images.ensure_pause(self._config.pause_image, self._architecture)
+            self._pause = await self._images.ensure_pause(self._config.pause_image)
             await self._ensure_network()
             await self._remove_strays()
         except BaseException:
@@ -202,7 +208,7 @@ class DockerRuntime:
     async def _pause_image(self) -> str:
         """The image of sandboxes; made again when somebody has removed it."""
         if await self._images.find(self._pause) is None:
-            self._pause = await self._images.ensure_pause(self._config.pause_image, self._architecture)
+            self._pause = await self._images.ensure_pause(self._config.pause_image)
         return self._pause
 
     async def _made(self, name: str, body: dict[str, Any]) -> str:
@@ -260,7 +266,7 @@ class DockerRuntime:
             raise CreateFailure(str(error)) from error
 
     def _place(self, seccomp: str = "") -> bodies.Place:
-        return bodies.Place(config=self._config, podman=self._podman, seccomp=seccomp)
+        return bodies.Place(config=self._config, podman=self._engine.podman, seccomp=seccomp)
 
     def _seccomp(self, profile: str) -> str:
         """A profile of the node: podman takes its path, Docker its content."""
@@ -271,7 +277,7 @@ class DockerRuntime:
             content = path.read_text()
         except (OSError, UnicodeDecodeError) as error:
             raise CreateFailure(f"the seccomp profile {path} cannot be read: {error}") from error
-        return str(path) if self._podman else content
+        return str(path) if self._engine.podman else content
 
     async def start(self, container_id: str) -> Container:
         before = await self._mirror.container(container_id)
@@ -385,7 +391,7 @@ class DockerRuntime:
             body = bodies.resources_body(resources)
             await self._engine.json("POST", "containers", container_id, "update", body=body)
         except EngineError as error:
-            if error.status not in (404, 405) or not self._podman:
+            if error.status not in (404, 405) or not self._engine.podman:
                 raise
             log.warning("this version of podman cannot change limits", container=container_id)
 

@@ -1,0 +1,78 @@
+"""What runs the pods of nodes on this machine: processes, or the containers of an engine."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from shoal.app.components import Host
+from shoal.app.config import ClusterConfig
+from shoal.base.clock import Clock
+from shoal.node.runtime.docker.config import DockerConfig
+from shoal.node.runtime.docker.runtime import DockerRuntime, check
+from shoal.node.runtime.model import Runtime
+from shoal.node.runtime.process.addresses import Addresses, Network
+from shoal.node.runtime.process.config import ProcessConfig
+from shoal.node.runtime.process.images import load_table
+from shoal.node.runtime.process.runtime import ProcessRuntime, Surroundings
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRuntimes:
+    """``make`` gives the runtime of a node, from its name and address."""
+
+    make: Callable[[Host, str, str], Runtime]
+    sandboxes_run: bool  # a sandbox is something that has to be ended as well
+
+
+def runtimes_of(config: ClusterConfig, network: Network) -> LocalRuntimes:
+    if config.runtime == "docker":
+        return _docker(config)
+    return _processes(config.dir, network)
+
+
+def root_of(folder: Path, node: str) -> Path:
+    """Where a node keeps its volumes and what its runtime has to remember."""
+    return (folder / "nodes" / node).absolute()
+
+
+async def check_engine(config: ClusterConfig, clock: Clock) -> None:
+    """Whether there is an engine, where one is needed; ``RuntimeFailure`` says what to do when not."""
+    if config.runs_nodes and config.runtime == "docker":
+        await check(_docker_config(config, node="check"), clock=clock, environ=os.environ)
+
+
+def _processes(folder: Path, network: Network) -> LocalRuntimes:
+    table = load_table([path] if (path := folder / "images.yaml").exists() else [])
+
+    def make(host: Host, name: str, address: str) -> Runtime:
+        around = Surroundings(clock=host.clock, new_id=host.ids.new_uid, environ=os.environ, host_address=address)
+        return ProcessRuntime(ProcessConfig(root=root_of(folder, name)), table, Addresses(network, name), around)
+
+    return LocalRuntimes(make, sandboxes_run=False)
+
+
+def _docker(config: ClusterConfig) -> LocalRuntimes:
+    def make(host: Host, name: str, address: str) -> Runtime:
+        own = _docker_config(config, node=name, address=address)
+        return DockerRuntime(own, clock=host.clock, environ=os.environ)
+
+    return LocalRuntimes(make, sandboxes_run=True)
+
+
+def _docker_config(config: ClusterConfig, *, node: str, address: str = "127.0.0.1") -> DockerConfig:
+    # The place names the cluster in the engine: whoever starts anew in it finds, and ends, what was left there.
+    cluster = hashlib.sha256(str(config.dir.resolve()).encode()).hexdigest()[:12]
+    return DockerConfig(
+        cluster=cluster,
+        node=node,
+        socket=config.docker_socket,
+        pause_image=config.pause_image,
+        host_address=address,
+    )
+
+
+__all__ = ["LocalRuntimes", "check_engine", "root_of", "runtimes_of"]

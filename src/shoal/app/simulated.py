@@ -1,0 +1,100 @@
+"""Simulated nodes as a part of a process, and kubelet's endpoints of all of them behind one socket.
+
+Their addresses are on the loopback interface, and one socket listens on all of it: thousands of nodes cost one file,
+and nothing outside of the machine reaches them. Clusters keep out of each other's way by port: each has its own.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from pathlib import Path
+
+from shoal.app.components import Component, Host
+from shoal.app.connect import SIMULATED_NODES
+from shoal.app.files import write_private
+from shoal.app.pki import Pki, kubelet_context
+from shoal.base.logs import get_logger
+from shoal.node.server.http import ContextOf
+from shoal.node.simulated import Fleet, FleetConfig
+from shoal.node.simulated.server import FleetEndpoints, FleetServer
+from shoal.reconcile import EventRecorder, Manager
+
+log = get_logger("simulated")
+
+KUBELET = "kubelet"  # what events of nodes come from
+NODE_NETWORK = "127.64.0.0/12"
+_PORT_FILE = "simulated-port"
+_BLOCK = 24  # nodes whose addresses have this many bits in common share a certificate
+_LOOPBACK = b"lo"
+_BACKLOG = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The cluster's directory, in which the port is remembered, and the authority that signs for its nodes."""
+
+    folder: Path
+    pki: Callable[[], Pki]
+
+
+def simulated_nodes(host: Host, count: int, keys: Keys | None) -> Component:
+    """``count`` nodes. Without ``keys``, for an API server elsewhere, their addresses lead nowhere."""
+
+    def wire(manager: Manager, events: EventRecorder) -> None:
+        opened = None if keys is None else listening(keys.folder / _PORT_FILE)
+        config = FleetConfig(nodes=count)
+        if opened is not None:
+            port = opened.getsockname()[1]
+            config = FleetConfig(nodes=count, node_network=NODE_NETWORK, kubelet_port=port)
+        fleet = Fleet(manager, config, clock=host.clock, events=events.named(KUBELET))
+        if keys is not None and opened is not None:
+            server = FleetServer(fleet, clock=host.clock)
+            manager.add(FleetEndpoints(server, opened, contexts(keys)))
+        manager.add(fleet)
+
+    return Component("simulated-nodes", SIMULATED_NODES, host, wire, elected=False)
+
+
+def listening(remembered: Path) -> socket.socket | None:
+    """A socket on every address of the loopback interface, at the port of last time if that is free; None where the
+    system has no such sockets."""
+    try:
+        last = int(remembered.read_text())
+    except (OSError, ValueError):
+        last = 0
+    for port in dict.fromkeys((last if 0 < last < 65536 else 0, 0)):
+        opened = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, _LOOPBACK)
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            opened.bind(("", port))
+            opened.listen(_BACKLOG)
+        except (AttributeError, OSError) as error:
+            opened.close()
+            reason = str(error)
+            continue
+        write_private(remembered, f"{opened.getsockname()[1]}\n".encode())
+        return opened
+    log.warning("simulated nodes serve no logs and statistics: they cannot listen on the loopback interface",
+                reason=reason)  # fmt: skip
+    return None
+
+
+def contexts(keys: Keys) -> ContextOf:
+    """What a node shows of itself by its address. One certificate is for a block of addresses."""
+    made: dict[IPv4Network, ssl.SSLContext] = {}
+
+    def context_of(address: str) -> ssl.SSLContext:
+        block = IPv4Network(f"{address}/{_BLOCK}", strict=False)
+        context = made.get(block)
+        if context is None:
+            pki = keys.pki()
+            pair = pki.ensure_server([str(each) for each in block], f"nodes-{block.network_address}")
+            context = made[block] = kubelet_context(pair, pki.ca_cert)
+        return context
+
+    return context_of

@@ -1,0 +1,310 @@
+"""``sentinel.shoal.dev/v1``: what an agent tells the gateways of its cluster.
+
+A SentinelRoute says which requests go where, a SentinelPolicy what must hold before they do. Both belong to one
+environment and stand in the namespace of the sentinels. The control plane has checked them; a gateway checks again and
+refuses what it does not understand.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+GROUP = "sentinel.shoal.dev"
+VERSION = "v1"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+
+class _View(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """Unknown fields are an error: a gateway never leaves out what it cannot read."""
+
+
+class TextMatch(_View, frozen=True, kw_only=True):
+    """One of ``exact``, ``prefix``, ``regex``; none of them, or ``present``, asks only that it is there."""
+
+    exact: str | None = None
+    prefix: str | None = None
+    regex: str | None = None
+    present: bool = False
+    ignore_case: bool = False
+
+
+class NamedMatch(TextMatch, frozen=True, kw_only=True):
+    name: str
+
+
+class Condition(_View, frozen=True, kw_only=True):
+    """One of the four."""
+
+    path: TextMatch | None = None
+    method: list[str] | None = None
+    header: NamedMatch | None = None
+    query: NamedMatch | None = None
+
+
+class Backend(_View, frozen=True, kw_only=True):
+    """A deployment behind a headless Service; its EndpointSlices say where it runs."""
+
+    deployment: str
+    namespace: str
+    service: str
+    port: int = 0
+    protocol: str = "http1"  # http1 or h2c
+    weight: int = 100
+    app: str = ""
+
+
+class Mirror(Backend, frozen=True, kw_only=True):
+    percent: float = 100.0
+
+
+class Sticky(_View, frozen=True, kw_only=True):
+    cookie: str = ""
+    header: str = ""
+    ttl: int = 0
+
+
+class Redirect(_View, frozen=True, kw_only=True):
+    scheme: str = ""
+    host: str = ""
+    path: str = ""
+    prefix: str = ""
+    code: int = 302
+
+
+class Rewrite(_View, frozen=True, kw_only=True):
+    prefix: str = ""
+    host: str = ""
+
+
+class Timeouts(_View, frozen=True, kw_only=True):
+    """Seconds; 0 is none."""
+
+    total: float = 60.0
+    idle: float = 300.0
+    header: float = 10.0
+
+
+class Circuit(_View, frozen=True, kw_only=True):
+    """How much may be under way to one backend at a time; 0 is the gateway's default."""
+
+    connections: int = 0
+    pending: int = 0
+    requests: int = 0
+
+
+class Tls(_View, frozen=True, kw_only=True):
+    secret: str  # in the route's namespace, with tls.crt and tls.key
+
+
+class RouteSpec(_View, frozen=True, kw_only=True):
+    environment: str
+    host: str  # exact, or *.suffix, or * for every host
+    path: str = "/"  # prefix, by whole segments
+    headers: list[NamedMatch] = []
+    backends: list[Backend] = []
+    sticky: Sticky | None = None
+    mirror: Mirror | None = None
+    redirect: Redirect | None = None
+    rewrite: Rewrite | None = None
+    timeouts: Timeouts = Timeouts()
+    retries: int = 2
+    circuit: Circuit = Circuit()
+    tls: Tls | None = None
+    policies: list[str] | None = None  # None: every policy of the environment
+
+
+class KeyLocation(_View, frozen=True, kw_only=True):
+    """One of ``bearer``, ``header``, ``query``."""
+
+    bearer: dict[str, Any] | None = None
+    header: str = ""
+    query: str = ""
+    strip_prefix: str = ""
+
+
+class KeyAuth(_View, frozen=True, kw_only=True):
+    """Keys stand in the Secret of the environment's keys, as digests."""
+
+    locations: list[KeyLocation]
+    permissions: list[str] = []
+
+
+class Jwt(_View, frozen=True, kw_only=True):
+    """One of ``jwks_uri``, ``oidc_issuer``, ``pem`` is where the keys come from."""
+
+    jwks_uri: str = ""
+    oidc_issuer: str = ""
+    pem: str = ""
+    issuer: str = ""
+    audiences: list[str] = []
+    algorithms: list[str] = []
+    subject_claim: str = "sub"
+    anonymous: bool = False
+    clock_skew: int = 60
+    cache: int = 300
+
+
+class Identifier(_View, frozen=True, kw_only=True):
+    """One of these says whom a limit counts by."""
+
+    remote_ip: dict[str, Any] | None = None
+    header: str = ""
+    path: dict[str, Any] | None = None
+    subject: dict[str, Any] | None = None
+    principal: str = ""
+
+
+class RateLimit(_View, frozen=True, kw_only=True):
+    limit: int
+    window: int = 60  # seconds
+    scope: str = "cluster"  # local, cluster or strict
+    identifier: Identifier
+    cost: int = 1
+
+
+class Firewall(_View, frozen=True, kw_only=True):
+    action: str = "deny"  # of requests that fit one of the rules; allow refuses all others
+    cidrs: list[str] = []
+    headers: list[str] = []
+    paths: list[str] = []
+
+
+class RequestSize(_View, frozen=True, kw_only=True):
+    max_bytes: int
+
+
+class Cors(_View, frozen=True, kw_only=True):
+    origins: list[str]
+    methods: list[str] = []
+    headers: list[str] = []
+    expose_headers: list[str] = []
+    credentials: bool = False
+    max_age: int = 600
+
+
+class PolicySpec(_View, frozen=True, kw_only=True):
+    """Exactly one of the last six is set."""
+
+    environment: str
+    order: int = 100
+    enabled: bool = True
+    fail_open: bool = False
+    match: list[Condition] = []
+    routes: list[str] = []  # names of routes; none: all of the environment
+    key_auth: KeyAuth | None = None
+    jwt: Jwt | None = None
+    rate_limit: RateLimit | None = None
+    firewall: Firewall | None = None
+    request_size: RequestSize | None = None
+    cors: Cors | None = None
+
+
+POLICY_KINDS = ("keyAuth", "jwt", "rateLimit", "firewall", "requestSize", "cors")
+
+
+def read_route(spec: Any) -> RouteSpec:
+    """The spec of a SentinelRoute; ``msgspec.ValidationError`` names what is wrong with it."""
+    return msgspec.convert(spec, RouteSpec)
+
+
+def read_policy(spec: Any) -> PolicySpec:
+    """The spec of a SentinelPolicy; ``msgspec.ValidationError`` names what is wrong, more than one kind included."""
+    made = msgspec.convert(spec, PolicySpec)
+    given = [name for name in POLICY_KINDS if name in spec]
+    if len(given) != 1:
+        raise msgspec.ValidationError(f"exactly one of {', '.join(POLICY_KINDS)} is needed, not {given or 'none'}")
+    return made
+
+
+def definitions() -> list[dict[str, Any]]:
+    """The two CustomResourceDefinitions, to be applied before the first of their objects."""
+    return [
+        _definition(
+            "SentinelRoute",
+            "sentinelroutes",
+            _schema(RouteSpec),
+            [("Host", ".spec.host"), ("Path", ".spec.path"), ("Environment", ".spec.environment")],
+        ),
+        _definition(
+            "SentinelPolicy",
+            "sentinelpolicies",
+            _schema(PolicySpec),
+            [("Order", ".spec.order"), ("Environment", ".spec.environment")],
+        ),
+    ]
+
+
+def _definition(kind: str, plural: str, spec: dict[str, Any], columns: list[tuple[str, str]]) -> dict[str, Any]:
+    whole = {"type": "object", "required": ["spec"], "properties": {"spec": spec, "status": _STATUS}}
+    shown = [
+        {"name": name, "jsonPath": path, "type": "integer" if name == "Order" else "string"} for name, path in columns
+    ]
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower()},
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": whole},
+                    "subresources": {"status": {}},
+                    "additionalPrinterColumns": shown,
+                }
+            ],
+        },
+    }
+
+
+_STATUS = {
+    "type": "object",
+    "properties": {
+        "gateways": {
+            "type": "array",
+            "description": "per gateway whether it has taken this over, and if not why",
+            "items": {
+                "type": "object",
+                "required": ["name"],
+                "properties": {
+                    "name": {"type": "string"},
+                    "accepted": {"type": "boolean"},
+                    "generation": {"type": "integer", "format": "int64"},
+                    "message": {"type": "string"},
+                },
+            },
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["name"],
+        }
+    },
+}
+
+
+def _schema(struct: type) -> dict[str, Any]:
+    """The structural schema of a view: everything inline, nothing that a CustomResourceDefinition may not have."""
+    _, components = msgspec.json.schema_components([struct], ref_template="{name}")
+    return _inline(components[struct.__name__], components)
+
+
+def _inline(schema: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
+    if "$ref" in schema:
+        return _inline(components[schema["$ref"]], components)
+    if "anyOf" in schema:  # of something or null: optional
+        given = [part for part in schema["anyOf"] if part.get("type") != "null"]
+        return _inline(given[0], components)
+    made: dict[str, Any] = {"type": schema["type"]}
+    if "properties" in schema:
+        made["properties"] = {name: _inline(part, components) for name, part in schema["properties"].items()}
+        if schema.get("required"):
+            made["required"] = schema["required"]
+    elif schema["type"] == "object":
+        made["x-kubernetes-preserve-unknown-fields"] = True
+    if "items" in schema:
+        made["items"] = _inline(schema["items"], components)
+    return made

@@ -1,0 +1,48 @@
+"""Where commands find the control plane, and what they say when they cannot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shoal.cli.contexts import Context, current_context, save_context
+from shoal.errors import ConfigError
+
+ONE = Context("local", "https://127.0.0.1:7400", "secret", "pem")
+
+
+def test_what_is_saved_is_current_and_private(tmp_path: Path) -> None:
+    save_context(tmp_path, Context("other", "https://b", "t"))
+    save_context(tmp_path, ONE)
+    assert current_context(tmp_path, environ={}) == ONE
+    assert current_context(tmp_path, "other", environ={}).url == "https://b"
+    assert (tmp_path / "config.yaml").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_environment_goes_before_the_file_but_not_before_a_name(tmp_path: Path) -> None:
+    save_context(tmp_path, ONE)
+    (tmp_path / "ca.pem").write_text("pem2")
+    environ = {"SHOAL_URL": "https://c/", "SHOAL_TOKEN": "t", "SHOAL_CA": str(tmp_path / "ca.pem")}
+    assert current_context(tmp_path, environ=environ) == Context("environment", "https://c", "t", "pem2")
+    assert current_context(tmp_path, "local", environ=environ) == ONE
+
+
+@pytest.mark.parametrize(
+    ("content", "environ", "text"),
+    [
+        (None, {}, "start one with `shoal up`"),
+        ("contexts: [{name: a}]", {}, "each needs name, url and token"),
+        ("{", {}, "cannot be read"),
+        ("contexts: [{name: a, url: u, token: t}]\ncurrent: b", {}, "context is 'b'"),
+        (None, {"SHOAL_URL": "https://c"}, "SHOAL_TOKEN is not set"),
+        (None, {"SHOAL_URL": "https://c", "SHOAL_TOKEN": "t", "SHOAL_CA": "/nowhere"}, "SHOAL_CA is '/nowhere'"),
+    ],
+)
+def test_what_is_wrong_is_said_with_the_fix(
+    tmp_path: Path, content: str | None, environ: dict[str, str], text: str
+) -> None:
+    if content is not None:
+        (tmp_path / "config.yaml").write_text(content)
+    with pytest.raises(ConfigError, match=text):
+        current_context(tmp_path, environ=environ)

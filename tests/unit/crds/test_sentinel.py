@@ -1,0 +1,71 @@
+"""The definitions are such that a cluster takes them, and the views read exactly what they allow."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from shoal.crds.sentinel import API_VERSION, POLICY_KINDS, definitions, read_policy, read_route
+from shoal.testing.servers import local_server
+
+ROUTE = {
+    "environment": "env_1",
+    "host": "shop.example.com",
+    "path": "/api",
+    "headers": [{"name": "x-beta", "exact": "1"}],
+    "backends": [{"deployment": "dep_1", "namespace": "shop", "service": "web-1", "port": 8080, "weight": 90}],
+    "mirror": {"deployment": "dep_2", "namespace": "shop", "service": "web-2", "percent": 5.5},
+    "timeouts": {"total": 15, "idle": 0},
+    "tls": {"secret": "shop-tls"},
+    "policies": ["keys"],
+}
+POLICY = {
+    "environment": "env_1",
+    "order": 10,
+    "match": [{"path": {"prefix": "/v1"}}, {"method": ["GET"]}, {"header": {"name": "x-a", "present": True}}],
+    "rateLimit": {"limit": 10, "identifier": {"remoteIp": {}}},
+}
+
+
+def test_an_api_server_takes_the_definitions_and_their_objects_and_refuses_others() -> None:
+    async def main() -> None:
+        async with local_server() as server:
+            for definition in definitions():
+                await server.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+            made = (("SentinelRoute", "sentinelroutes", ROUTE), ("SentinelPolicy", "sentinelpolicies", POLICY))
+            for kind, plural, spec in made:
+                path = f"/apis/{API_VERSION}/namespaces/default/{plural}"
+                body = {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": "a"}, "spec": spec}
+                assert (await server.post(path, body))["spec"] == spec
+                without = {**body, "metadata": {"name": "b"}, "spec": {"order": 1}}
+                assert (await server.call("POST", path, without)).status == 422
+
+    asyncio.run(main())
+
+
+def test_views_read_what_is_written() -> None:
+    route = read_route(ROUTE)
+    assert (route.host, route.backends[0].weight, route.timeouts.total, route.timeouts.header) == (
+        "shop.example.com", 90, 15, 10,
+    )  # fmt: skip
+    assert route.mirror is not None
+    assert route.mirror.percent == 5.5
+    policy = read_policy(POLICY)
+    assert policy.rate_limit is not None
+    assert policy.rate_limit.limit == 10
+    assert policy.match[1].method == ["GET"]
+
+
+def test_what_a_view_does_not_know_is_refused() -> None:
+    with pytest.raises(msgspec.ValidationError, match="surprise"):
+        read_route({**ROUTE, "surprise": 1})
+    with pytest.raises(msgspec.ValidationError, match="wasm"):
+        read_policy({"environment": "env_1", "wasm": {}})
+
+
+def test_a_policy_has_one_kind() -> None:
+    for spec in ({"environment": "e"}, {**POLICY, "cors": {"origins": ["*"]}}):
+        with pytest.raises(msgspec.ValidationError, match=f"exactly one of {', '.join(POLICY_KINDS)}"):
+            read_policy(spec)
