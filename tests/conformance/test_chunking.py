@@ -77,6 +77,7 @@ def test_a_forgotten_chunk_can_be_continued_inconsistently(api: Api, namespace: 
     assert second["metadata"]["resourceVersion"] != first["metadata"]["resourceVersion"]
     assert len(second["items"]) == limit
     found = check_chunk(second, limit, limit)
+    api.of("v1", "configmaps", namespace).create({"metadata": {"name": "meanwhile"}})
     read_chunks(templates, second["metadata"]["continue"], second["metadata"]["resourceVersion"], found, limit)
 
 

@@ -6,6 +6,8 @@ import ast
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 HERE = Path(__file__).parent
 REASONS = frozenset(
     {
@@ -62,3 +64,15 @@ def test_upstream_names_are_whole_and_unique() -> None:
 def test_no_replay_is_skipped() -> None:
     sources = [file.read_text() for file in HERE.glob("test_*.py") if file != Path(__file__)]
     assert not any("mark.skip" in source or "pytest.skip(" in source for source in sources)
+
+
+@pytest.mark.parametrize("nodes", ["simulated", "process"])
+def test_lists_of_upstream_tests_are_whole_names_in_order(nodes: str) -> None:
+    names = (HERE / f"upstream-{nodes}.txt").read_text().splitlines()
+    assert names == sorted(set(names))
+    assert all(name.startswith("[sig-") and "[Conformance]" in name for name in names)
+
+
+def test_what_needs_real_containers_is_not_asked_of_simulated_nodes() -> None:
+    real = {row.upstream for row in rows() if row.ours == "- needs real containers"}
+    assert not real & set((HERE / "upstream-simulated.txt").read_text().splitlines())

@@ -46,7 +46,7 @@ def check_dry_run(store: Store, storage: Served, obj: Obj) -> None:
 
 def _namespace_error(failed: RequirementFailed, served: Served, name: str) -> ApiError | None:
     key, resource = failed.require.key, served.resource
-    if key.resource == "namespaces":
+    if key.resource == "namespaces" and isinstance(failed.require, Exists):
         return NotFound.of("namespaces", "", key.name)
     if resource.custom and key == Key(CRDS, "", served.key):
         return NotFound("the server could not find the requested resource")

@@ -78,9 +78,13 @@ async def run_until(stop: asyncio.Event, config: ClusterConfig, on_ready: Callab
             connect, clock, ids, Random(), Metrics(), identity_of(config.dir, ids), (config.dir / "volumes").absolute()
         )
         makers = {"scheduler": components.scheduler, "controllers": components.controllers}
-        parts = [make(host) for name, make in makers.items() if name in config.components]
+        parts: list[components.Part] = [make(host) for name, make in makers.items() if name in config.components]
         if config.runs_nodes:
             parts += _nodes(config, host, stack)
+        if config.join is not None:
+            from shoal.app.fleet.part import AgentPart
+
+            parts.append(AgentPart(host, config.join, config.dir))
 
         async def until_stopped() -> None:
             if config.runs_nodes:

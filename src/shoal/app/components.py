@@ -7,10 +7,11 @@ its term.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Protocol
 
 from shoal.app.config import ClusterConfig
 from shoal.app.connect import NODE, SIMULATED_NODES, Connect
@@ -48,6 +49,17 @@ class Host:
     metrics: Metrics
     identity: str  # of this process among the candidates for a lease
     volumes: Path
+
+
+class Part(Protocol):
+    """Whatever runs beside the API server of a process."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def run(self) -> None: ...
+
+    def stop(self) -> None: ...
 
 
 class Component:
@@ -153,7 +165,7 @@ async def until_registered(host: Host, config: ClusterConfig) -> None:
                 break
 
 
-async def run_all(components: list[Component], until: Awaitable[object]) -> None:
+async def run_all(components: Sequence[Part], until: Awaitable[object]) -> None:
     """Run them beside each other until ``until`` is over, then stop them in order."""
     tasks = [asyncio.create_task(component.run(), name=component.name) for component in components]
     try:

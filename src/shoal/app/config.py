@@ -88,6 +88,7 @@ class ClusterConfig:
     pause_image: str = ""  # of the containers that hold pods; empty: one that is made here
     server: str = ""  # the API server to use where this process has none; empty: the kubeconfig's
     kubeconfig: str = ""
+    join: Path | None = None  # join file of an agent that runs in this process
     anonymous: bool = False  # requests without credentials are system:anonymous instead of refused
     flow: FlowConfig = FlowConfig()
     audit: AuditConfig = AuditConfig()
@@ -203,6 +204,7 @@ class ClusterOptions:
     components: str = ",".join(AVAILABLE_COMPONENTS)
     server: str = ""
     kubeconfig: str = ""
+    join: str = ""
     extra_hosts: tuple[str, ...] = ()
     anonymous: bool = False
     flow: FlowConfig = FlowConfig()
@@ -233,6 +235,12 @@ def refuse_what_is_not_built(options: ClusterOptions) -> None:
         )
     if not own and not options.kubeconfig:
         raise ConfigError("kubeconfig is empty: components without an API server need --kubeconfig FILE to reach one")
+    if options.join and not own:
+        raise ConfigError("join is for a cluster's own process; start an agent beside it with `shoal krane start`")
+    if options.join and not Path(options.join).is_file():
+        raise ConfigError(
+            f"join is {options.join!r}: there is no such file; `shoal token create --kind agent` prints one"
+        )
 
 
 def _check_docker(options: ClusterOptions) -> None:
@@ -262,6 +270,7 @@ def checked_config(options: ClusterOptions) -> ClusterConfig:
         pause_image=options.pause_image,
         server=options.server,
         kubeconfig=options.kubeconfig,
+        join=Path(options.join).absolute() if options.join else None,
         anonymous=options.anonymous,
         flow=options.flow,
         audit=_audit(options),

@@ -30,8 +30,11 @@ Connect = Callable[[str], Client]
 log = get_logger("connect")
 
 SIMULATED_NODES = "shoal:simulated-nodes"
+SETUP = "shoal:setup"  # installs what parts of a cluster's own process need in it
 NODE, _NODES = "system:node:", "system:nodes"
 _ACCOUNT, _ACCOUNTS = "system:serviceaccount:", "system:serviceaccounts"
+_CONTROLLERS = f"{_ACCOUNT}kube-system:"
+_MASTERS = "system:masters"
 _RETRY_S = 1.0
 
 
@@ -41,12 +44,12 @@ def groups_of(user: str) -> tuple[str, ...]:
         return (_NODES,)
     if user.startswith(_ACCOUNT):
         return (_ACCOUNTS, f"{_ACCOUNTS}:{user.removeprefix(_ACCOUNT).partition(':')[0]}")
-    return ()
+    return (_MASTERS,) if user == SETUP else ()
 
 
 def agent_of(user: str) -> str:
     """What the user calls itself: the component, whichever account it acts as."""
-    if user.startswith(_ACCOUNT):
+    if user.startswith(_CONTROLLERS):
         return "kube-controller-manager"
     return "kubelet" if user.startswith(NODE) else user.rpartition(":")[2]
 

@@ -6,14 +6,10 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from shoal.cli.contexts import shoal_home as shoal_home
+
 UP_LOCK = "up.lock"  # held by `shoal up`, with its pid inside
 ENDPOINTS = "endpoints.json"  # what `shoal up` runs and where, while it runs
-
-
-def shoal_home(environ: Mapping[str, str] = os.environ) -> Path:
-    """``$SHOAL_HOME``, else ``~/.shoal``."""
-    configured = environ.get("SHOAL_HOME")
-    return Path(configured).expanduser() if configured else Path.home() / ".shoal"
 
 
 def directory(option: Path | None, environ: Mapping[str, str] = os.environ) -> Path:

@@ -9,11 +9,97 @@ from shoal import __version__
 from shoal.cli.catalog import Command
 from shoal.cli.dispatch import run
 
+_APPS = "Run applications"
+_FLEET = "Look after the fleet"
 _START = "Start and stop"
 _STATE = "Look after the state"
 _HELP = "Find out"
 
 COMMANDS = (
+    Command(
+        name="apply",
+        group=_APPS,
+        summary="make the fleet what files say",
+        target="shoal.cli.fleet.apply:app",
+    ),
+    Command(
+        name="create",
+        group=_APPS,
+        summary="make a project, an environment or a secret without a file",
+        target="shoal.cli.fleet.create:app",
+    ),
+    Command(
+        name="get",
+        group=_APPS,
+        summary="show objects",
+        target="shoal.cli.fleet.get:app",
+    ),
+    Command(
+        name="describe",
+        group=_APPS,
+        summary="show everything that is known of one object",
+        target="shoal.cli.fleet.describe:app",
+    ),
+    Command(
+        name="status",
+        group=_APPS,
+        summary="show what should run, what runs, and why they differ",
+        target="shoal.cli.fleet.status:app",
+    ),
+    Command(
+        name="explain",
+        group=_APPS,
+        summary="say why an app or a pod is where it is, and why it is not ready",
+        target="shoal.app.commands.explain:app",
+    ),
+    Command(
+        name="events",
+        group=_APPS,
+        summary="show what happened",
+        target="shoal.cli.fleet.events:app",
+    ),
+    Command(
+        name="history",
+        group=_APPS,
+        summary="show the revisions of an app, and who changed what when",
+        target="shoal.cli.fleet.history:app",
+    ),
+    Command(
+        name="scale",
+        group=_APPS,
+        summary="change how many instances of an app run",
+        target="shoal.cli.fleet.scale:app",
+    ),
+    Command(
+        name="move",
+        group=_APPS,
+        summary="move an app to another cluster of its region",
+        target="shoal.cli.fleet.move:app",
+    ),
+    Command(
+        name="delete",
+        group=_APPS,
+        summary="delete objects",
+        target="shoal.cli.fleet.delete:app",
+    ),
+    Command(
+        name="agents",
+        group=_FLEET,
+        summary="show the agents of the clusters, and release what they hold back",
+        target="shoal.cli.fleet.agents:app",
+    ),
+    Command(
+        name="token",
+        group=_FLEET,
+        summary="make, list, rotate and revoke the tokens of a control plane or a cluster",
+        target="shoal.app.commands.token:app",
+    ),
+    Command(
+        name="config",
+        group=_FLEET,
+        summary="choose the control plane that commands talk to",
+        target="shoal.cli.fleet.config:app",
+    ),
     Command(
         name="up",
         group=_START,
@@ -23,7 +109,7 @@ COMMANDS = (
     Command(
         name="down",
         group=_START,
-        summary="stop what `shoal up` or `shoal cluster start` runs in a directory",
+        summary="stop what runs in a directory",
         target="shoal.app.commands.down:app",
     ),
     Command(
@@ -33,10 +119,22 @@ COMMANDS = (
         target="shoal.app.commands.cluster:app",
     ),
     Command(
-        name="token",
-        group=_STATE,
-        summary="make, list and revoke the bearer tokens of a cluster",
-        target="shoal.app.commands.token:app",
+        name="control",
+        group=_START,
+        summary="run the control plane of a fleet",
+        target="shoal.app.commands.control:app",
+    ),
+    Command(
+        name="krane",
+        group=_START,
+        summary="run the agent that makes a cluster what the control plane wants",
+        target="shoal.app.commands.krane:app",
+    ),
+    Command(
+        name="sentinel",
+        group=_START,
+        summary="run a gateway",
+        target="shoal.app.commands.sentinel:app",
     ),
     Command(
         name="store",
@@ -45,10 +143,10 @@ COMMANDS = (
         target="shoal.app.commands.store:app",
     ),
     Command(
-        name="explain",
+        name="completion",
         group=_HELP,
-        summary="say why a pod is on its node, or on none",
-        target="shoal.app.commands.explain:app",
+        summary="print the completion script of a shell",
+        target="shoal.app.commands.completion:app",
     ),
     Command(
         name="doctor",

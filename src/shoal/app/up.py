@@ -1,7 +1,9 @@
-"""``shoal up``: starts every process there is, says how to use it, and ends them all together.
+"""``shoal up``: a control plane and a region or more, each with a cluster and its agent, as processes of this machine.
 
-Today that is one cluster. Each process is a child with its own log file; a child ends when its standard input does,
-so nothing is left behind even when this process is killed.
+DIR/control/                the control plane
+DIR/clusters/REGION-1/      the cluster of a region, and in it its agent
+DIR/config.yaml             the context by which the other commands find the control plane
+DIR/endpoints.json          what runs and where, for programs, while it runs
 """
 
 from __future__ import annotations
@@ -9,31 +11,29 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
-from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any
 
+from shoal.app.children import Child, Children, Stopped
+from shoal.app.config import LOOPBACK
 from shoal.app.files import DirectoryLock, make_private_dir, write_private
 from shoal.app.home import ENDPOINTS, UP_LOCK
 from shoal.app.kubectl import kubectl_word
-from shoal.base.tasks import wait_first
-from shoal.errors import ShoalError
+from shoal.app.ports import any_free
+from shoal.base.clock import RealClock
+from shoal.cli.contexts import Context, save_context
+from shoal.cli.rest import Refused, Rest
+from shoal.errors import ConfigError
 
-CLUSTER = "local"
-READY_BUDGET_S = 60.0
-STOP_BUDGET_S = 10.0
-EXIT_BUDGET_S = 2.0
-_LOG_LIMIT_BYTES = 10_000_000
-_LOG_TAIL_LINES = 15
-
-
-class StartFailed(ShoalError):
-    """A process did not become ready; the message has the end of its log."""
+REGIONS = ("eu", "us")
+CONTEXT = "local"
+SHARD = "default"
+_REGION = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,82 +41,184 @@ class UpOptions:
     """The flags of ``shoal up``."""
 
     dir: Path
-    port: int | None = None
-    store: str = ""
+    regions: tuple[str, ...] = REGIONS
+    port: int | None = None  # of the control plane
+    empty: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.regions:
+            raise ConfigError(f"regions is empty: use for example {','.join(REGIONS)}")
+        for name in self.regions:
+            if not _REGION.fullmatch(name):
+                raise ConfigError(f"regions has {name!r}: use up to 32 small letters, digits and dashes")
+        if len(set(self.regions)) != len(self.regions):
+            raise ConfigError(f"regions is {','.join(self.regions)!r}: name each region once")
 
     @property
-    def cluster_dir(self) -> Path:
-        return self.dir / "clusters" / CLUSTER
+    def control_dir(self) -> Path:
+        return self.dir / "control"
+
+    def cluster_dir(self, region: str) -> Path:
+        return self.dir / "clusters" / cluster_of(region)
+
+
+def cluster_of(region: str) -> str:
+    """The name of a region's only cluster."""
+    return f"{region}-1"
 
 
 @dataclass(frozen=True, slots=True)
-class RunningCluster:
-    """A cluster that has said it is ready."""
+class Parts:
+    """The command lines of the children, and what is said to the control plane between them; tests put others in."""
 
-    name: str
-    url: str
-    kubeconfig: Path
-    process: Process
-
-
-def cluster_command(options: UpOptions) -> list[str]:
-    """The command line of the cluster's process."""
-    command = [sys.executable, "-m", "shoal", "cluster", "start", "--dir", str(options.cluster_dir), "--stop-on-eof"]
-    if options.port is not None:
-        command += ["--port", str(options.port)]
-    if options.store:
-        command += ["--store", options.store]
-    return command
+    control: Callable[[UpOptions], Sequence[str]]
+    cluster: Callable[[UpOptions, str], Sequence[str]]
+    introduce: Callable[[Rest, UpOptions], None]
 
 
-async def run_up(
-    options: UpOptions,
-    say: Callable[[str], object],
-    *,
-    command: Callable[[UpOptions], Sequence[str]] = cluster_command,
-) -> None:
+def control_command(options: UpOptions) -> list[str]:
+    command = [sys.executable, "-m", "shoal", "control", "start", "--dir", str(options.control_dir), "--stop-on-eof"]
+    return command if options.port is None else [*command, "--port", str(options.port)]
+
+
+def cluster_command(options: UpOptions, region: str) -> list[str]:
+    folder = options.cluster_dir(region)
+    command = [sys.executable, "-m", "shoal", "cluster", "start", "--dir", str(folder), "--stop-on-eof"]
+    return [*command, "--join", str(folder / "join.json")]
+
+
+async def run_up(options: UpOptions, say: Callable[[str], object], *, parts: Parts | None = None) -> None:
     """Start all, say where, wait for a signal, stop all. ``say`` prints a line."""
-    make_private_dir(options.cluster_dir)
+    parts = parts or Parts(control_command, cluster_command, introduce)
+    if options.port == 0:  # decided once, so that a control plane that is started again has the same
+        options = replace(options, port=any_free(LOOPBACK))
+    make_private_dir(options.control_dir)
+    for region in options.regions:
+        make_private_dir(options.cluster_dir(region))
     with DirectoryLock(options.dir / UP_LOCK):
         stop = _stop_event()
-        log = options.cluster_dir / "cluster.log"
-        process = await _spawn(command(options), log)
+        children = Children(stop, RealClock())
         endpoints = options.dir / ENDPOINTS
         try:
-            url = await _ready_url(process, log, stop)
-            if url is None:
-                return
-            cluster = RunningCluster(CLUSTER, url, options.cluster_dir / "kubeconfig", process)
-            write_private(endpoints, render_endpoints([cluster]))
-            for line in guide(cluster):
+            say("starting the control plane")
+            control = await children.start("control plane", parts.control(options), options.control_dir / "control.log")
+            context = _context(options, control.url)
+            rest = Rest(context)
+            await asyncio.to_thread(parts.introduce, rest, options)
+            clusters: dict[str, Child] = {}
+            for region in options.regions:
+                say(f"starting region {region}")
+                log = options.cluster_dir(region) / "cluster.log"
+                clusters[region] = await children.start(
+                    f"cluster of region {region}", parts.cluster(options, region), log
+                )
+            save_context(options.dir, context)
+
+            def write_endpoints() -> None:
+                write_private(endpoints, render_endpoints(options, control, clusters))
+
+            write_endpoints()
+            for line in guide(options, control.url, clusters):
                 say(line)
             say("ready")
-            if await _stopped_or_died(process, stop):
-                raise StartFailed(f"the cluster ended by itself with code {process.returncode}\n{_tail(log)}")
+            await children.keep(say, write_endpoints)
+        except Stopped:
+            return
         finally:
             endpoints.unlink(missing_ok=True)
-            await _end(process)
+            await children.end()
 
 
-def render_endpoints(clusters: Sequence[RunningCluster]) -> bytes:
+def introduce(rest: Rest, options: UpOptions) -> None:
+    """Tell the control plane of the regions and their clusters, and get the agents' join files where they are missing
+    or no longer good."""
+    for region in options.regions:
+        cluster = cluster_of(region)
+        _ensure(rest, f"/api/v1/regions/{region}", _document("Region", region, {}))
+        _ensure(rest, f"/api/v1/clusters/{cluster}", _document("Cluster", cluster, {"region": region}))
+        _ensure_join_file(rest, options.cluster_dir(region) / "join.json", cluster, region)
+    rest.close()
+
+
+def _ensure(rest: Rest, path: str, document: dict[str, Any]) -> None:
+    """Create it unless it is there; what people have changed since is left alone."""
+    try:
+        rest.request("PUT", path, document, headers={"If-None-Match": "*"})
+    except Refused as refused:
+        if refused.status != 412:
+            raise
+
+
+def _ensure_join_file(rest: Rest, path: Path, cluster: str, region: str) -> None:
+    if path.exists():
+        held = json.loads(path.read_bytes())
+        listed = {token["name"]: token for token in rest.get("/api/v1/tokens", kind="agent")["items"]}
+        found = listed.get(f"agent-{cluster}")
+        if found is not None and not found.get("revoked") and held["url"] == rest.context.url:
+            return
+        if found is not None and not found.get("revoked"):
+            write_private(path, json.dumps({**held, "url": rest.context.url, "ca": rest.context.ca}).encode())
+            return
+    body = {"kind": "agent", "name": f"agent-{cluster}", "cluster": cluster, "region": region, "shard": SHARD}
+    made = rest.request("POST", "/api/v1/tokens", body).body
+    write_private(path, json.dumps(made["join"], indent=2).encode())
+
+
+def _document(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": "shoal.dev/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def _context(options: UpOptions, url: str) -> Context:
+    token = (options.control_dir / "admin.token").read_text().strip()
+    return Context(CONTEXT, url, token, (options.control_dir / "pki" / "ca.crt").read_text())
+
+
+def render_endpoints(options: UpOptions, control: Child, clusters: dict[str, Child]) -> bytes:
     """The content of ``endpoints.json``: for programs, what runs and how to reach it."""
-    listed = [{"name": c.name, "url": c.url, "kubeconfig": str(c.kubeconfig), "pid": c.process.pid} for c in clusters]
-    return json.dumps({"pid": os.getpid(), "clusters": listed}, indent=2).encode() + b"\n"
+    listed = [
+        {
+            "name": cluster_of(region),
+            "region": region,
+            "url": child.url,
+            "kubeconfig": str(options.cluster_dir(region) / "kubeconfig"),
+            "pid": child.process.pid,
+        }
+        for region, child in clusters.items()
+    ]
+    about = {
+        "url": control.url,
+        "ca": str(options.control_dir / "pki" / "ca.crt"),
+        "token": str(options.control_dir / "admin.token"),
+        "pid": control.process.pid,
+    }
+    return json.dumps({"pid": os.getpid(), "control": about, "clusters": listed}, indent=2).encode() + b"\n"
 
 
-def guide(cluster: RunningCluster) -> list[str]:
+def guide(options: UpOptions, url: str, clusters: dict[str, Child]) -> list[str]:
     """What to try first."""
-    kubectl = f"{kubectl_word()} --kubeconfig {cluster.kubeconfig}"
+    shoal = _shoal_word()
+    if options.dir != Path.home() / ".shoal" and os.environ.get("SHOAL_HOME") != str(options.dir):
+        shoal = f"SHOAL_HOME={options.dir} {shoal}"
+    first = next(iter(options.regions))
+    kubectl = f"{kubectl_word()} --kubeconfig {options.cluster_dir(first) / 'kubeconfig'}"
     return [
-        f"A Kubernetes-compatible cluster runs at {cluster.url}. Its pods are processes of this machine. Try:",
         "",
-        f"  {kubectl} get nodes",
-        f"  {kubectl} create deployment web --image=shoal/echo --replicas=3",
-        f"  {kubectl} rollout status deployment/web",
-        f"  {kubectl} port-forward deployment/web 8080",
-        f"  {kubectl} logs -f deployment/web",
+        f"A control plane runs at {url} (API: {url}/docs), with the regions {', '.join(options.regions)}. Try:",
+        "",
+        f"  {shoal} apply -f examples/hello.yaml",
+        f"  {shoal} status -w",
+        f"  {shoal} describe app hello",
+        f"  {kubectl} get pods -A",
         "",
     ]
+
+
+def _shoal_word() -> str:
+    beside = Path(sys.executable).with_name("shoal")
+    try:
+        return str(beside.relative_to(Path.cwd()))
+    except ValueError:
+        return str(beside)
 
 
 def _stop_event() -> asyncio.Event:
@@ -125,64 +227,3 @@ def _stop_event() -> asyncio.Event:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     return stop
-
-
-def _open_log(log: Path) -> BinaryIO:
-    if log.exists() and log.stat().st_size > _LOG_LIMIT_BYTES:
-        log.replace(log.with_suffix(".log.1"))
-    return log.open("ab")
-
-
-async def _spawn(command: Sequence[str], log: Path) -> Process:
-    with _open_log(log) as stderr:
-        # Its own session: Ctrl-C reaches this process alone, which then ends the others in order.
-        return await asyncio.create_subprocess_exec(
-            *command, stdin=PIPE, stdout=PIPE, stderr=stderr, start_new_session=True
-        )
-
-
-async def _ready_url(process: Process, log: Path, stop: asyncio.Event) -> str | None:
-    """The URL of the ready line; None when asked to stop before it came."""
-    try:
-        async with asyncio.timeout(READY_BUDGET_S):
-            line = await wait_first(_read_line(process), stop.wait())
-    except TimeoutError:
-        raise StartFailed(f"the cluster was not ready within {READY_BUDGET_S:.0f} s\n{_tail(log)}") from None
-    if stop.is_set():
-        return None
-    if not isinstance(line, bytes) or not line.startswith(b"ready "):
-        with suppress(TimeoutError):  # it has closed its output: let it end with a code of its own
-            async with asyncio.timeout(EXIT_BUDGET_S):
-                await process.wait()
-        await _end(process)
-        raise StartFailed(f"the cluster did not start (code {process.returncode})\n{_tail(log)}")
-    return line.decode().split()[1]
-
-
-async def _read_line(process: Process) -> bytes:
-    assert process.stdout is not None
-    return await process.stdout.readline()
-
-
-async def _stopped_or_died(process: Process, stop: asyncio.Event) -> bool:
-    """Wait for the end; True when the process ended without being asked to."""
-    await wait_first(process.wait(), stop.wait())
-    return not stop.is_set()
-
-
-async def _end(process: Process) -> None:
-    if process.returncode is None:
-        # not process.terminate(): that polls, which takes the exit code away from whoever waits for it
-        with suppress(ProcessLookupError):
-            os.kill(process.pid, signal.SIGTERM)
-        try:
-            async with asyncio.timeout(STOP_BUDGET_S):
-                await process.wait()
-        except TimeoutError:
-            process.kill()
-            await process.wait()
-
-
-def _tail(log: Path) -> str:
-    lines = log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
-    return "\n".join((f"the end of {log}:", *(f"  {line}" for line in lines)))

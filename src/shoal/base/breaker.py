@@ -50,6 +50,16 @@ class Breaker:
             return 0.0
         return max(0.0, self._opened_at + self._open_s - self._clock.monotonic())
 
+    def succeeded(self) -> None:
+        """Somebody found out in another way that it works: close."""
+        self._failures, self._opened_at = 0, None
+
+    def failed(self) -> None:
+        """Somebody found out in another way that it fails: counts like a call."""
+        self._failures += 1
+        if self._opened_at is None and self._failures >= self._threshold:
+            self._opened_at = self._clock.monotonic()
+
     def __enter__(self) -> None:
         state = self.state
         if state is BreakerState.OPEN or (state is BreakerState.HALF_OPEN and self._probing):

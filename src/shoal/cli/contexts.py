@@ -7,6 +7,8 @@
         token: shoal_user_…
         ca: |
           -----BEGIN CERTIFICATE-----
+        project: demo               # where commands look unless they are told otherwise; may be left out
+        environment: production
 
 The file is ``config.yaml`` in the state directory, readable by its owner only. ``shoal up`` writes the context
 ``local``.
@@ -16,7 +18,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,33 +35,70 @@ class Context:
     url: str
     token: str
     ca: str = ""
+    project: str = ""
+    environment: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Contexts:
+    """All of a file, and which one is in use."""
+
+    known: Mapping[str, Context]
+    current: str = ""
+
+    def named(self, name: str, path: Path) -> Context:
+        if name not in self.known:
+            raise ConfigError(f"context is {name!r}: {path} has {', '.join(sorted(self.known)) or 'none'}")
+        return self.known[name]
+
+
+def shoal_home(environ: Mapping[str, str] = os.environ) -> Path:
+    """``$SHOAL_HOME``, else ``~/.shoal``."""
+    configured = environ.get("SHOAL_HOME")
+    return Path(configured).expanduser() if configured else Path.home() / ".shoal"
 
 
 def current_context(home: Path, name: str = "", environ: Mapping[str, str] = os.environ) -> Context:
     """The one named, else the environment's, else the file's current one."""
     if environ.get("SHOAL_URL") and not name:
         return _from_environment(environ)
-    contexts, current = _read(home / FILE)
-    wanted = name or current
-    if not contexts:
+    found = read_contexts(home)
+    if not found.known:
         raise ConfigError(
             f"there is no control plane to talk to: {home / FILE} has no context; start one with `shoal up`, "
             "or set SHOAL_URL, SHOAL_TOKEN and SHOAL_CA"
         )
-    if wanted not in contexts:
-        raise ConfigError(f"context is {wanted!r}: {home / FILE} has {', '.join(sorted(contexts))}")
-    return contexts[wanted]
+    return found.named(name or found.current, home / FILE)
+
+
+def has_context(home: Path, environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether any control plane is known."""
+    return bool(environ.get("SHOAL_URL") or read_contexts(home).known)
 
 
 def save_context(home: Path, context: Context) -> None:
-    """Add or replace it and make it the current one; the others stay."""
+    """Add or replace it and make it the current one; the others stay, and so do its own defaults unless it has new."""
+    found = read_contexts(home)
+    before = found.known.get(context.name)
+    if before is not None:
+        context = replace(
+            context,
+            project=context.project or before.project,
+            environment=context.environment or before.environment,
+        )
+    write_contexts(home, Contexts({**found.known, context.name: context}, context.name))
+
+
+def write_contexts(home: Path, contexts: Contexts) -> None:
     import yaml
 
+    listed = [
+        {name: value for name, value in asdict(each).items() if value or name in ("name", "url", "token", "ca")}
+        for each in contexts.known.values()
+    ]
+    text = yaml.safe_dump({"current": contexts.current, "contexts": listed}, sort_keys=False)
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = home / FILE
-    contexts, _ = _read(path)
-    contexts[context.name] = context
-    listed = [{"name": c.name, "url": c.url, "token": c.token, "ca": c.ca} for c in contexts.values()]
-    text = yaml.safe_dump({"current": context.name, "contexts": listed}, sort_keys=False)
     temporary = path.with_name(f".{FILE}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(descriptor, "w") as file:
@@ -82,20 +121,30 @@ def _from_environment(environ: Mapping[str, str]) -> Context:
     return Context("environment", environ["SHOAL_URL"].rstrip("/"), token, ca)
 
 
-def _read(path: Path) -> tuple[dict[str, Context], str]:
+def read_contexts(home: Path) -> Contexts:
+    """What the file has; nothing when there is none."""
     import yaml
 
+    path = home / FILE
     try:
         content: Any = yaml.safe_load(path.read_text())
     except FileNotFoundError:
-        return {}, ""
+        return Contexts({})
     except (OSError, yaml.YAMLError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
     try:
-        listed = [
-            Context(str(each["name"]), str(each["url"]).rstrip("/"), str(each["token"]), str(each.get("ca") or ""))
-            for each in content["contexts"]
-        ]
-        return {context.name: context for context in listed}, str(content.get("current") or "")
+        listed = [_context(each) for each in content["contexts"]]
+        return Contexts({context.name: context for context in listed}, str(content.get("current") or ""))
     except (TypeError, KeyError):
         raise ConfigError(f"{path} is not a file of contexts: each needs name, url and token") from None
+
+
+def _context(given: Mapping[str, Any]) -> Context:
+    return Context(
+        name=str(given["name"]),
+        url=str(given["url"]).rstrip("/"),
+        token=str(given["token"]),
+        ca=str(given.get("ca") or ""),
+        project=str(given.get("project") or ""),
+        environment=str(given.get("environment") or ""),
+    )

@@ -40,6 +40,10 @@ class DeletionBrake:
         limit = max(self._least, int(self._fraction * (known + len(self._done))))
         return 0 if self._held else max(0, limit - len(self._done))
 
+    def remember(self, key: str, at: float) -> None:
+        """A deletion that was done before this brake was made; it counts, and is not judged again."""
+        self._done.append((at, key))
+
     def hold(self, key: str, now: float) -> None:
         """Hold a key back whatever the count says, because many come at once or nobody has agreed to this one."""
         self._held.setdefault(key, now)

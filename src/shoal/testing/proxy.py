@@ -6,6 +6,7 @@ async with SocketProxy(postgres.socket) as proxy:
     proxy.deafen()        # nothing arrives
     proxy.cut()           # connections break, new ones work again
     proxy.refuse()        # and new ones do not, until ``heal``
+    proxy.delay_s = 0.1   # every piece takes that much longer, each way
 
 ``TcpProxy`` is the same for a port of this machine.
 """
@@ -21,6 +22,7 @@ from typing import Self
 
 _PIECE_BYTES = 65536
 _HOST = "127.0.0.1"
+_CLOSE_S = 2.0
 
 
 class Proxy:
@@ -29,10 +31,12 @@ class Proxy:
     def __init__(self) -> None:
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
+        self._serving: set[asyncio.Task[None]] = set()
         self._requests = asyncio.Event()
         self._answers = asyncio.Event()
         self._refusing = False
         self._held = 0
+        self.delay_s = 0.0
         self.heal()
 
     @property
@@ -56,6 +60,8 @@ class Proxy:
         assert self._server is not None
         self._server.close()
         self.cut()
+        if self._serving:
+            await asyncio.wait(self._serving, timeout=_CLOSE_S)
 
     def mute(self) -> None:
         self._answers.clear()
@@ -77,6 +83,7 @@ class Proxy:
 
     def heal(self) -> None:
         self._refusing = False
+        self.delay_s = 0.0
         self._requests.set()
         self._answers.set()
 
@@ -84,6 +91,10 @@ class Proxy:
         if self._refusing:
             writer.transport.abort()
             return
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
         try:
             far_reader, far_writer = await self._dial()
         except OSError:
@@ -102,6 +113,8 @@ class Proxy:
             while data := await reader.read(_PIECE_BYTES):
                 self._held += 1
                 try:
+                    if self.delay_s:
+                        await asyncio.sleep(self.delay_s)
                     await gate.wait()
                 finally:
                     self._held -= 1

@@ -129,9 +129,10 @@ async def local_server(
     clock: Clock | None = None,
     config: ServerConfig | None = None,
     signing_key: bytes = b"",
+    loopback_endpoints: bool = False,
 ) -> AsyncIterator[LocalServer]:
     """An API server in this process, ready and with its boot objects. Without a key it issues no tokens."""
-    registry = Registry()
+    registry = Registry(loopback_endpoints=loopback_endpoints)
     store = open_store(store_url, attrs_of=registry.attrs_of)
     await store.start()
     server = ApiServer(

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 
-ARRANGE = "from shoal.app.commands.cluster import stop_when_stdin_ends; stop_when_stdin_ends();"
+ARRANGE = "from shoal.app.processes import stop_when_stdin_ends; stop_when_stdin_ends();"
 
 
 def test_a_process_that_was_told_so_ends_with_its_standard_input() -> None:

@@ -13,27 +13,47 @@ from pathlib import Path
 
 import pytest
 
+from shoal.app.children import StartFailed
 from shoal.app.commands.down import stop_all
 from shoal.app.files import DirectoryLock, holder_of
-from shoal.app.up import StartFailed, UpOptions, cluster_command, run_up
+from shoal.app.up import Parts, UpOptions, cluster_command, control_command, run_up
 from shoal.base.clock import FakeClock, RealClock
+from shoal.cli.contexts import current_context
 from shoal.errors import ConfigError, ShoalError
 
-STAND_IN = """
-import sys
+CONTROL = """
+import sys; from pathlib import Path
+folder = Path(sys.argv[1]); (folder / "pki").mkdir(exist_ok=True)
+(folder / "admin.token").write_text("token"); (folder / "pki" / "ca.crt").write_text("ca")
 print("ready https://127.0.0.1:1234", flush=True)
 sys.stdin.read()
 """
+CLUSTER = """
+import sys
+print("ready https://127.0.0.1:5678", flush=True)
+sys.stdin.read()
+"""
 UP = """
-import asyncio, sys; from pathlib import Path; from shoal.app.up import UpOptions, run_up
-asyncio.run(run_up(UpOptions(dir=Path(sys.argv[1])), lambda line: print(line, flush=True),
-                   command=lambda _: [sys.executable, "-c", sys.argv[2]]))
+import asyncio, sys; from pathlib import Path; from shoal.app.up import Parts, UpOptions, run_up
+parts = Parts(lambda o: [sys.executable, "-c", sys.argv[2], str(o.control_dir)],
+              lambda o, region: [sys.executable, "-c", sys.argv[3]], lambda rest, o: None)
+asyncio.run(run_up(UpOptions(dir=Path(sys.argv[1])), lambda line: print(line, flush=True), parts=parts))
 """
 
 
-def started(directory: Path, stand_in: str = STAND_IN) -> tuple[subprocess.Popen[str], list[str]]:
+def parts(control: str = CONTROL, cluster: str = CLUSTER) -> Parts:
+    """Stand-ins for the children."""
+    return Parts(
+        lambda options: [sys.executable, "-c", control, str(options.control_dir)],
+        lambda options, region: [sys.executable, "-c", cluster],
+        lambda rest, options: None,
+    )
+
+
+def started(directory: Path) -> tuple[subprocess.Popen[str], list[str]]:
     """``up`` in a process of its own, and what it said up to ``ready``."""
-    process = subprocess.Popen([sys.executable, "-c", UP, str(directory), stand_in], stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", UP, str(directory), CONTROL, CLUSTER]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout
     said: list[str] = []
     for line in process.stdout:
@@ -63,44 +83,70 @@ def end(process: subprocess.Popen[str], number: int) -> int:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_up_says_five_commands_then_ready_writes_endpoints_and_a_signal_ends_all(tmp_path: Path, number: int) -> None:
+def test_up_says_what_to_try_then_ready_writes_endpoints_and_a_signal_ends_all(tmp_path: Path, number: int) -> None:
     process, said = started(tmp_path)
     endpoints = json.loads((tmp_path / "endpoints.json").read_bytes())
-    (cluster,) = endpoints["clusters"]
     assert endpoints["pid"] == process.pid
-    assert cluster["url"] == "https://127.0.0.1:1234"
-    commands = [line for line in said if f"--kubeconfig {cluster['kubeconfig']}" in line]
-    assert len(commands) == 5
+    assert endpoints["control"]["url"] == "https://127.0.0.1:1234"
+    assert [(each["name"], each["region"]) for each in endpoints["clusters"]] == [("eu-1", "eu"), ("us-1", "us")]
+    assert any("apply -f examples/hello.yaml" in line for line in said)
+    assert any(f"--kubeconfig {endpoints['clusters'][0]['kubeconfig']}" in line for line in said)
     assert said[-1] == "ready"
+    assert current_context(tmp_path, environ={}).url == "https://127.0.0.1:1234"
     assert end(process, number) == 0
-    assert gone(cluster["pid"])
+    assert all(gone(each["pid"]) for each in (endpoints["control"], *endpoints["clusters"]))
     assert not (tmp_path / "endpoints.json").exists()
 
 
-def test_the_cluster_ends_with_up_even_when_up_is_killed(tmp_path: Path) -> None:
+def test_the_children_end_with_up_even_when_up_is_killed(tmp_path: Path) -> None:
     process, _ = started(tmp_path)
-    (cluster,) = json.loads((tmp_path / "endpoints.json").read_bytes())["clusters"]
+    endpoints = json.loads((tmp_path / "endpoints.json").read_bytes())
     end(process, signal.SIGKILL)
-    assert gone(cluster["pid"])
+    assert all(gone(each["pid"]) for each in (endpoints["control"], *endpoints["clusters"]))
 
 
-def test_a_cluster_that_does_not_start_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
-    broken = [sys.executable, "-c", "import sys; sys.exit('error: port is 1: taken')"]
-    with pytest.raises(StartFailed, match=r"did not start \(code 1\)[\s\S]*error: port is 1: taken"):
-        asyncio.run(run_up(UpOptions(dir=tmp_path), print, command=lambda _: broken))
+def test_a_child_that_does_not_start_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
+    broken = "import sys; sys.exit('error: port is 1: taken')"
+    with pytest.raises(StartFailed, match=r"control plane did not start \(code 1\)[\s\S]*error: port is 1: taken"):
+        asyncio.run(run_up(UpOptions(dir=tmp_path), print, parts=parts(control=broken)))
+    with pytest.raises(StartFailed, match="cluster of region eu did not start"):
+        asyncio.run(run_up(UpOptions(dir=tmp_path), print, parts=parts(cluster=broken)))
     assert not (tmp_path / "endpoints.json").exists()
 
 
-def test_a_cluster_that_dies_later_ends_up_with_an_error(tmp_path: Path) -> None:
-    dying = [sys.executable, "-c", "print('ready https://x', flush=True); raise SystemExit(3)"]
-    with pytest.raises(StartFailed, match="ended by itself with code 3"):
-        asyncio.run(run_up(UpOptions(dir=tmp_path), lambda _: None, command=lambda _: dying))
+def test_a_child_that_keeps_dying_ends_up_with_an_error(tmp_path: Path) -> None:
+    dying = "print('ready https://x', flush=True); raise SystemExit(3)"
+    with pytest.raises(StartFailed, match="cluster of region (eu|us) ended by itself with code 3, again and again"):
+        asyncio.run(run_up(UpOptions(dir=tmp_path), lambda _: None, parts=parts(cluster=dying)))
+
+
+def test_a_child_that_is_killed_is_started_again(tmp_path: Path) -> None:
+    process, _ = started(tmp_path)
+    endpoints = tmp_path / "endpoints.json"
+    killed = json.loads(endpoints.read_bytes())["clusters"][0]["pid"]
+    os.kill(killed, signal.SIGKILL)
+    assert process.stdout
+    assert "cluster of region eu ended with code -9; starting it again" in process.stdout.readline()
+    deadline = time.monotonic() + 10
+    while (fresh := json.loads(endpoints.read_bytes())["clusters"][0]["pid"]) == killed:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert end(process, signal.SIGTERM) == 0
+    assert gone(fresh)
 
 
 def test_a_second_up_in_the_same_directory_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "clusters" / "local").mkdir(parents=True)
     with DirectoryLock(tmp_path / "up.lock"), pytest.raises(ConfigError, match="already in use"):
         asyncio.run(run_up(UpOptions(dir=tmp_path), print))
+
+
+@pytest.mark.parametrize(
+    ("regions", "text"),
+    [((), "regions is empty"), (("Eu",), "regions has 'Eu'"), (("a", "a"), "name each region once")],
+)
+def test_regions_are_checked(tmp_path: Path, regions: tuple[str, ...], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        UpOptions(dir=tmp_path, regions=regions)
 
 
 def test_down_stops_a_running_up_and_then_finds_nothing(tmp_path: Path) -> None:
@@ -134,9 +180,12 @@ def test_down_says_who_did_not_stop(tmp_path: Path, clock: FakeClock, monkeypatc
         holder.kill()
 
 
-def test_the_flags_reach_the_cluster(tmp_path: Path) -> None:
-    command = cluster_command(UpOptions(dir=tmp_path, port=7000, store="memory:"))
-    assert command[1:5] == ["-m", "shoal", "cluster", "start"]
-    assert command[5:] == [
-        "--dir", str(tmp_path / "clusters" / "local"), "--stop-on-eof", "--port", "7000", "--store", "memory:"
+def test_the_flags_reach_the_children(tmp_path: Path) -> None:
+    options = UpOptions(dir=tmp_path, port=7000)
+    assert control_command(options)[1:] == [
+        "-m", "shoal", "control", "start", "--dir", str(tmp_path / "control"), "--stop-on-eof", "--port", "7000"
+    ]  # fmt: skip
+    folder = tmp_path / "clusters" / "eu-1"
+    assert cluster_command(options, "eu")[1:] == [
+        "-m", "shoal", "cluster", "start", "--dir", str(folder), "--stop-on-eof", "--join", str(folder / "join.json")
     ]  # fmt: skip

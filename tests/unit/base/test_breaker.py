@@ -79,3 +79,13 @@ def test_cancellation_neither_opens_nor_closes_it(clock: FakeClock) -> None:
     fail(breaker, asyncio.CancelledError)
     assert breaker.state is BreakerState.HALF_OPEN
     succeed(breaker)
+
+
+def test_what_was_found_out_in_another_way_opens_and_closes_it_too(clock: FakeClock) -> None:
+    breaker = Breaker("db", clock=clock, threshold=3, open_s=10)
+    for _ in range(3):
+        assert breaker.state is BreakerState.CLOSED
+        breaker.failed()
+    assert breaker.state is BreakerState.OPEN
+    breaker.succeeded()
+    assert breaker.state is BreakerState.CLOSED

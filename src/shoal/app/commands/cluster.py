@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +10,7 @@ import typer
 from shoal.apiserver.flow.config import FlowConfig
 from shoal.app.config import AVAILABLE_COMPONENTS, DEFAULT_PORT, LOOPBACK, ClusterOptions, opened_config
 from shoal.app.home import directory
+from shoal.app.processes import stop_when_stdin_ends
 from shoal.base import logs
 from shoal.cli.apps import new_app
 
@@ -70,6 +68,9 @@ def start(
         str, typer.Option(help="URL of the API server, for components without one; default the kubeconfig's")
     ] = "",
     kubeconfig: Annotated[str, typer.Option(help="credentials for components without an API server of their own")] = "",
+    join: Annotated[
+        str, typer.Option(help="join file: also run the cluster's agent in this process, for a fleet")
+    ] = "",
     tls_san: Annotated[
         list[str] | None, typer.Option(help="further name or address in the server's certificate; may be repeated")
     ] = None,
@@ -104,6 +105,7 @@ def start(
         components=components,
         server=server,
         kubeconfig=kubeconfig,
+        join=join,
         extra_hosts=tuple(tls_san or ()),
         anonymous=anonymous_auth,
         flow=FlowConfig(
@@ -129,15 +131,3 @@ def start(
         from shoal.app.cluster import run_cluster
 
         run(run_cluster(config))
-
-
-def stop_when_stdin_ends() -> None:
-    """End with the process that holds the other end of our standard input, however that one ends."""
-
-    def wait() -> None:
-        # Not through sys.stdin: its lock, held by this thread for ever, would break the interpreter's own exit.
-        while os.read(0, 4096):
-            pass
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=wait, name="stop-on-eof", daemon=True).start()

@@ -25,7 +25,7 @@ _POLL_S = 0.05
 def down(
     dir: Annotated[Path | None, typer.Option(help="state directory; default $SHOAL_HOME, else ~/.shoal")] = None,
 ) -> None:
-    """Stop what `shoal up` or `shoal cluster start` runs in a directory; the state stays."""
+    """Stop what `shoal up`, `shoal cluster start` or `shoal control start` runs in a directory; the state stays."""
     import asyncio
 
     stopped = asyncio.run(stop_all(directory(dir), clock=RealClock()))
@@ -34,7 +34,8 @@ def down(
 
 def locks_of(state: Path) -> list[Path]:
     """Every lock that a process of this directory may hold; the one that stops the others comes first."""
-    return [state / UP_LOCK, state / "cluster.lock", *sorted(state.glob("clusters/*/cluster.lock"))]
+    below = (*sorted(state.glob("clusters/*/cluster.lock")), state / "control" / "control.lock")
+    return [state / UP_LOCK, state / "cluster.lock", state / "control.lock", *below]
 
 
 async def stop_all(state: Path, *, clock: Clock) -> list[str]:

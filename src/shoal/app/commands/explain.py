@@ -1,25 +1,26 @@
-"""``shoal explain``: why a pod is on its node, or on none."""
+"""``shoal explain``: why an app is where it is, and why a pod is on its node, or on none."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.app.commands.token import cluster_directory
 from shoal.app.home import directory
 from shoal.base.clock import RealClock
 from shoal.cli.apps import new_app
-from shoal.cli.printers import Format, render
-from shoal.client import AccessConfig, connect, load
+from shoal.cli.fleet.session import ContextName, Environment, Name, Output, Project, opened
+from shoal.cli.printers import Format, document, render
 from shoal.errors import ConfigError
-from shoal.scheduler.explain import PodExplanation, explain
+
+if TYPE_CHECKING:  # one of the two commands needs a client of Kubernetes
+    from shoal.client import AccessConfig
+    from shoal.scheduler.explain import PodExplanation
 
 app = new_app("Say why something is as it is.", group=True)
 
@@ -36,6 +37,9 @@ class Place:
 
     def access(self, environ: Mapping[str, str] = os.environ) -> AccessConfig:
         """The kubeconfig given, that of ``--dir``, ``$KUBECONFIG``, the cluster of `shoal up`, or the usual one."""
+        from shoal.app.commands.token import cluster_directory
+        from shoal.client import load
+
         if self.kubeconfig:
             return load(self.kubeconfig, context=self.context)
         if self.dir is None and environ.get("KUBECONFIG"):
@@ -47,6 +51,20 @@ class Place:
                 raise
             return load(context=self.context, env=environ)
         return load(found, context=self.context)
+
+
+@app.command("app")
+def fleet_app(
+    name: Name,
+    output: Output = Format.TABLE,
+    project: Project = "",
+    environment: Environment = "",
+    context: ContextName = "",
+) -> None:
+    """Say why an app is in the clusters where it is, and why it is not ready."""
+    with opened(context, project, environment) as session:
+        found = session.get(session.find("app", name), "explain")
+    typer.echo("\n".join(found["lines"]) + "\n" if output is Format.TABLE else document(found, output), nl=False)
 
 
 @app.command("pod")
@@ -61,10 +79,13 @@ def pod(
     """Show every node as the pod sees it now: its score, or why it does not take the pod."""
     access = Place(dir, kubeconfig, context).access()
     found = asyncio.run(_ask(access, namespace or access.namespace, name))
-    typer.echo(_text(found) if output is Format.TABLE else _document(found, output), nl=False)
+    typer.echo(_text(found) if output is Format.TABLE else document(_content(found), output), nl=False)
 
 
 async def _ask(access: AccessConfig, namespace: str, name: str) -> PodExplanation:
+    from shoal.client import connect
+    from shoal.scheduler.explain import explain
+
     clock = RealClock()
     async with connect(access, clock=clock) as client:
         return await explain(client, namespace, name, clock=clock)
@@ -116,15 +137,9 @@ def _why(row: Mapping[str, Any]) -> str:
     return f"{'is here; ' if row['here'] else ''}{scores}"
 
 
-def _document(found: PodExplanation, output: Format) -> str:
-    document = {
+def _content(found: PodExplanation) -> dict[str, Any]:
+    return {
         "namespace": found.namespace, "name": found.name, "node": found.node, "phase": found.phase,
         "message": found.message, "schedulerSaid": found.said, "nominatedNode": found.nominated,
         "unseen": list(found.unseen), "nodes": _rows(found),
     }  # fmt: skip
-    if output is Format.JSON:
-        return json.dumps(document, indent=2) + "\n"
-    import yaml  # most commands print tables
-
-    text: str = yaml.safe_dump(document, sort_keys=False)
-    return text

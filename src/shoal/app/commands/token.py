@@ -1,4 +1,8 @@
-"""``shoal token``: who may talk to a cluster with a bearer token of their own."""
+"""``shoal token``: who may talk to a control plane, or with ``--dir`` to a cluster of this machine.
+
+The control plane is that of the context. Where there is none, and wherever a directory or a user of Kubernetes is
+named, it is the cluster of the directory.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,6 @@ from typing import Annotated, Any
 
 import typer
 
-from shoal.app.config import not_available
 from shoal.app.credentials import (
     Access,
     StaticToken,
@@ -19,74 +22,108 @@ from shoal.app.credentials import (
     render_kubeconfig,
     revoke_token,
 )
+from shoal.app.files import write_private
 from shoal.app.home import directory
-from shoal.app.up import CLUSTER
 from shoal.base.clock import RealClock
 from shoal.base.ids import Ids
 from shoal.cli.apps import new_app
-from shoal.cli.printers import Format, render
+from shoal.cli.contexts import has_context
+from shoal.cli.durations import seconds_of
+from shoal.cli.fleet import tokens as fleet
+from shoal.cli.fleet.session import ContextName, opened
+from shoal.cli.printers import Format, document, render
 from shoal.errors import ConfigError
 
-app = new_app("Make, list and revoke the bearer tokens of a cluster.", group=True)
+app = new_app("Make, list, rotate and revoke the tokens of a control plane or a cluster.", group=True)
 
-_KINDS = ("user", "agent", "edge")
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._@:-]{0,251}[A-Za-z0-9])?")
-_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 _COLUMNS = ("name", "user", "groups", "expires", "expired")
 
-_Dir = Annotated[Path | None, typer.Option(help="state directory; default $SHOAL_HOME, else ~/.shoal")]
+_Dir = Annotated[
+    Path | None, typer.Option(help="state directory of a cluster, for its tokens; default the control plane's")
+]
+_Which = Annotated[str, typer.Argument(metavar="NAME", help="name or id, as `shoal token list` shows it")]
+_To = Annotated[Path | None, typer.Option("--output", help="file to write it to, which only you can read")]
 
 
 @app.command("create")
 def create(
-    user: Annotated[str, typer.Option(help="who the token stands for")] = "",
-    group: Annotated[list[str] | None, typer.Option(help="a group of the user; may be repeated")] = None,
+    kind: Annotated[str, typer.Option(help="user, agent or edge")] = "user",
+    name: Annotated[str, typer.Option(help="under which it is listed and revoked; default made from the rest")] = "",
+    role: Annotated[str, typer.Option(help="of a user: viewer, editor or admin; default viewer")] = "",
+    workspace: Annotated[str, typer.Option(help="of a user; default your own")] = "",
+    cluster: Annotated[str, typer.Option(help="that an agent or edge speaks for")] = "",
+    region: Annotated[str, typer.Option(help="of that cluster")] = "",
+    shard: Annotated[str, typer.Option(help="that an agent speaks for; default the cluster's default one")] = "",
     ttl: Annotated[str, typer.Option(help="how long it is good, for example 24h or 7d; default for ever")] = "",
-    name: Annotated[str, typer.Option(help="under which it is listed and revoked; default made from the user")] = "",
-    kind: Annotated[str, typer.Option(help="user; agent and edge are not available yet")] = "user",
-    cluster: Annotated[str, typer.Option(help="of an agent or edge; not available yet")] = "",
-    region: Annotated[str, typer.Option(help="of an agent or edge; not available yet")] = "",
-    kubeconfig: Annotated[bool, typer.Option("--kubeconfig", help="print a kubeconfig with the token in it")] = False,
+    output: _To = None,
+    user: Annotated[str, typer.Option(help="of a cluster's token: who it stands for")] = "",
+    group: Annotated[list[str] | None, typer.Option(help="of a cluster's token; may be repeated")] = None,
+    kubeconfig: Annotated[
+        bool, typer.Option("--kubeconfig", help="of a cluster's token: print a kubeconfig with it")
+    ] = False,
     dir: _Dir = None,
+    context: ContextName = "",
 ) -> None:
-    """Make a token and print it, once: only its digest is kept. A running cluster accepts it within a second."""
-    _refuse_what_is_not_built(kind, cluster, region)
-    if not user.strip():
-        raise ConfigError("user is empty: say who the token stands for with --user")
-    now = RealClock().now()
-    expires_at = now + lifetime(ttl) if ttl else None
-    found = cluster_directory(directory(dir))
-    access = read_access(found / "kubeconfig") if kubeconfig else None
-    if kubeconfig and access is None:
-        raise ConfigError(f"{found / 'kubeconfig'} cannot be read, and with it where the cluster is; start it once")
-    wanted = StaticToken(name=_name(name, user), user=user, groups=_groups(group or ()), expires_at=expires_at)
-    made = create_token(found / "tokens.json", wanted, now=now)
-    if access is not None:
-        typer.echo(render_kubeconfig(Access(access.url, access.ca_pem, made), user=user), nl=False)
-    else:
-        typer.echo(made)
+    """Make a token and print it, once: only its digest is kept. For an agent or edge, what is printed is the file it
+    joins with."""
+    if kind not in fleet.KINDS:
+        raise ConfigError(f"kind is {kind!r}: use {', '.join(fleet.KINDS)}")
+    if dir is not None or user or group or kubeconfig:
+        _only_of_the_fleet(kind=kind, role=role, workspace=workspace, cluster=cluster, region=region, shard=shard)
+        _deliver(_create_of_cluster(user, group or [], ttl, name, dir, kubeconfig=kubeconfig), output, "the token")
+        return
+    wanted = fleet.Wanted(
+        kind=kind, name=name, role=role, workspace=workspace, cluster=cluster, region=region, shard=shard,
+        ttl_s=seconds_of("ttl", ttl) if ttl else 0,
+    )  # fmt: skip
+    with opened(context) as session:
+        made = fleet.create(session.rest, wanted)
+    _deliver(fleet.once(made), output, fleet.what(made))
 
 
 @app.command("list")
 def list_(
+    kind: Annotated[str, typer.Option(help="only user, agent or edge")] = "",
     output: Annotated[Format, typer.Option("--output", "-o", help="how to print")] = Format.TABLE,
     dir: _Dir = None,
+    context: ContextName = "",
 ) -> None:
     """List the tokens: whose they are and until when. The tokens themselves are not known any more."""
-    tokens = read_tokens(cluster_directory(directory(dir)) / "tokens.json")
-    now = RealClock().now()
-    rows = [_row(token, now) for token in sorted(tokens.values(), key=lambda token: token.name)]
-    typer.echo(render(rows, _COLUMNS, output), nl=False)
+    if _of_cluster(dir, context):
+        tokens = read_tokens(cluster_directory(directory(dir)) / "tokens.json")
+        now = RealClock().now()
+        rows = [_row(token, now) for token in sorted(tokens.values(), key=lambda token: token.name)]
+        typer.echo(render(rows, _COLUMNS, output), nl=False)
+        return
+    with opened(context) as session:
+        found = fleet.list_(session.rest, kind)
+    typer.echo(render(found, fleet.COLUMNS) if output is Format.TABLE else document(found, output), nl=False)
 
 
 @app.command("revoke")
-def revoke(
-    name: Annotated[str, typer.Argument(help="as `shoal token list` shows it")],
-    dir: _Dir = None,
-) -> None:
-    """End a token. A running cluster refuses it within a second."""
-    revoke_token(cluster_directory(directory(dir)) / "tokens.json", name)
+def revoke(name: _Which, dir: _Dir = None, context: ContextName = "") -> None:
+    """End a token. It is refused within a second."""
+    if _of_cluster(dir, context):
+        revoke_token(cluster_directory(directory(dir)) / "tokens.json", name)
+    else:
+        with opened(context) as session:
+            fleet.revoke(session.rest, name)
     typer.echo(f"revoked {name}")
+
+
+@app.command("rotate")
+def rotate(
+    name: _Which,
+    grace: Annotated[str, typer.Option(help="how long the old one works on, for example 10m; 0 for not at all")] = "1h",
+    output: _To = None,
+    context: ContextName = "",
+) -> None:
+    """Make a new text for a token of the control plane and print it, once; the old one works on for a while."""
+    grace_s = 0 if grace in ("0", "0s") else seconds_of("grace", grace)
+    with opened(context) as session:
+        made = fleet.rotate(session.rest, name, grace_s)
+    _deliver(fleet.once(made), output, fleet.what(made))
 
 
 @app.command("rotate-key")
@@ -99,36 +136,63 @@ def rotate_key(dir: _Dir = None) -> None:
 
 
 def cluster_directory(state: Path) -> Path:
-    """Where the cluster of a state directory keeps its files: there, or below when `shoal up` runs it."""
-    for found in (state, state / "clusters" / CLUSTER):
-        if (found / "pki").is_dir():
-            return found
+    """Where the cluster of a state directory keeps its files: there, or below when `shoal up` runs the only one."""
+    if any((state / name).exists() for name in ("cluster.lock", "tokens.json", "kubeconfig")):
+        return state
+    below = [folder for folder in sorted(state.glob("clusters/*")) if (folder / "pki").is_dir()]
+    if len(below) == 1:
+        return below[0]
+    if below:
+        raise ConfigError(f"dir is {str(state)!r}: it has several clusters; choose one with --dir {below[0]}")
     raise ConfigError(f"dir is {str(state)!r}: there is no cluster; start one with `shoal up`, or say where with --dir")
 
 
 def lifetime(text: str) -> timedelta:
     """``24h``, ``7d``, ``1h30m``, ``600s``."""
-    found = _DURATION.fullmatch(text)
-    if found is not None:
-        days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
-        try:
-            life = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-        except OverflowError:
-            life = timedelta()
-        if timedelta() < life <= timedelta(days=36500):
-            return life
-    raise ConfigError(f"ttl is {text!r}: use for example 30m, 24h or 7d")
+    return timedelta(seconds=seconds_of("ttl", text))
 
 
-def _refuse_what_is_not_built(kind: str, cluster: str, region: str) -> None:
-    if kind not in _KINDS:
-        raise ConfigError(f"kind is {kind!r}: use user")
-    if kind != "user":
-        raise not_available("kind", kind, "use --kind user")
-    if cluster:
-        raise not_available("cluster", cluster, "leave --cluster out: a user's token is for the cluster in --dir")
-    if region:
-        raise not_available("region", region, "leave --region out: a user's token is for the cluster in --dir")
+def _of_cluster(dir: Path | None, context: str) -> bool:
+    """Whether a command is about a cluster of this machine: where one is named, or no control plane is known."""
+    return dir is not None or not (context or has_context(directory(None)))
+
+
+def _only_of_the_fleet(kind: str, **given: str) -> None:
+    said = {"kind": kind if kind != "user" else "", **given}
+    for name, value in said.items():
+        if value:
+            raise ConfigError(
+                f"{name} is {value!r}: a token of a cluster is a user's and has none; leave --dir and --user out "
+                "to make a token of the control plane"
+            )
+
+
+def _create_of_cluster(
+    user: str, groups: list[str], ttl: str, name: str, dir: Path | None, *, kubeconfig: bool
+) -> str:  # fmt: skip
+    """The token, or a kubeconfig with it. A running cluster accepts it within a second."""
+    if not user.strip():
+        raise ConfigError("user is empty: say who the token stands for with --user")
+    now = RealClock().now()
+    expires_at = now + lifetime(ttl) if ttl else None
+    found = cluster_directory(directory(dir))
+    access = read_access(found / "kubeconfig") if kubeconfig else None
+    if kubeconfig and access is None:
+        raise ConfigError(f"{found / 'kubeconfig'} cannot be read, and with it where the cluster is; start it once")
+    wanted = StaticToken(name=_name(name, user), user=user, groups=_groups(groups), expires_at=expires_at)
+    made = create_token(found / "tokens.json", wanted, now=now)
+    if access is None:
+        return f"{made}\n"
+    return render_kubeconfig(Access(access.url, access.ca_pem, made), user=user).decode()
+
+
+def _deliver(text: str, output: Path | None, what: str) -> None:
+    """Where the only copy goes."""
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    write_private(output.expanduser().absolute(), text.encode())
+    typer.echo(f"{what} is in {output}")
 
 
 def _name(given: str, user: str) -> str:

@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from shoal.app.config import DEFAULT_PORT, ClusterOptions, checked_config, not_available
 from shoal.app.home import directory
-from shoal.app.up import UpOptions, run_up
+from shoal.app.up import REGIONS, UpOptions, run_up
 from shoal.cli.apps import new_app
 
 app = new_app("Start everything there is, with its state in one directory; Ctrl-C ends it.")
@@ -19,17 +18,13 @@ app = new_app("Start everything there is, with its state in one directory; Ctrl-
 @app.command()
 def up(
     dir: Annotated[Path | None, typer.Option(help="state directory; default $SHOAL_HOME, else ~/.shoal")] = None,
+    regions: Annotated[str, typer.Option(help="comma-separated; each gets a cluster and an agent")] = ",".join(REGIONS),
     port: Annotated[
-        int | None, typer.Option(help=f"API port; default the last one used, else {DEFAULT_PORT} or the next free one")
+        int | None, typer.Option(help="of the control plane; default the last one used, else 7400 or the next free one")
     ] = None,
-    store: Annotated[str, typer.Option(help="sqlite:///PATH or memory://; default SQLite in the directory")] = "",
-    regions: Annotated[str, typer.Option(help="several regions; not available yet")] = "",
     empty: Annotated[bool, typer.Option("--empty", help="without the demo app; there is none yet")] = False,
 ) -> None:
     """Start everything there is and print `ready`; a second `up` with the same directory goes on where it was."""
-    del empty  # what runs today is what --empty asks for
-    if regions:
-        raise not_available("regions", regions, "leave --regions out: there is one cluster")
-    options = UpOptions(dir=directory(dir), port=port, store=store)
-    checked_config(ClusterOptions(dir=options.cluster_dir, port=port, store=store))
+    names = tuple(name for name in (part.strip() for part in regions.split(",")) if name)
+    options = UpOptions(dir=directory(dir), regions=names, port=port, empty=empty)
     asyncio.run(run_up(options, lambda line: print(line, flush=True)))

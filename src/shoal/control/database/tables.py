@@ -8,13 +8,14 @@ case-sensitive; times are milliseconds since 1970.
 
     desired   one row per object and place (cluster, shard): its version, whether it is wanted there, and what the agent
               says became of it. A row that is no longer wanted stays as a tombstone until it is old enough.
-    changes   which row of ``desired`` changed, numbered in the order of commits, without gaps.
+    changes   which row of ``desired`` changed, numbered in the order of commits. Other writes take numbers too.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from sqlalchemy import JSON as GenericJSON
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -27,7 +28,6 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
 )
-from sqlalchemy import JSON as GenericJSON
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
@@ -277,7 +277,7 @@ class Topology(Base):
     updated_at: Mapped[int]
     __table_args__ = (
         UniqueConstraint("workspace_id", "deployment_id", "region_id", "cluster_id", "shard"),
-        Index(None, "cluster_id", "shard"),
+        Index(None, "cluster_id", "shard", "deployment_id"),
         Index(None, "deployment_id"),
     )
 
@@ -359,15 +359,18 @@ class Token(Base):
     kind: Mapped[str] = mapped_column(String(16))  # user, agent or edge
     name: Mapped[str] = mapped_column(String(NAME_LENGTH))
     digest: Mapped[str] = mapped_column(String(64), unique=True)
+    previous_digest: Mapped[str] = mapped_column(String(64), default="")  # of the text before the last rotation
+    previous_until: Mapped[int] = mapped_column(default=0)  # that text works until then
     role: Mapped[str] = mapped_column(String(16), default="")  # of a user: admin, editor or viewer
     cluster: Mapped[str] = mapped_column(String(NAME_LENGTH), default="")
     region: Mapped[str] = mapped_column(String(NAME_LENGTH), default="")
     shard: Mapped[str] = mapped_column(String(NAME_LENGTH), default="")
     created_at: Mapped[int]
+    lifetime_ms: Mapped[int] = mapped_column(default=0)  # of each text of it; 0: for ever
     expires_at: Mapped[int] = mapped_column(default=0)
     revoked_at: Mapped[int] = mapped_column(default=0)
     last_used_at: Mapped[int] = mapped_column(default=0)
-    __table_args__ = (UniqueConstraint("workspace_id", "kind", "name"),)
+    __table_args__ = (UniqueConstraint("workspace_id", "kind", "name"), Index(None, "previous_digest"))
 
 
 class Audit(Base):

@@ -44,12 +44,15 @@ class ProcessNode:
         made = await self.runtime.create_sandbox(spec)
         self.sandbox_id, self.address = made.id, made.addresses[0]
 
-    async def run(self, *argv: str, name: str = "main", attempt: int = 0, **more: Any) -> Container:
+    async def create(self, *argv: str, name: str = "main", attempt: int = 0, **more: Any) -> Container:
         image = await self.runtime.pull("busybox")
         spec = ContainerSpec(
             name=name, attempt=attempt, image=image, image_reference="busybox", command=argv, **more
         )  # fmt: skip
-        made = await self.runtime.create(self.sandbox_id, spec)
+        return await self.runtime.create(self.sandbox_id, spec)
+
+    async def run(self, *argv: str, **more: Any) -> Container:
+        made = await self.create(*argv, **more)
         return await self.runtime.start(made.id)
 
     async def sh(self, script: str, **more: Any) -> Container:

@@ -124,6 +124,32 @@ def test_a_container_is_started_once_however_often_it_is_tried(on_process_node: 
     on_process_node(test)
 
 
+def test_a_container_whose_start_is_cut_short_at_any_moment_can_be_ended(on_process_node: Run) -> None:
+    async def test(node: Any) -> None:
+        made = []
+        for step in range(25):
+            created = await node.create("sleep", "1000", name=f"c{step}")
+            made.append(created.id)
+            starting = asyncio.create_task(node.runtime.start(created.id))
+            await asyncio.wait({starting}, timeout=step * 0.004)
+            starting.cancel()
+            assert (await node.runtime.stop(created.id, grace_s=0)).phase is Phase.EXITED
+        await eventually(lambda: [each for each in made if usage.stragglers(each) or shims_of(each)] == [])
+
+    on_process_node(test)
+
+
+def shims_of(container_id: str) -> list[int]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if container_id in (folder / "cmdline").read_text(errors="replace"):
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
 def zombies() -> list[int]:
     return [pid for pid in processes.descendants(os.getpid()) if processes.stat_fields(pid)[:1] == [b"Z"]]
 

@@ -81,6 +81,7 @@ class _Box:
     shim: records.Identity | None = None
     told: set[int] = field(default_factory=set)  # ports that users were warned of
     cpu_ns: int = 0
+    starting: asyncio.Task[None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +159,7 @@ class ProcessRuntime:
             await cancel_all(self._looking)
             self._looking = None
         await self._host_ports.close_all()
+        await self._settled(*self._boxes.values())
         self._watches.close()
         for stream in self._streams:
             stream.close()
@@ -297,8 +299,14 @@ class ProcessRuntime:
         box = self._box(container_id)
         if box.container.phase is not Phase.CREATED:
             return box.container
+        if box.starting is None:
+            box.starting = asyncio.create_task(self._launch(box), name=f"launch/{container_id}")
+        await asyncio.shield(box.starting)  # once there is a shim, it must be known whoever is cancelled
+        return box.container
+
+    async def _launch(self, box: _Box) -> None:
         started = await launch.start_shim(box.folder)
-        self._watches.add(container_id, started.shim_pid, child=True)
+        self._watches.add(box.container.id, started.shim_pid, child=True)
         self._refresh(box)
         if not started.ok:
             if box.container.phase is Phase.CREATED:  # the shim itself failed
@@ -308,7 +316,11 @@ class ProcessRuntime:
                 )
                 self._refresh(box)
             raise StartFailure(started.message)
-        return box.container
+
+    async def _settled(self, *boxes: _Box) -> None:
+        """Wait for starts that are under way."""
+        starting = [box.starting for box in boxes if box.starting is not None and not box.starting.done()]
+        await asyncio.gather(*starting, return_exceptions=True)
 
     def _refresh(self, box: _Box) -> None:
         """Bring a container up to date with the disk, and tell what changed."""
@@ -337,6 +349,7 @@ class ProcessRuntime:
 
     async def stop(self, container_id: str, *, grace_s: float, signal: str = "") -> Container:
         box = self._box(container_id)
+        await self._settled(box)
         if box.container.phase is Phase.CREATED:
             now = self._clock.wall_s()
             records.write_exit(box.folder, code=_KILLED, reason=ExitReason.ERROR, at=now, message="it never started")

@@ -1,0 +1,143 @@
+"""Child processes of ``shoal up``.
+
+Each has a log file, says ``ready`` on its output, and ends when its standard input does, so nothing is left behind even
+when this process is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from shoal.base.clock import Clock
+from shoal.base.tasks import wait_first
+from shoal.errors import ShoalError
+
+READY_BUDGET_S = 60.0
+STOP_BUDGET_S = 10.0
+EXIT_BUDGET_S = 2.0
+_LOG_LIMIT_BYTES = 10_000_000
+_LOG_TAIL_LINES = 15
+_DEATHS, _LATELY_S = 5, 60.0  # more than so many within this time are too many
+
+
+class StartFailed(ShoalError):
+    """A process did not become ready; the message has the end of its log."""
+
+
+class Stopped(ShoalError):
+    """Asked to stop before all was ready."""
+
+
+@dataclass(slots=True)
+class Child:
+    """One process, and the next one in its place when it dies. ``url`` is what it said after the word ``ready``."""
+
+    name: str
+    command: Sequence[str]
+    log: Path
+    process: Process
+    url: str = ""
+    deaths: list[float] = field(default_factory=list)  # when, lately
+
+
+class Children:
+    """All of them; the last one started is the first to be ended."""
+
+    def __init__(self, stop: asyncio.Event, clock: Clock) -> None:
+        self._stop = stop
+        self._clock = clock
+        self._all: list[Child] = []
+
+    async def start(self, name: str, command: Sequence[str], log: Path) -> Child:
+        """Returns when it is ready; ``StartFailed`` has the end of its log, ``Stopped`` says that we are to stop."""
+        child = Child(name, command, log, await _spawn(command, log))
+        self._all.append(child)
+        await self._until_ready(child)
+        return child
+
+    async def keep(self, say: Callable[[str], object], changed: Callable[[], None]) -> None:
+        """Until asked to stop: whoever ends by itself is started again, and ``changed`` is called. One that keeps dying
+        is ``StartFailed``."""
+        while not self._stop.is_set():
+            await wait_first(self._stop.wait(), *(child.process.wait() for child in self._all))
+            for child in self._all:
+                if child.process.returncode is not None and not self._stop.is_set():
+                    await self._again(child, say)
+                    changed()
+
+    async def end(self) -> None:
+        """End all of them, those that depend on others first."""
+        while self._all:
+            await _end(self._all.pop().process)
+
+    async def _again(self, child: Child, say: Callable[[str], object]) -> None:
+        now = self._clock.monotonic()
+        code = child.process.returncode
+        child.deaths = [*(death for death in child.deaths if death > now - _LATELY_S), now]
+        if len(child.deaths) > _DEATHS:
+            raise StartFailed(f"the {child.name} ended by itself with code {code}, again and again\n{_tail(child.log)}")
+        say(f"the {child.name} ended with code {code}; starting it again")
+        child.process = await _spawn(child.command, child.log)
+        await self._until_ready(child)
+
+    async def _until_ready(self, child: Child) -> None:
+        name, process, log = child.name, child.process, child.log
+        try:
+            async with asyncio.timeout(READY_BUDGET_S):
+                line = await wait_first(_read_line(process), self._stop.wait())
+        except TimeoutError:
+            raise StartFailed(f"the {name} was not ready within {READY_BUDGET_S:.0f} s\n{_tail(log)}") from None
+        if self._stop.is_set():
+            raise Stopped(f"stopped while the {name} was starting")
+        if not isinstance(line, bytes) or not line.startswith(b"ready"):
+            with suppress(TimeoutError):  # it has closed its output: let it end with a code of its own
+                async with asyncio.timeout(EXIT_BUDGET_S):
+                    await process.wait()
+            await _end(process)
+            raise StartFailed(f"the {name} did not start (code {process.returncode})\n{_tail(log)}")
+        child.url = line.decode().removeprefix("ready").strip()
+
+
+def _open_log(log: Path) -> BinaryIO:
+    if log.exists() and log.stat().st_size > _LOG_LIMIT_BYTES:
+        log.replace(log.with_suffix(".log.1"))
+    return log.open("ab")
+
+
+async def _spawn(command: Sequence[str], log: Path) -> Process:
+    with _open_log(log) as stderr:
+        # Its own session: Ctrl-C reaches this process alone, which then ends the others in order.
+        return await asyncio.create_subprocess_exec(
+            *command, stdin=PIPE, stdout=PIPE, stderr=stderr, start_new_session=True
+        )
+
+
+async def _read_line(process: Process) -> bytes:
+    assert process.stdout is not None
+    return await process.stdout.readline()
+
+
+async def _end(process: Process) -> None:
+    if process.returncode is None:
+        # not process.terminate(): that polls, which takes the exit code away from whoever waits for it
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGTERM)
+        try:
+            async with asyncio.timeout(STOP_BUDGET_S):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+def _tail(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
+    return "\n".join((f"the end of {log}:", *(f"  {line}" for line in lines)))

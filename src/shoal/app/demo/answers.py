@@ -1,0 +1,142 @@
+"""What the demo application answers. Pure: the shell owns connections, waiting and signals."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+TAGS = ("v1", "v2", "v2-errors", "v2-slow")
+GREETINGS = {"v1": "Hello from Shoal", "v2": "Hello again from Shoal, second version"}
+_SHOWN = (
+    "host", "x-request-id", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-shoal-principal",
+    "x-shoal-deployment", "x-deployment-id", "traceparent", "user-agent",
+)  # fmt: skip
+_ERRORS_OF_TEN = 3
+_SLOW_S = 0.3
+_LONGEST_S = 300.0
+_MOST_CHUNKS = 100_000
+JSON, TEXT, HTML = "application/json", "text/plain; charset=utf-8", "text/html; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """This instance."""
+
+    tag: str = "v1"
+    app: str = "demo"
+    region: str = ""
+    instance: str = ""
+    deployment: str = ""
+
+    @property
+    def greeting(self) -> str:
+        return GREETINGS[self.tag.partition("-")[0]]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    method: str
+    path: str  # without the query
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)  # names in lower case
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Sent after ``delay_s``; with ``chunks``, as that many pieces with ``pause_s`` between them."""
+
+    status: int = 200
+    body: bytes = b""
+    content_type: str = JSON
+    delay_s: float = 0.0
+    chunks: int = 0
+    pause_s: float = 0.0
+
+
+def about_from(tag: str, environ: Mapping[str, str]) -> About:
+    """``ValueError`` for a tag that there is not."""
+    if tag not in TAGS:
+        raise ValueError(f"no version {tag!r} of the demo application: use one of {', '.join(TAGS)}")
+    return About(
+        tag=tag,
+        app=environ.get("SHOAL_APP", "demo"),
+        region=environ.get("SHOAL_REGION", ""),
+        instance=environ.get("SHOAL_INSTANCE_ID") or environ.get("HOSTNAME", ""),
+        deployment=environ.get("SHOAL_DEPLOYMENT_ID", ""),
+    )
+
+
+def answer(about: About, request: Request, *, number: int, draining: bool) -> Answer:
+    """To the ``number``-th request of this instance; health is not counted as one and shows no artificial fault."""
+    path = request.path
+    if path in ("/health", "/healthz", "/readyz"):
+        return Answer(503, _dumps({"ok": False, "draining": True})) if draining else Answer(200, _dumps({"ok": True}))
+    if path == "/livez":
+        return Answer(200, _dumps({"ok": True}))
+    slow_s = _SLOW_S if about.tag == "v2-slow" else 0.0
+    if about.tag == "v2-errors" and number * 7 % 10 < _ERRORS_OF_TEN:
+        return Answer(500, _dumps({"error": {"code": "demo_error", "message": "this version fails now and then"}}))
+    made = _route(about, request)
+    if not slow_s:
+        return made
+    return Answer(made.status, made.body, made.content_type, made.delay_s + slow_s, made.chunks, made.pause_s)
+
+
+def _route(about: About, request: Request) -> Answer:
+    path, query = request.path, request.query
+    if path == "/":
+        return _home(about, request)
+    if path == "/slow":
+        delay_s = min(_number(query.get("ms"), 1000.0) / 1000, _LONGEST_S)
+        return Answer(200, _dumps({**_who(about), "slept_s": delay_s}), delay_s=delay_s)
+    if path.startswith("/status/"):
+        code = path.removeprefix("/status/")
+        if not (len(code) == 3 and code.isdigit() and 200 <= int(code) < 600):
+            return _fault(400, "bad_request", "a status has three digits, from 200 to 599")
+        return Answer(int(code), b"" if code in ("204", "304") else _dumps({**_who(about), "status": int(code)}))
+    if path == "/stream":
+        chunks = min(int(_number(query.get("chunks"), 10)), _MOST_CHUNKS)
+        return Answer(200, b"", TEXT, chunks=max(chunks, 1), pause_s=min(_number(query.get("ms"), 100) / 1000, 60.0))
+    if path == "/echo":
+        return Answer(200, request.body, request.headers.get("content-type", "application/octet-stream"))
+    return _fault(404, "not_found", f"the demo application has no {path}")
+
+
+def _home(about: About, request: Request) -> Answer:
+    shown = {name: request.headers[name] for name in _SHOWN if name in request.headers}
+    content = {**_who(about), "message": about.greeting, "headers": shown}
+    if "text/html" not in request.headers.get("accept", ""):
+        return Answer(200, _dumps(content))
+    rows = "".join(f"<tr><th>{html.escape(name)}<td>{html.escape(str(value))}" for name, value in _who(about).items())
+    page = f"<!doctype html><title>{html.escape(about.app)}</title><h1>{html.escape(about.greeting)}</h1>"
+    return Answer(200, f"{page}<table>{rows}</table>\n".encode(), HTML)
+
+
+def chunk(about: About, number: int) -> bytes:
+    return f"{number} {about.tag} {about.instance}\n".encode()
+
+
+def _who(about: About) -> dict[str, object]:
+    return {
+        "app": about.app, "version": about.tag, "region": about.region, "instance": about.instance,
+        "deployment": about.deployment,
+    }  # fmt: skip
+
+
+def _fault(status: int, code: str, message: str) -> Answer:
+    return Answer(status, _dumps({"error": {"code": code, "message": message}}))
+
+
+def _number(text: str | None, default: float) -> float:
+    try:
+        value = float(text) if text is not None else default
+    except ValueError:
+        return default
+    return value if 0 <= value < float("inf") else default
+
+
+def _dumps(value: object) -> bytes:
+    return json.dumps(value).encode() + b"\n"

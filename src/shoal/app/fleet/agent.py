@@ -1,0 +1,108 @@
+"""An agent: as a process of its own beside any cluster, or as a part of a cluster's process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from random import Random
+
+from shoal import __version__
+from shoal.app.fleet.health import health_app
+from shoal.app.ports import any_free
+from shoal.base.asgi import serving
+from shoal.base.clock import Clock, RealClock
+from shoal.base.ids import Ids
+from shoal.base.logs import get_logger
+from shoal.base.metrics import Metrics
+from shoal.base.tasks import wait_first
+from shoal.client import Client, connect, load
+from shoal.krane.agent import Agent, AgentParts
+from shoal.krane.config import JoinFile, KraneConfig, read_join_file
+from shoal.krane.election import ensure_namespace, make_elector
+from shoal.krane.labels import FIELD_MANAGER_KRANE
+from shoal.krane.metrics import KraneMetrics
+from shoal.krane.sides import make_sides
+from shoal.krane.stream import Connection, Times
+
+log = get_logger("krane")
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What an agent needs of the process it runs in."""
+
+    clock: Clock
+    ids: Ids
+    random: Random
+    metrics: Metrics
+
+
+async def run_krane(config: KraneConfig, stop: asyncio.Event, on_ready: Callable[[], None]) -> None:
+    """One agent as a process: acts on the cluster of the kubeconfig until ``stop``."""
+    around = Surroundings(RealClock(), Ids(), Random(), Metrics())
+    access = load(config.kubeconfig, context=config.context)
+    port = config.port or any_free(config.host)
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(
+            connect(access, clock=around.clock, field_manager=FIELD_MANAGER_KRANE, user_agent=f"krane/{__version__}")
+        )
+        lease_client = await stack.enter_async_context(  # renewals do not queue behind the work
+            connect(access, clock=around.clock, field_manager=FIELD_MANAGER_KRANE, user_agent=f"krane/{__version__}")
+        )
+        agent, connection = await make_agent(config, client, lease_client, around)
+        stack.push_async_callback(connection.close)
+        app = health_app(agent.livez, agent.readyz, around.metrics, agent.status)
+        await stack.enter_async_context(serving(app, host=config.host, port=port, clock=around.clock))
+        on_ready()
+        await wait_first(agent.run(), stop.wait())
+
+
+async def make_agent(
+    config: KraneConfig, client: Client, lease_client: Client, around: Surroundings
+) -> tuple[Agent, Connection]:
+    """``lease_client`` renews the lease; ``client`` does everything else, fenced by it."""
+    join = read_join_file(config.join)
+    name = config.agent or f"{socket.gethostname()}-{os.getpid()}-{around.ids.new_suffix()}"
+    elector = None
+    if config.elect:
+        await ensure_namespace(lease_client, config.lease_namespace)
+        elector = make_elector(
+            lease_client, namespace=config.lease_namespace, cluster=join.cluster, shard=join.shard, agent=name,
+            clock=around.clock, random=around.random.random,
+        )  # fmt: skip
+        client = client.fenced(elector.fence)
+    connection = Connection(
+        lambda: _reread(config, join),
+        clock=around.clock,
+        random_bytes=around.random.randbytes,
+        correlation=name,
+        times=Times(call_s=config.rpc_timeout_s, idle_s=config.idle_s),
+    )
+    parts = AgentParts(
+        config=config,
+        join=join,
+        plane=connection,
+        sides=make_sides(client, clock=around.clock, random=around.random.random),
+        elector=elector,
+        name=name,
+        software=f"shoal/{__version__}",
+        metrics=KraneMetrics(around.metrics),
+        clock=around.clock,
+        random=around.random.random,
+    )
+    return Agent(parts), connection
+
+
+def _reread(config: KraneConfig, last: JoinFile) -> JoinFile:
+    """The join file as it is now, so that its token can be replaced; the one from the start when it cannot be read."""
+    try:
+        return read_join_file(config.join)
+    except Exception as error:
+        log.warning(
+            "the join file cannot be read; going on with what it said", path=str(config.join), reason=str(error)
+        )
+        return last

@@ -1,0 +1,110 @@
+"""The control plane as a process: database, REST API and cluster service on one port."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from random import Random
+
+from shoal import __version__
+from shoal.app.files import write_private
+from shoal.app.fleet.config import ControlConfig
+from shoal.app.pki import Pki
+from shoal.base.asgi import Application, Receive, Scope, Send, Tls, serving
+from shoal.base.clock import Clock, RealClock
+from shoal.base.ids import Ids
+from shoal.base.logs import get_logger
+from shoal.base.metrics import PROCESS
+from shoal.base.tasks import wait_first
+from shoal.control.api.wiring import make_api
+from shoal.control.database.engine import Databases
+from shoal.control.database.retention import Retention, run_retention
+from shoal.control.database.tokens import Tokens
+from shoal.control.domain.access import DEFAULT_WORKSPACE
+from shoal.control.domain.fleet import Fleet
+from shoal.control.secrets.wiring import open_sealer
+from shoal.control.service.wiring import PATH, ClusterServer
+from shoal.errors import AlreadyExists, ServiceUnavailable
+
+log = get_logger("control")
+
+ADMIN = "admin"
+_SWEEP_S = 5.0  # deadlines pass, and what waits for a place may have one now
+_SWITCH_INTERVAL_S = 0.0005
+
+
+async def run_control(config: ControlConfig, stop: asyncio.Event, on_ready: Callable[[], None]) -> None:
+    """Serve until ``stop``."""
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    clock, ids, random = RealClock(), Ids(), Random()
+    async with AsyncExitStack() as stack:
+        pki = Pki(config.pki_dir, now=clock.now())
+        keys = pki.ensure_server(config.certificate_hosts)
+        databases = await Databases.open(
+            config.databases, clock=clock, ids=ids, workspaces=config.workspaces, events=config.events
+        )
+        stack.push_async_callback(databases.close)
+        tokens = Tokens(databases, clock)
+        sealer = await open_sealer(config.master_key, config.dir, clock=clock)
+        stack.push_async_callback(sealer.close)
+        fleet = Fleet(databases, clock, ids, sealer)
+        await ensure_admin(config, fleet, tokens)
+        service = ClusterServer(databases, tokens, sealer, clock=clock, random=random.random, config=config.service)
+        api = make_api(
+            fleet, tokens, databases, clock=clock, metrics=PROCESS, url=config.url, ca=pki.ca_cert.read_text(),
+            version=__version__,
+        )  # fmt: skip
+
+        async def served() -> None:
+            await service.ready()
+            tls = Tls(keys.cert, keys.key)
+            async with serving(both(service.app, api), host=config.host, port=config.port, clock=clock, tls=tls):
+                on_ready()
+                await stop.wait()
+                api.end_streams()
+
+        await wait_first(
+            served(), service.run(), run_retention(databases, Retention(), clock), sweep_forever(fleet, tokens, clock)
+        )
+
+
+async def sweep_forever(fleet: Fleet, tokens: Tokens, clock: Clock) -> None:
+    """What has to happen because time passes."""
+    while True:
+        try:
+            await fleet.sweep()
+            await tokens.save_used()
+        except ServiceUnavailable as error:
+            log.warning("the sweep has to wait for the database", reason=str(error))
+        except Exception as error:
+            log.error("the sweep failed", error=error)
+        await clock.sleep(_SWEEP_S)
+
+
+def both(cluster: Application, api: Application) -> Application:
+    """Agents' calls by their path; everything else is the API's."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith(PATH):
+            await cluster(scope, receive, send)
+        else:
+            await api(scope, receive, send)
+
+    return app
+
+
+async def ensure_admin(config: ControlConfig, fleet: Fleet, tokens: Tokens) -> None:
+    """A workspace to begin with, and a token of its administrator, whose only copy is in the directory."""
+    await fleet.ensure_workspace(DEFAULT_WORKSPACE)
+    path = config.admin_token_path
+    if path.exists() and await tokens.authenticate(path.read_text().strip()) is not None:
+        return
+    try:
+        text, _ = await tokens.create(kind="user", name=ADMIN, workspace_id=DEFAULT_WORKSPACE, role="admin")
+    except AlreadyExists:
+        row = await tokens.find("user", ADMIN, workspace_id=DEFAULT_WORKSPACE)
+        text, _ = await tokens.rotate(row.id)
+        log.warning("the administrator's token was lost; a new one was made", path=str(path))
+    write_private(path, f"{text}\n".encode())

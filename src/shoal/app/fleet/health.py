@@ -1,0 +1,36 @@
+"""``/livez``, ``/readyz`` and ``/metrics`` of a process that serves nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import orjson
+
+from shoal.base.asgi import Application, Receive, Scope, Send, answer
+from shoal.base.metrics import CONTENT_TYPE, Metrics
+
+Check = Callable[[], tuple[bool, dict[str, str]]]
+
+
+def health_app(
+    livez: Check, readyz: Check, metrics: Metrics, status: Callable[[], object] | None = None
+) -> Application:
+    """A check says whether it holds, and why. ``status`` is shown at ``/status``."""
+    checks = {"/livez": livez, "/readyz": readyz}
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        path = scope["path"]
+        if path in checks:
+            good, parts = checks[path]()
+            await answer(send, 200 if good else 503, orjson.dumps({"ok": good, "checks": parts}))
+        elif path == "/metrics":
+            await answer(send, 200, metrics.render(), CONTENT_TYPE)
+        elif path == "/status" and status is not None:
+            await answer(send, 200, orjson.dumps(status(), option=orjson.OPT_INDENT_2))
+        else:
+            known = ", ".join((*checks, "/metrics"))
+            await answer(send, 404, orjson.dumps({"error": {"code": "not_found", "message": f"try {known}"}}))
+
+    return app

@@ -1,0 +1,36 @@
+"""What every long-running process does: run on uvloop, end at a signal, end with its parent."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+
+def run_until_signal(serve: Callable[[asyncio.Event], Any]) -> None:
+    """Run what ``serve`` makes; the event it is given is set at SIGTERM and SIGINT."""
+    from uvloop import run
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        await serve(stop)
+
+    run(main())
+
+
+def stop_when_stdin_ends() -> None:
+    """End with the process that holds the other end of our standard input, however that one ends."""
+
+    def wait() -> None:
+        # Not through sys.stdin: its lock, held by this thread for ever, would break the interpreter's own exit.
+        while os.read(0, 4096):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, name="stdin", daemon=True).start()

@@ -1,0 +1,79 @@
+"""``shoal agents``: who speaks for the clusters, and how they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from shoal.cli.apps import new_app
+from shoal.cli.fleet.kinds import ROOT
+from shoal.cli.fleet.session import ContextName, NoSuchObject, Output, opened
+from shoal.cli.fleet.views import AGENT_COLUMNS, agent_rows
+from shoal.cli.printers import Format, document, render
+from shoal.cli.rest import Refused
+from shoal.errors import ConfigError
+
+app = new_app("Show the agents of the clusters, and release what they hold back.")
+
+
+@app.callback(invoke_without_command=True)
+def agents(
+    context: typer.Context,
+    output: Output = Format.TABLE,
+    name: Annotated[str, typer.Option("--context", help="a context of `shoal config get-contexts`")] = "",
+) -> None:
+    """Show the agents of the clusters: heartbeat, lag, breaker, and deletions that they hold back."""
+    if context.invoked_subcommand is not None:
+        return
+    with opened(name) as session:
+        found = session.rest.get(f"{ROOT}/agents")["items"]
+    if output is not Format.TABLE:
+        typer.echo(document(found, output), nl=False)
+        return
+    typer.echo(render(agent_rows(found), AGENT_COLUMNS) if found else "no agent has joined\n", nl=False)
+    for line in held_lines(found):
+        typer.echo(line)
+
+
+@app.command("confirm")
+def confirm(
+    place: Annotated[str, typer.Argument(metavar="CLUSTER/SHARD", help="as `shoal agents` shows it")],
+    context: ContextName = "",
+) -> None:
+    """Agree to the deletions that an agent holds back because they are so many."""
+    cluster, slash, shard = place.partition("/")
+    if not cluster or (slash and not shard) or "/" in shard:
+        raise ConfigError(f"agent is {place!r}: use CLUSTER/SHARD, as `shoal agents` shows it")
+    with opened(context) as session:
+        known = session.rest.get(f"{ROOT}/agents")["items"]
+        found = next(
+            (each for each in known if (each["cluster"], each["shard"]) == (cluster, shard or "default")), None
+        )
+        if found is None:
+            names = ", ".join(f"{each['cluster']}/{each['shard']}" for each in known) or "none"
+            raise NoSuchObject(f"there is no agent {place!r}; there are: {names}")
+        try:
+            session.rest.request("POST", f"{ROOT}/agents/{cluster}/{shard or 'default'}/confirm-deletes")
+        except Refused as refused:
+            raise refused from None
+    if found.get("held"):
+        typer.echo(f"{place}: confirmed; the agent goes on within a moment")
+    else:
+        typer.echo(f"{place}: nothing is held back")
+
+
+def held_lines(agents: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What is held back, and how it is released."""
+    lines: list[str] = []
+    for agent in agents:
+        place = f"{agent['cluster']}/{agent['shard']}"
+        for name in agent.get("held") or ():
+            brake = (agent["controllers"].get(name) or {}).get("brake") or {}
+            keys = ", ".join(brake.get("keys") or ())
+            lines.append(f"\n{place} holds deletions of {name} back: {brake.get('reason') or brake.get('count')}")
+            if keys:
+                lines.append(f"  {keys}")
+            lines.append(f"  if they are meant: shoal agents confirm {place}")
+    return lines

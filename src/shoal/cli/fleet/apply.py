@@ -1,0 +1,164 @@
+"""``shoal apply``: make the fleet what files say."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from shoal.cli.apps import new_app
+from shoal.cli.fleet.documents import Document, ordered, placed, read_all
+from shoal.cli.fleet.hints import hints
+from shoal.cli.fleet.kinds import BY_NAME, ROOT, ref_of
+from shoal.cli.fleet.session import ContextName, DryRun, Environment, Output, Project, Session, opened
+from shoal.cli.printers import Format, brief, document, indented
+from shoal.cli.rest import Refused, in_lines
+from shoal.errors import ConfigError, ShoalError
+
+app = new_app("Make the fleet what files say.")
+
+MOST_DOCUMENTS = 500  # in one request
+MOST_BYTES = 900_000
+_place = re.compile(r"documents\[(\d+)\]\.?")
+
+Files = Annotated[
+    list[str] | None,
+    typer.Option("--filename", "-f", metavar="FILE", help="a file, a folder of files, or - for standard input"),
+]
+
+
+class NothingApplied(ShoalError):
+    """A document is wrong in itself, so none was applied."""
+
+
+@app.command()
+def apply(
+    filename: Files = None,
+    dry_run: DryRun = False,
+    output: Output = Format.TABLE,
+    project: Project = "",
+    environment: Environment = "",
+    context: ContextName = "",
+) -> None:
+    """Create or change what the documents describe, in the order in which kinds need each other. All documents are
+    checked before any is applied; one that fails later does not undo the others. Ends with 1 when something failed."""
+    if not filename:
+        raise ConfigError("filename is missing: say which with -f FILE, or -f - for standard input")
+    documents = ordered(read_all(filename))
+    with opened(context, project, environment) as session:
+        documents = [placed(each, session.project, session.environment) for each in documents]
+        results: list[dict[str, Any]] = []
+        for batch in batches(documents):
+            results += send(session, batch, dry_run=dry_run)
+        if output is Format.TABLE:
+            typer.echo(report(results), nl=False)
+        else:
+            typer.echo(document({"items": results, "dryRun": dry_run}, output), nl=False)
+        failed = [(each, found) for each, found in zip(documents, results, strict=True) if "error" in found]
+        for each, found in failed:
+            typer.echo(failure(session, each, found["error"]), err=True, nl=False)
+    if failed:
+        raise typer.Exit(1)
+
+
+def batches(documents: Sequence[Document]) -> Iterator[list[Document]]:
+    """As many as one request takes."""
+    batch: list[Document] = []
+    size = 0
+    for each in documents:
+        length = len(json.dumps(each.content, default=str))
+        if batch and (len(batch) == MOST_DOCUMENTS or size + length > MOST_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(each)
+        size += length
+    if batch:
+        yield batch
+
+
+def send(session: Session, batch: Sequence[Document], *, dry_run: bool) -> list[dict[str, Any]]:
+    """What became of each document, in their order."""
+    body = [each.content for each in batch]
+    try:
+        answer = session.rest.request("POST", f"{ROOT}/apply", body, params={"dryRun": dry_run}).body
+    except Refused as refused:
+        if isinstance(refused.body, dict) and refused.body.get("items"):
+            answer = refused.body  # each failed, and says why
+        elif refused.status == 422 and refused.details:
+            raise NothingApplied(_wrong(session, batch, refused)) from None
+        elif len(batch) == 1:
+            raise NothingApplied(f"nothing was applied: {batch[0].shown}: {refused}") from None
+        else:
+            raise
+    found: list[dict[str, Any]] = answer["items"]
+    return found
+
+
+def _wrong(session: Session, batch: Sequence[Document], refused: Refused) -> str:
+    """Which documents are wrong, and where."""
+    lines = ["nothing was applied:"]
+    by_document: dict[int, list[dict[str, str]]] = {}
+    for each in refused.details:
+        place = _place.match(each.get("field", ""))
+        position = int(place[1]) if place else 0
+        field = each.get("field", "")[place.end() :] if place else each.get("field", "")
+        by_document.setdefault(position, []).append({"field": field, "message": each.get("message", "")})
+    for position, faults in sorted(by_document.items()):
+        lines.append(f"  {batch[position].shown}:")
+        lines += [f"    {': '.join(part for part in (each['field'], each['message']) if part)}" for each in faults]
+        lines += [f"    → {hint}" for hint in hints(session, faults, batch[position].metadata)]
+    return "\n".join(lines)
+
+
+def report(results: Sequence[dict[str, Any]]) -> str:
+    """A line for each object, with what changed below it."""
+    named = [(_name(each["object"]), each) for each in results]
+    width = max((len(name) for name, _ in named), default=0)
+    return "".join(f"{name:<{width}}   {outcome(each)}\n{_below(each)}" for name, each in named)
+
+
+def _name(found: dict[str, Any]) -> str:
+    return ref_of(found).shown if found.get("kind") in BY_NAME else str(found.get("kind"))
+
+
+def outcome(result: dict[str, Any]) -> str:
+    if "error" in result:
+        return "failed"
+    word = "created" if result["created"] else "changed" if result["changed"] else "unchanged"
+    if not result.get("dryRun"):
+        return word
+    return f"would be {word}" if word != "unchanged" else "would stay as it is"
+
+
+def _below(result: dict[str, Any]) -> str:
+    if "error" in result:
+        return ""
+    lines = [] if result["created"] else [_change(each) for each in result["changed"]]
+    if result.get("dryRun"):
+        lines += [effect_line(each) for each in result["effects"]]
+    key = (result["object"].get("status") or {}).get("key")
+    if key:
+        lines.append(f"its key, shown only now: {key}")
+    lines += [f"note: {each}" for each in result.get("warnings") or ()]
+    return indented("\n".join(lines)) if lines else ""
+
+
+def _change(diff: dict[str, Any]) -> str:
+    before, after = (("(none)" if diff[side] is None else brief(diff[side])) for side in ("before", "after"))
+    return f"{diff['path']}: {before} → {after}"
+
+
+def effect_line(effect: dict[str, Any]) -> str:
+    """What happens in one place."""
+    where = "/".join(part for part in (effect["region"], effect["cluster"], effect["shard"]) if part)
+    what = " ".join(part for part in (effect["action"], effect["kind"], effect["name"]) if part)
+    return f"{where or 'nowhere yet'}: {what}"
+
+
+def failure(session: Session, which: Document, error: dict[str, Any]) -> str:
+    details = error.get("details") or []
+    text = f"error: {which.origin}: {in_lines(str(error.get('message', '')), details)}\n"
+    return text + "".join(f"  → {hint}\n" for hint in hints(session, details, which.metadata))

@@ -1,0 +1,102 @@
+"""``shoal config``: which control plane commands talk to, and where they look in it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shoal.cli.apps import new_app
+from shoal.cli.contexts import FILE, Context, Contexts, read_contexts, write_contexts
+from shoal.cli.fleet.session import Output, home
+from shoal.cli.printers import Format, document, render
+from shoal.errors import ConfigError
+
+app = new_app("Choose the control plane that commands talk to.", group=True)
+
+_COLUMNS = ("current", "name", "url", "project", "environment")
+_HIDDEN = "(hidden)"
+
+
+@app.command("get-contexts")
+def get_contexts(output: Output = Format.TABLE) -> None:
+    """List the contexts; the current one has a star."""
+    found = read_contexts(home())
+    rows = [
+        {"current": "*" if name == found.current else "", **_shown(each)} for name, each in sorted(found.known.items())
+    ]
+    if output is not Format.TABLE:
+        typer.echo(document([{**row, "current": bool(row["current"])} for row in rows], output), nl=False)
+    else:
+        typer.echo(render(rows, _COLUMNS) if rows else f"{home() / FILE} has no context\n", nl=False)
+
+
+@app.command("use-context")
+def use_context(name: Annotated[str, typer.Argument(metavar="NAME", help="as `get-contexts` lists it")]) -> None:
+    """Make a context the current one."""
+    found = read_contexts(home())
+    found.named(name, home() / FILE)
+    write_contexts(home(), Contexts(found.known, name))
+    typer.echo(f"the current context is {name}")
+
+
+@app.command("set-context")
+def set_context(
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="default the current one")] = "",
+    url: Annotated[str, typer.Option(help="of the control plane, https://HOST:PORT")] = "",
+    token: Annotated[str, typer.Option(help="of a user; - reads it from standard input")] = "",
+    ca: Annotated[Path | None, typer.Option(help="file with the certificates that sign the control plane's")] = None,
+    project: Annotated[str | None, typer.Option(help="where commands look; empty for everywhere")] = None,
+    environment: Annotated[str | None, typer.Option(help="where commands look; empty for everywhere")] = None,
+) -> None:
+    """Change a context, or add one."""
+    found = read_contexts(home())
+    name = name or found.current
+    if not name:
+        raise ConfigError(f"name is missing: {home() / FILE} has no context yet")
+    before = found.known.get(name)
+    if before is None and not (url and token):
+        raise ConfigError(f"context {name!r} is new: it needs --url and --token")
+    said: dict[str, Any] = {"url": url.rstrip("/"), "token": _token(token), "ca": _pem(ca)}
+    changes = {key: value for key, value in said.items() if value}
+    changes |= {
+        key: value for key, value in (("project", project), ("environment", environment)) if value is not None
+    }  # fmt: skip
+    made = replace(before or Context(name, "", ""), **changes)
+    write_contexts(home(), Contexts({**found.known, name: made}, found.current or name))
+    typer.echo(f"context {name} {'added' if before is None else 'changed'}")
+
+
+@app.command("view")
+def view(
+    raw: Annotated[bool, typer.Option("--raw", help="with the tokens")] = False,
+    output: Annotated[Format, typer.Option("--output", "-o", help="yaml or json")] = Format.YAML,
+) -> None:
+    """Show the file of contexts; tokens are hidden."""
+    found = read_contexts(home())
+    listed = [asdict(each) if raw else _shown(each) for each in found.known.values()]
+    fmt = Format.YAML if output is Format.TABLE else output
+    typer.echo(document({"current": found.current, "contexts": listed}, fmt), nl=False)
+
+
+def _shown(context: Context) -> dict[str, str]:
+    return {**asdict(context), "token": _HIDDEN if context.token else "", "ca": "PEM" if context.ca else ""}
+
+
+def _token(text: str) -> str:
+    if text != "-":
+        return text
+    import sys
+
+    return sys.stdin.readline().strip()
+
+
+def _pem(path: Path | None) -> str:
+    if path is None:
+        return ""
+    try:
+        return path.read_text()
+    except OSError as error:
+        raise ConfigError(f"ca is {str(path)!r}: {error.strerror}") from None

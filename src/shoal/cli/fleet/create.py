@@ -1,0 +1,135 @@
+"""``shoal create``: projects, environments and secrets without a file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shoal.cli.apps import new_app
+from shoal.cli.fleet.apply import report
+from shoal.cli.fleet.hints import hints
+from shoal.cli.fleet.kinds import API_VERSION, BY_NAME, Ref
+from shoal.cli.fleet.session import ContextName, DryRun, Environment, Project, Session, opened
+from shoal.cli.rest import Refused
+from shoal.errors import ConfigError, ShoalError
+
+app = new_app("Make a project, an environment or a secret without a file.", group=True)
+
+NewName = Annotated[str, typer.Argument(metavar="NAME", help="small letters, digits and dashes")]
+Description = Annotated[str, typer.Option(help="for people")]
+
+
+@app.command("project")
+def project(
+    name: NewName, description: Description = "", dry_run: DryRun = False, context: ContextName = ""
+) -> None:  # fmt: skip
+    """Make a project."""
+    with opened(context) as session:
+        make(session, Ref(BY_NAME["Project"], name), _described(description), dry_run=dry_run)
+
+
+@app.command("environment")
+def environment(
+    name: NewName,
+    project: Project = "",
+    description: Description = "",
+    dry_run: DryRun = False,
+    context: ContextName = "",
+) -> None:
+    """Make an environment in a project."""
+    with opened(context, project) as session:
+        ref = Ref(BY_NAME["Environment"], name, _said(session, "project"))
+        make(session, ref, _described(description), dry_run=dry_run)
+
+
+@app.command("secret")
+def secret(
+    name: NewName,
+    from_literal: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="may be repeated")] = None,
+    from_file: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=FILE", help="the content of a file, or of standard input with -; may be repeated"),
+    ] = None,
+    from_env_file: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="lines of NAME=VALUE; may be repeated")
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="also when there is one: all its values go")] = False,
+    project: Project = "",
+    environment: Environment = "",
+    dry_run: DryRun = False,
+    context: ContextName = "",
+) -> None:
+    """Make a secret of an environment. Its values cannot be read again; apps that name it get them as variables."""
+    values = secret_values(from_literal or (), from_file or (), from_env_file or ())
+    with opened(context, project, environment) as session:
+        places = (_said(session, "project"), _said(session, "environment"))
+        make(session, Ref(BY_NAME["Secret"], name, *places), {"values": values}, replace=replace, dry_run=dry_run)
+
+
+def make(session: Session, ref: Ref, spec: dict[str, Any], *, dry_run: bool, replace: bool = False) -> None:
+    """Create it, and say so."""
+    metadata = {"name": ref.name, "project": ref.project, "environment": ref.environment}
+    named = {name: value for name, value in metadata.items() if value}
+    body = {"apiVersion": API_VERSION, "kind": ref.kind.name, "metadata": named, "spec": spec}
+    method, path = ("PUT", ref.path) if replace else ("POST", ref.kind.path(ref.project, ref.environment))
+    try:
+        made = session.rest.request(method, path, body, params={"dryRun": dry_run}).body
+    except Refused as refused:
+        fixes = [f"  → {each}" for each in hints(session, refused.details, metadata)]
+        if refused.code == "AlreadyExists" and ref.kind.name == "Secret":
+            fixes.append("  → with --replace its values are replaced")
+        raise ShoalError("\n".join([str(refused), *fixes])) from None
+    typer.echo(report([made]), nl=False)
+
+
+def secret_values(literals: Sequence[str], files: Sequence[str], lists: Sequence[Path]) -> dict[str, str]:
+    """The variables that the options name, each once."""
+    pairs = [_pair("from-literal", each) for each in literals]
+    pairs += [(name, _content(path)) for name, path in (_pair("from-file", each) for each in files)]
+    for path in lists:
+        lines = (line.strip() for line in _content(str(path)).splitlines())
+        pairs += [_pair("from-env-file", line) for line in lines if line and not line.startswith("#")]
+    if not pairs:
+        raise ConfigError(
+            "a secret needs values: use --from-literal NAME=VALUE, --from-file NAME=FILE or --from-env-file"
+        )
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise ConfigError(f"name each variable once: {', '.join(twice)}")
+    return values
+
+
+def _pair(option: str, text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        # the text may be a value that nobody should see
+        raise ConfigError(f"{option} is not NAME=…: put the name of the variable in front")
+    return name, value
+
+
+def _content(path: str) -> str:
+    try:
+        return sys.stdin.read() if path == "-" else Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ConfigError(f"{path} cannot be read: {why}") from None
+
+
+def _described(description: str) -> dict[str, Any]:
+    return {"description": description} if description else {}
+
+
+def _said(session: Session, part: str) -> str:
+    found: str = getattr(session, part)
+    if not found:
+        kind = "Project" if part == "project" else "Environment"
+        known = session.names(kind, session.project)
+        there = f"; there are: {', '.join(known[:10])}" if known else ""
+        raise ConfigError(f"{part} is missing: use --{part}, $SHOAL_{part.upper()} or the context{there}")
+    return found

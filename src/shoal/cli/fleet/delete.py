@@ -1,0 +1,115 @@
+"""``shoal delete``: objects go, and with them what runs of them."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from shoal.cli.apps import new_app
+from shoal.cli.fleet.apply import Files, effect_line
+from shoal.cli.fleet.documents import Document, ordered, placed, read_all
+from shoal.cli.fleet.kinds import BY_NAME, Ref, kind_called
+from shoal.cli.fleet.session import ContextName, DryRun, Environment, NoSuchObject, Output, Project, Session, opened
+from shoal.cli.printers import Format, document
+from shoal.cli.rest import Refused
+from shoal.errors import ConfigError
+
+app = new_app("Delete objects.")
+
+
+@app.command()
+def delete(
+    kind: Annotated[str, typer.Argument(metavar="[KIND NAME]", help="what to delete; else -f FILE")] = "",
+    name: Annotated[str, typer.Argument(metavar="", help="")] = "",
+    filename: Files = None,
+    cascade: Annotated[bool, typer.Option("--cascade", help="with everything that is in it")] = False,
+    dry_run: DryRun = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask, also on a terminal")] = False,
+    output: Output = Format.TABLE,
+    project: Project = "",
+    environment: Environment = "",
+    context: ContextName = "",
+) -> None:
+    """Delete one object, or all that files describe, those that need others first. On a terminal it asks before."""
+    if bool(kind) == bool(filename) or bool(kind) != bool(name):
+        raise ConfigError("say what to delete: `shoal delete KIND NAME`, or `shoal delete -f FILE`")
+    with opened(context, project, environment) as session:
+        if kind:
+            refs = [session.find(kind, name)]
+        else:
+            refs = [_ref(session, each) for each in reversed(ordered(read_all(filename or [])))]
+        if not dry_run and not yes and sys.stdin.isatty():
+            _ask(session, refs, cascade=cascade)
+        results = _delete_all(session, refs, cascade=cascade, dry_run=dry_run, strict=bool(kind))
+    if output is not Format.TABLE:
+        found = [result for _, result in results if result is not None]
+        typer.echo(document({"items": found, "dryRun": dry_run}, output), nl=False)
+        return
+    for ref, result in results:
+        typer.echo(_line(ref, result, dry_run=dry_run), nl=False)
+
+
+def _ref(session: Session, document: Document) -> Ref:
+    kind = BY_NAME.get(document.kind)
+    if kind is None or not document.metadata.get("name"):
+        raise ConfigError(f"{document.origin}: kind and metadata.name must say what it is")
+    metadata = placed(document, session.project, session.environment).metadata
+    ref = Ref(
+        kind, str(metadata["name"]), str(metadata.get("project") or ""), str(metadata.get("environment") or "")
+    )  # fmt: skip
+    for part in kind.parts:
+        if not getattr(ref, part):
+            raise ConfigError(f"{document.shown}: metadata.{part} is missing: name it there, or with --{part}")
+    return ref
+
+
+def _ask(session: Session, refs: list[Ref], *, cascade: bool) -> None:
+    lines = []
+    for ref, result in _delete_all(session, refs, cascade=cascade, dry_run=True, strict=False, tolerant=True):
+        if result is not None:
+            lines.append(_line(ref, result, dry_run=True))
+    typer.echo("".join(lines), nl=False, err=True)
+    if lines:
+        typer.confirm("Delete it?" if len(lines) == 1 else "Delete them?", abort=True, err=True)
+
+
+def _delete_all(
+    session: Session, refs: list[Ref], *, cascade: bool, dry_run: bool, strict: bool, tolerant: bool = False
+) -> list[tuple[Ref, dict[str, Any] | None]]:
+    """What became of each; None where there was nothing. ``strict``: that is an error. ``tolerant``: of a dry run, that
+    what is still in an object would be gone by then."""
+    results: list[tuple[Ref, dict[str, Any] | None]] = []
+    tolerant = tolerant or (dry_run and len(refs) > 1)
+    for ref in refs:
+        try:
+            result = session.send("DELETE", ref, dryRun=dry_run, cascade=cascade)
+        except NoSuchObject:
+            if strict:
+                raise
+            result = None
+        except Refused as refused:
+            if not (tolerant and refused.status == 409):
+                raise _with_fix(refused, cascade=cascade) from None
+            result = {"also": [], "effects": [], "dryRun": True}
+        results.append((ref, result))
+    return results
+
+
+def _with_fix(refused: Refused, *, cascade: bool) -> Refused:
+    if refused.status != 409 or cascade:
+        return refused
+    return Refused(refused.status, refused.code, f"{refused.message} (--cascade)", refused.details, refused.body)
+
+
+def _line(ref: Ref, result: dict[str, Any] | None, *, dry_run: bool) -> str:
+    if result is None:
+        return f"{ref.shown}   there is none\n"
+    lines = [f"{ref.shown}   {'would be deleted' if dry_run else 'deleted'}"]
+    for other in result["also"]:
+        inside = Ref(kind_called(other["kind"]), other["name"], other["project"], other["environment"])
+        lines.append(f"  with it {inside.shown}")
+    if dry_run:
+        lines += [f"  {effect_line(each)}" for each in result["effects"]]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,123 @@
+"""Documents to apply or delete, from files, folders or standard input, each with where it came from."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from shoal.cli.fleet.kinds import BY_NAME, ORDER
+from shoal.errors import BadRequest, ConfigError, TooLarge
+
+SUFFIXES = (".yaml", ".yml", ".json")
+
+# Three dashes at the start of a line begin a document wherever they stand, also inside of a text.
+_boundary = re.compile(rb"^---(?=[ \t\r\n]|\Z)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """``origin`` says where it was read."""
+
+    content: dict[str, Any]
+    origin: str
+
+    @property
+    def kind(self) -> str:
+        return str(self.content.get("kind") or "")
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        found = self.content.get("metadata")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def shown(self) -> str:
+        name = self.metadata.get("name")
+        return f"{self.origin} ({self.kind} {name})" if self.kind and name else self.origin
+
+
+def read_all(sources: Sequence[str], stdin: BinaryIO | None = None) -> list[Document]:
+    """Every document of files, folders and ``-``; ``ConfigError`` for what cannot be read."""
+    found: list[Document] = []
+    for source in sources:
+        if source == "-":
+            found += parse((stdin or sys.stdin.buffer).read(), "standard input")
+            continue
+        for path in _files(Path(source)):
+            try:
+                content = path.read_bytes()
+            except OSError as error:
+                raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+            found += parse(content, str(path))
+    if not found:
+        raise ConfigError(f"there is no document in {', '.join(sources)}")
+    return found
+
+
+def parse(body: bytes, origin: str) -> list[Document]:
+    """The documents of one file; the items of a list are documents of their own."""
+    from shoal.kube import yamlcodec
+
+    found: list[dict[str, Any]] = []
+    line = 0
+    for part in _boundary.split(body):
+        if not part.strip():
+            line += part.count(b"\n")
+            continue
+        try:
+            # the lines before it stay, so that a fault is found where it is said to be
+            decoded = yamlcodec.decode(b"\n" * line + part)
+        except (BadRequest, TooLarge) as error:
+            raise ConfigError(f"{origin}: {error.message.rpartition('yaml: ')[2]}") from None
+        if decoded.duplicates:
+            raise ConfigError(f"{origin}: {'; '.join(decoded.duplicates[:10])}")
+        line += part.count(b"\n")
+        for value in _items(decoded.value):
+            if not isinstance(value, dict):
+                raise ConfigError(f"{origin}: a document must be a mapping with apiVersion, kind, metadata and spec")
+            found.append(value)
+    if len(found) == 1:
+        return [Document(found[0], origin)]
+    return [Document(value, f"{origin}, document {number}") for number, value in enumerate(found, 1)]
+
+
+def ordered(documents: Sequence[Document]) -> list[Document]:
+    """In the order in which kinds need each other."""
+    return sorted(documents, key=lambda each: ORDER.get(each.kind, len(ORDER)))
+
+
+def placed(document: Document, project: str, environment: str) -> Document:
+    """With the project and environment that were said for all, where it needs them and does not say itself."""
+    kind = BY_NAME.get(document.kind)
+    if kind is None or not isinstance(document.content.get("metadata"), dict):
+        return document
+    said = {"project": project, "environment": environment}
+    missing = {part: said[part] for part in kind.parts if said[part] and not document.metadata.get(part)}
+    if not missing:
+        return document
+    return replace(document, content={**document.content, "metadata": {**document.metadata, **missing}})
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.exists():
+        raise ConfigError(f"{path} cannot be read: there is no such file or folder")
+    if not path.is_dir():
+        return [path]
+    found = sorted(each for each in path.iterdir() if each.suffix in SUFFIXES and each.is_file())
+    if not found:
+        raise ConfigError(f"{path} has no file that ends with {', '.join(SUFFIXES)}")
+    return found
+
+
+def _items(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    if isinstance(value, list):
+        return value
+    if isinstance(value, dict) and isinstance(value.get("items"), list) and not value.keys() & {"metadata", "spec"}:
+        return list(value["items"])
+    return [value]

@@ -1,0 +1,83 @@
+"""``shoal events``: what happened."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from shoal.cli.apps import new_app
+from shoal.cli.fleet.kinds import ROOT, Ref
+from shoal.cli.fleet.session import ContextName, Environment, Output, Project, Session, opened
+from shoal.cli.fleet.times import clock_time
+from shoal.cli.fleet.watching import Stream
+from shoal.cli.printers import Format, cell, document, render
+from shoal.errors import ConfigError
+
+app = new_app("Show what happened.")
+
+EVENT_COLUMNS = ("time", "type", "reason", "object", "region", "message")
+
+
+@app.command()
+def events(
+    kind: Annotated[str, typer.Argument(metavar="[KIND NAME]", help="only of this object")] = "",
+    name: Annotated[str, typer.Argument(metavar="", help="")] = "",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="go on as things happen")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="how many to begin with")] = 50,
+    output: Output = Format.TABLE,
+    project: Project = "",
+    environment: Environment = "",
+    context: ContextName = "",
+) -> None:
+    """Show the newest events, oldest first, of the workspace or of one object."""
+    if kind and not name:
+        raise ConfigError(f"name is missing: use `shoal events {kind} NAME`")
+    with opened(context, project, environment) as session:
+        params: dict[str, Any] = {"limit": limit, **(_named(session, kind, name) if kind else {})}
+        if follow:
+            _follow(session, params, output)
+        found = session.rest.get(f"{ROOT}/events", **params)["items"]
+        if output is not Format.TABLE:
+            typer.echo(document(found, output), nl=False)
+        else:
+            typer.echo(render(event_rows(found), EVENT_COLUMNS) if found else "there are no events\n", nl=False)
+
+
+def _named(session: Session, kind: str, name: str) -> dict[str, str]:
+    ref: Ref = session.find(kind, name)
+    session.get(ref)
+    return {"kind": ref.kind.name, "name": ref.name, "project": ref.project, "environment": ref.environment}
+
+
+def _follow(session: Session, params: Mapping[str, Any], output: Format) -> NoReturn:
+    """Until it is interrupted."""
+    session.rest.get(f"{ROOT}/events", **params)  # what is wrong is said before the waiting begins
+    with Stream(session.rest, f"{ROOT}/events", {**params, "follow": True}) as stream:
+        while True:
+            sys.stdout.write(_streamed(stream.next(), output))
+            sys.stdout.flush()
+
+
+def _streamed(event: Mapping[str, Any], output: Format) -> str:
+    if output is Format.TABLE:
+        return line_of(event) + "\n"
+    if output is Format.JSON:
+        return json.dumps(event, ensure_ascii=False) + "\n"
+    return "---\n" + document(event, Format.YAML)
+
+
+def event_rows(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{**each, "time": clock_time(each["at"]), "object": _object(each)} for each in events]
+
+
+def line_of(event: Mapping[str, Any]) -> str:
+    row = event_rows([event])[0]
+    return "   ".join(cell(row.get(column)) for column in EVENT_COLUMNS)
+
+
+def _object(event: Mapping[str, Any]) -> str:
+    return f"{str(event['kind']).lower()} {event['name']}"

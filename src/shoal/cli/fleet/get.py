@@ -1,0 +1,77 @@
+"""``shoal get``: what there is."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from shoal.base.clock import RealClock
+from shoal.cli.apps import new_app
+from shoal.cli.fleet.kinds import API_VERSION, Kind, Object, kind_called
+from shoal.cli.fleet.session import (
+    ContextName,
+    Environment,
+    KindWord,
+    Output,
+    Project,
+    Session,
+    opened,
+)
+from shoal.cli.fleet.times import age_of
+from shoal.cli.fleet.watching import Display, until_stopped
+from shoal.cli.printers import Format, document, render
+
+app = new_app("Show objects.")
+
+_POLL_S = 1.0
+
+
+@app.command()
+def get(
+    kind: KindWord,
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="NAME, or PROJECT/ENVIRONMENT/NAME; default all")] = "",
+    project: Project = "",
+    environment: Environment = "",
+    everywhere: Annotated[bool, typer.Option("--all", "-A", help="of all projects and environments")] = False,
+    labels: Annotated[str, typer.Option("--labels", "-l", help="a label selector, for example tier=web")] = "",
+    output: Output = Format.TABLE,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="go on and print what changes")] = False,
+    context: ContextName = "",
+) -> None:
+    """Show one object, or all of a kind: those of the project and environment that are set, else everything."""
+    wanted = kind_called(kind)
+    with opened(context, project, environment) as session:
+        if everywhere:
+            session.project = session.environment = ""
+
+        def shown() -> str:
+            found = _objects(session, wanted, name, labels)
+            return text_of(wanted, found, output, single=bool(name), where=session.where)
+
+        if not watch:
+            typer.echo(shown(), nl=False)
+            return
+        display = Display()
+        until_stopped(_POLL_S, lambda: display.show(shown()))
+
+
+def _objects(session: Session, kind: Kind, name: str, labels: str) -> list[dict[str, Any]]:
+    if name:
+        return [session.get(session.find(kind.word, name))]
+    return list(session.list_(kind, session.project, session.environment, labels))
+
+
+def text_of(kind: Kind, objects: list[dict[str, Any]], output: Format, *, single: bool, where: str = "") -> str:
+    if output is not Format.TABLE:
+        whole = objects[0] if single else {"apiVersion": API_VERSION, "kind": "List", "items": objects}
+        return document(whole, output)
+    if not objects:
+        return f"there are no {kind.plural}{where if kind.parts else ''}\n"
+    now = RealClock().now()
+    rows = [row_of(kind, each) | {"age": age_of(each["metadata"].get("createdAt"), now)} for each in objects]
+    return render(rows, ("name", *kind.columns, "age"))
+
+
+def row_of(kind: Kind, found: Object) -> dict[str, Any]:
+    return {"name": found["metadata"]["name"], **{name: read(found) for name, read in kind.columns.items()}}

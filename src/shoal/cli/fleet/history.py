@@ -1,0 +1,79 @@
+"""``shoal history``: the revisions of an app, and who changed an object when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from shoal.base.clock import RealClock
+from shoal.cli.apps import new_app
+from shoal.cli.fleet.session import ContextName, Environment, KindWord, Name, Output, Project, opened
+from shoal.cli.fleet.times import age_of, clock_time
+from shoal.cli.fleet.views import REVISION_COLUMNS
+from shoal.cli.printers import Format, brief, document, duration, render
+
+app = new_app("Show the revisions of an app, and who changed what when.")
+
+CHANGE_COLUMNS = ("time", "who", "action", "changed")
+
+
+@app.command()
+def history(
+    kind: KindWord,
+    name: Name,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="how many of each")] = 20,
+    output: Output = Format.TABLE,
+    project: Project = "",
+    environment: Environment = "",
+    context: ContextName = "",
+) -> None:
+    """Show what an object was: for an app its revisions, newest first, and for all who changed it when."""
+    with opened(context, project, environment) as session:
+        ref = session.find(kind, name)
+        known: dict[str, Any] = {}
+        if ref.kind.name == "App":
+            known["revisions"] = session.get(ref, "deployments", limit=limit)["items"]
+        known["changes"] = session.get(ref, "history", limit=limit)["items"]
+    if output is not Format.TABLE:
+        typer.echo(document(known, output), nl=False)
+        return
+    tables = []
+    if "revisions" in known:
+        tables.append(render(revision_rows(known["revisions"], RealClock().now()), REVISION_COLUMNS))
+    tables.append(render(change_rows(known["changes"]), CHANGE_COLUMNS))
+    typer.echo("\n".join(tables), nl=False)
+
+
+def revision_rows(revisions: Sequence[Mapping[str, Any]], now: datetime) -> list[dict[str, Any]]:
+    return [
+        {
+            **each,
+            "created": f"{age_of(each['createdAt'], now)} ago",
+            "ready_after": _between(each["createdAt"], each.get("readyAt")),
+        }
+        for each in revisions
+    ]
+
+
+def change_rows(changes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {"time": clock_time(each["at"]), "who": each["actor"], "action": each["action"], "changed": _changed(each)}
+        for each in changes
+    ]
+
+
+def _changed(change: Mapping[str, Any]) -> str:
+    diffs = change.get("diff") or []
+    if change["action"] == "create" or not isinstance(diffs, list):
+        return ""
+    return "; ".join(f"{each['path']}: {brief(each['before'], 30)} → {brief(each['after'], 30)}" for each in diffs)
+
+
+def _between(start: Any, end: Any) -> str:
+    if not start or not end:
+        return ""
+    length = datetime.fromisoformat(str(end)) - datetime.fromisoformat(str(start))
+    return duration(max(0.0, length.total_seconds()))

@@ -1,0 +1,172 @@
+"""The kinds of objects as the command line knows them: their words, where they live, what a table of them shows.
+
+Plain data, so that a command need not import the control plane; a test compares it with what that says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from shoal.errors import ConfigError
+
+API_VERSION = "shoal.dev/v1"
+ROOT = "/api/v1"
+
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """Names one object."""
+
+    kind: Kind
+    name: str
+    project: str = ""
+    environment: str = ""
+
+    def __str__(self) -> str:
+        return "/".join(part for part in (self.project, self.environment, self.name) if part)
+
+    @property
+    def shown(self) -> str:
+        return f"{self.kind.word} {self}"
+
+    @property
+    def path(self) -> str:
+        return f"{self.kind.path(self.project, self.environment)}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """``scope`` is fleet, workspace, project, environment, or either (with or without environment)."""
+
+    name: str
+    plural: str
+    scope: str
+    columns: Mapping[str, Callable[[Object], Any]]
+    other_words: tuple[str, ...] = ()
+
+    @property
+    def word(self) -> str:
+        return self.name.lower()
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What its objects are in."""
+        needs = {"project": ("project",), "environment": ("project", "environment")}
+        return needs.get(self.scope, ())
+
+    def path(self, project: str = "", environment: str = "") -> str:
+        """The collection; without a project, that of everything."""
+        if not project or self.scope in ("fleet", "workspace"):
+            return f"{ROOT}/{self.plural}"
+        if self.scope == "project":
+            return f"{ROOT}/projects/{project}/{self.plural}"
+        return f"{ROOT}/projects/{project}/environments/{environment}/{self.plural}"
+
+
+def _spec(*names: str) -> Callable[[Object], Any]:
+    return lambda found: _inside(found.get("spec"), names)
+
+
+def _status(*names: str) -> Callable[[Object], Any]:
+    return lambda found: _inside(found.get("status"), names)
+
+
+def _inside(value: Any, names: tuple[str, ...]) -> Any:
+    for name in names:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def _meta(name: str) -> Callable[[Object], Any]:
+    return lambda found: found["metadata"].get(name)
+
+
+def _regions(found: Object) -> list[str]:
+    return [str(row.get("region")) for row in found["spec"].get("topology") or ()]
+
+
+_PROJECT = {"project": _meta("project")}
+_PLACE = {**_PROJECT, "environment": _meta("environment")}
+
+# In the order in which they can be applied.
+KINDS = (
+    Kind(
+        "Region", "regions", "fleet",
+        {"platform": _spec("platform"), "takes_apps": lambda found: found["spec"].get("canSchedule", True)},
+    ),
+    Kind(
+        "Cluster", "clusters", "fleet",
+        {
+            "region": _spec("region"),
+            "shards": lambda found: found["spec"].get("shards") or ["default"],
+            "takes_apps": lambda found: found["spec"].get("canSchedule", True),
+        },
+    ),
+    Kind("Project", "projects", "workspace", {"description": _spec("description")}),
+    Kind(
+        "Environment", "environments", "project",
+        {**_PROJECT, "namespace": _meta("namespace"), "description": _spec("description")}, ("env", "envs"),
+    ),
+    Kind("Secret", "secrets", "environment", {**_PLACE, "variables": _spec("variables")}),
+    Kind(
+        "App", "apps", "environment",
+        {
+            **_PLACE, "status": _status("summary"), "revision": _status("revision"), "image": _spec("image"),
+            "regions": _regions,
+        },
+    ),
+    Kind("Policy", "policies", "environment", {**_PLACE}),
+    Kind("Route", "routes", "environment", {**_PLACE}),
+    Kind(
+        "ApiKey", "apikeys", "environment",
+        {**_PLACE, "prefix": _status("prefix"), "revoked": _status("revoked")}, ("key", "keys"),
+    ),
+    Kind(
+        "Sentinel", "sentinels", "either",
+        {
+            **_PLACE, "region": _spec("region"), "health": _status("health"), "available": _status("available"),
+            "address": _status("address"),
+        },
+        ("gateway", "gateways"),
+    ),
+)  # fmt: skip
+ORDER = {kind.name: position for position, kind in enumerate(KINDS)}
+BY_NAME = {kind.name: kind for kind in KINDS}
+_COMMANDS = {
+    "agents": "shoal agents",
+    "tokens": "shoal token list",
+    "events": "shoal events",
+    "instances": "shoal describe app NAME",
+    "pods": "shoal describe app NAME",
+    "revisions": "shoal history app NAME",
+    "deployments": "shoal history app NAME",
+}
+_BY_WORD = {word: kind for kind in KINDS for word in (kind.word, kind.plural, *kind.other_words)}
+
+
+def kind_called(word: str) -> Kind:
+    """By any of its words, large or small."""
+    found = _BY_WORD.get(word.lower())
+    if found is None:
+        if command := _COMMANDS.get(word.lower(), _COMMANDS.get(f"{word.lower()}s")):
+            raise ConfigError(f"kind is {word!r}: that is no object; use `{command}`")
+        near = get_close_matches(word.lower(), _BY_WORD, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(kind.word for kind in KINDS)}"
+        raise ConfigError(f"kind is {word!r}: {hint}")
+    return found
+
+
+def ref_of(found: Object) -> Ref:
+    """The name of an object that the control plane answered."""
+    metadata = found["metadata"]
+    return Ref(
+        BY_NAME[found["kind"]],
+        str(metadata["name"]),
+        str(metadata.get("project") or ""),
+        str(metadata.get("environment") or ""),
+    )

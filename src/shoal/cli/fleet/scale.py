@@ -1,0 +1,33 @@
+"""``shoal scale``: how many instances of an app run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from shoal.cli.apps import new_app
+from shoal.cli.fleet.apply import report
+from shoal.cli.fleet.session import ContextName, DryRun, Environment, Name, Output, Project, opened
+from shoal.cli.printers import Format, document
+
+app = new_app("Change how many instances of an app run.", group=True)
+
+
+@app.command("app")
+def scale_app(
+    name: Name,
+    replicas: Annotated[int, typer.Option(min=0, max=10_000, help="in each region")],
+    region: Annotated[str, typer.Option(help="only in this region; default all of the app")] = "",
+    dry_run: DryRun = False,
+    output: Output = Format.TABLE,
+    project: Project = "",
+    environment: Environment = "",
+    context: ContextName = "",
+) -> None:
+    """Change how many instances of an app run, in one region or in all. A file that is applied later says it again."""
+    body = {"replicas": replicas, **({"region": region} if region else {})}
+    with opened(context, project, environment) as session:
+        ref = session.find("app", name)
+        changed = session.send("POST", ref, "scale", body, dryRun=dry_run)
+    typer.echo(report([changed]) if output is Format.TABLE else document(changed, output), nl=False)

@@ -1,0 +1,176 @@
+"""What every command of the fleet begins with: which control plane, which project and environment, what a name means.
+
+A project and an environment come from the options, else from ``SHOAL_PROJECT`` and ``SHOAL_ENVIRONMENT``, else from the
+context. Where they are still missing, a name that only one object has is enough.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shoal.cli.contexts import current_context, shoal_home
+from shoal.cli.fleet.kinds import BY_NAME, Kind, Ref, kind_called, ref_of
+from shoal.cli.printers import Format
+from shoal.cli.rest import Refused, Rest
+from shoal.errors import ConfigError, ShoalError
+
+PAGE = 500
+_SHOWN = 10
+
+KindWord = Annotated[str, typer.Argument(metavar="KIND", help="app, project, environment, secret, region, cluster, …")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="NAME, or PROJECT/ENVIRONMENT/NAME")]
+Project = Annotated[str, typer.Option("--project", "-p", help="default $SHOAL_PROJECT, else the context's")]
+Environment = Annotated[str, typer.Option("--environment", "-e", help="default $SHOAL_ENVIRONMENT, else the context's")]
+ContextName = Annotated[str, typer.Option("--context", help="a context of `shoal config get-contexts`")]
+Output = Annotated[Format, typer.Option("--output", "-o", help="how to print")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="change nothing, say what would change and where")]
+
+
+class NoSuchObject(ShoalError):
+    """A name that nothing has."""
+
+
+class Session:
+    """One control plane, and where to look in it."""
+
+    def __init__(self, rest: Rest, project: str = "", environment: str = "") -> None:
+        self.rest = rest
+        self.project = project
+        self.environment = environment
+
+    def list_(self, kind: Kind, project: str = "", environment: str = "", labels: str = "") -> Iterator[dict[str, Any]]:
+        """Every object of a kind, page after page."""
+        whole = bool(project) and not environment and kind.scope in ("environment", "either")
+        path = kind.path() if whole else kind.path(project, environment)
+        position = ""
+        while True:
+            try:
+                page = self.rest.get(path, limit=PAGE, labels=labels, **{"continue": position})
+            except Refused as refused:
+                raise self._no_place(refused, project, environment) from None
+            for item in page["items"]:
+                if not whole or item["metadata"].get("project") == project:
+                    yield item
+            position = page.get("continue") or ""
+            if not position:
+                return
+
+    def find(self, word: str, name: str) -> Ref:
+        """What a person means by a kind and a name."""
+        kind = kind_called(word)
+        ref = self._spelled(kind, name)
+        if all(getattr(ref, part) for part in kind.parts) and not (kind.scope == "either" and not ref.project):
+            return ref
+        found = [other for other in self._every(kind) if _matches(other, ref)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise ConfigError(
+                f"name is {name!r}: there are {', '.join(str(each) for each in found[:_SHOWN])}; say which, with "
+                "--project and --environment"
+            )
+        raise self.missing(ref)
+
+    def get(self, ref: Ref, what: str = "", **params: Any) -> Any:
+        """An object, or what is known of it: status, history, events."""
+        try:
+            return self.rest.get(f"{ref.path}/{what}" if what else ref.path, **params)
+        except Refused as refused:
+            raise self.explained(refused, ref) from None
+
+    def send(self, method: str, ref: Ref, what: str = "", body: Any = None, **params: Any) -> Any:
+        """Change an object."""
+        path = f"{ref.path}/{what}" if what else ref.path
+        try:
+            return self.rest.request(method, path, body, params=params).body
+        except Refused as refused:
+            raise self.explained(refused, ref) from None
+
+    def explained(self, refused: Refused, ref: Ref) -> ShoalError:
+        """The same, with what there is, when it is a name that nothing has."""
+        return self.missing(ref) if refused.status == 404 else refused
+
+    def missing(self, ref: Ref) -> NoSuchObject:
+        where = "/".join(part for part in (ref.project, ref.environment) if part)
+        known = [str(other) for other in self._every(ref.kind)]
+        inside = [name for name in known if not where or name.startswith(f"{where}/")]
+        there = f" in {where}" if where else ""
+        if not known:
+            return NoSuchObject(f"there is no {ref.kind.word} {ref.name!r}{there}; there are no {ref.kind.plural} yet")
+        shown = inside or known
+        by_name = {name.rpartition("/")[2]: name for name in shown}
+        near = [by_name[name] for name in get_close_matches(ref.name, by_name, n=1, cutoff=0.6)]
+        more = f", and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(shown[:_SHOWN])}{more}"
+        return NoSuchObject(f"there is no {ref.kind.word} {ref.name!r}{there}; {hint}")
+
+    def names(self, kind: str, project: str = "", environment: str = "") -> list[str]:
+        """For hints: empty when they cannot be had."""
+        try:
+            return [str(each["metadata"]["name"]) for each in self.list_(BY_NAME[kind], project, environment)]
+        except ShoalError:
+            return []
+
+    @property
+    def where(self) -> str:
+        """For a sentence that ends with it."""
+        place = "/".join(part for part in (self.project, self.environment) if part)
+        return f" in {place}" if place else ""
+
+    def _no_place(self, refused: Refused, project: str, environment: str) -> ShoalError:
+        """What is wrong with the place of a list."""
+        if refused.status != 404 or not project:
+            return refused
+        known = self.names("Project")
+        if project not in known:
+            return self.missing(Ref(BY_NAME["Project"], project))
+        return self.missing(Ref(BY_NAME["Environment"], environment, project))
+
+    def _every(self, kind: Kind) -> list[Ref]:
+        return sorted((ref_of(item) for item in self.list_(kind)), key=str)
+
+    def _spelled(self, kind: Kind, name: str) -> Ref:
+        """The name with what the options and the context say of where it is."""
+        parts = name.split("/")
+        places = ("project", "environment") if kind.scope == "either" else kind.parts
+        if not all(parts) or len(parts) > len(places) + 1:
+            shape = "/".join([*(place.upper() for place in places), "NAME"])
+            raise ConfigError(f"name is {name!r}: use {'NAME or ' if places else ''}{shape}")
+        said = {"project": self.project, "environment": self.environment}
+        said |= dict(zip(reversed(places), reversed(parts[:-1]), strict=False))
+        found = {place: said[place] for place in places}
+        return Ref(kind, parts[-1], **found)
+
+
+def _matches(other: Ref, ref: Ref) -> bool:
+    return (
+        other.name == ref.name
+        and ref.project in ("", other.project)
+        and ref.environment in ("", other.environment)
+    )  # fmt: skip
+
+
+@contextmanager
+def opened(
+    context: str = "", project: str = "", environment: str = "", *, environ: Mapping[str, str] = os.environ
+) -> Iterator[Session]:
+    """A session with the control plane of a context."""
+    chosen = current_context(home(environ), context, environ)
+    rest = Rest(chosen)
+    project = project or environ.get("SHOAL_PROJECT", "") or chosen.project
+    environment = environment or environ.get("SHOAL_ENVIRONMENT", "") or chosen.environment
+    try:
+        yield Session(rest, project, environment)
+    finally:
+        rest.close()
+
+
+def home(environ: Mapping[str, str] = os.environ) -> Path:
+    return shoal_home(environ).absolute()

@@ -1,0 +1,165 @@
+"""``shoal status``: what should run, what runs, and why they differ."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from shoal.base.clock import RealClock
+from shoal.cli.apps import new_app
+from shoal.cli.durations import seconds_of
+from shoal.cli.fleet.kinds import ROOT, Ref
+from shoal.cli.fleet.session import ContextName, Environment, Output, Project, Session, opened
+from shoal.cli.fleet.views import (
+    AGENT_COLUMNS,
+    APP_COLUMNS,
+    agent_rows,
+    app_name,
+    app_rows,
+    is_ready,
+    not_ready_lines,
+)
+from shoal.cli.fleet.watching import Display, Stream
+from shoal.cli.printers import Format, document, render
+from shoal.errors import ShoalError
+
+app = new_app("Show what should run, what runs, and why they differ.")
+
+_REFRESH_S = 2.0  # on a terminal, so that ages stay true
+
+Shown = dict[str, Any]
+
+
+class NotReady(ShoalError):
+    """The time is over and something is not ready."""
+
+
+@app.command()
+def status(
+    name: Annotated[str, typer.Argument(metavar="[APP]", help="NAME, or PROJECT/ENVIRONMENT/NAME; default all")] = "",
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="go on and show every change")] = False,
+    wait_ready: Annotated[bool, typer.Option("--wait-ready", help="end when everything shown is ready")] = False,
+    timeout: Annotated[str, typer.Option(help="how long to wait, for example 90s or 5m; then it ends with 1")] = "",
+    output: Output = Format.TABLE,
+    project: Project = "",
+    environment: Environment = "",
+    everywhere: Annotated[bool, typer.Option("--all", "-A", help="of all projects and environments")] = False,
+    context: ContextName = "",
+) -> None:
+    """Show every app in each of its regions: the version desired and applied, how many instances are ready, how old the
+    report is, and the reason of a difference. Agents follow."""
+    within_s = seconds_of("timeout", timeout) if timeout else None
+    with opened(context, project, environment) as session:
+        if everywhere:
+            session.project = session.environment = ""
+        choose = _chooser(session, name)
+        shown = choose(session.rest.get(f"{ROOT}/status"))
+        if not watch and not wait_ready and within_s is None:
+            typer.echo(picture(shown, output, session.where), nl=False)
+            return
+        follow = _Follow(session, choose, output, drawn=watch)
+        follow.run(shown, within_s, until_ready=wait_ready or within_s is not None)
+
+
+def _chooser(session: Session, name: str) -> Callable[[Shown], Shown]:
+    """Keeps of an overview what was asked for."""
+    ref: Ref | None = session.find("app", name) if name else None
+    if ref is not None:
+        session.get(ref)
+
+    def choose(overview: Shown) -> Shown:
+        places = (ref.project, ref.environment) if ref else (session.project, session.environment)
+        apps = [
+            each for each in overview["apps"]
+            if places[0] in ("", each["project"]) and places[1] in ("", each["environment"])
+            and (ref is None or each["name"] == ref.name)
+        ]  # fmt: skip
+        clusters = {place["cluster"] for each in apps for place in each.get("regions") or ()}
+        agents = [each for each in overview["agents"] if ref is None or each["cluster"] in clusters]
+        return {"apps": apps, "agents": agents}
+
+    return choose
+
+
+def picture(shown: Shown, output: Format = Format.TABLE, where: str = "") -> str:
+    if output is not Format.TABLE:
+        return document(shown, output)
+    apps = render(app_rows(shown["apps"]), APP_COLUMNS) if shown["apps"] else f"there are no apps{where}\n"
+    agents = render(agent_rows(shown["agents"]), AGENT_COLUMNS) if shown["agents"] else "no agent has joined\n"
+    return f"{apps}\n{agents}"
+
+
+def lines_of(shown: Shown) -> list[str]:
+    """For output that is no terminal: what a line says changes only when something happens."""
+    found = []
+    for row in app_rows(shown["apps"]):
+        versions = f"{row.get('applied') or '-'} of {row.get('desired') or '-'}"
+        where = "/".join(str(row[part]) for part in ("region", "cluster") if row.get(part))
+        head = f"{row['app']} {where}: {row['state']}".replace(" :", ":")
+        parts = [f"ready {row['ready']}" if row.get("ready") else "", f"applied {versions}", row.get("reason") or ""]
+        found.append(", ".join([head, *(part for part in parts if part)]))
+    for row in agent_rows(shown["agents"]):
+        if row["state"] != "Joined" or row["brake"] != "free" or row["breaker"] not in ("", "closed"):
+            found.append(f"agent {row['agent']}: {row['state']}, breaker {row['breaker']}, brake {row['brake']}")
+    return found
+
+
+class _Follow:
+    """Goes on until it is interrupted, everything is ready, or the time is over."""
+
+    def __init__(self, session: Session, choose: Callable[[Shown], Shown], output: Format, *, drawn: bool) -> None:
+        self._session = session
+        self._choose = choose
+        self._output = output
+        self._drawn = drawn
+        self._display = Display()
+        self._told: Sequence[str] = ()
+        self._clock = RealClock()
+
+    def run(self, shown: Shown, within_s: float | None, *, until_ready: bool) -> None:
+        deadline = None if within_s is None else self._clock.monotonic() + within_s
+        with Stream(self._session.rest, f"{ROOT}/watch/status") as stream:
+            while True:
+                if self._drawn:
+                    self._draw(shown)
+                if until_ready and shown["apps"] and all(is_ready(each) for each in shown["apps"]):
+                    return self._end(shown)
+                left_s = None if deadline is None else deadline - self._clock.monotonic()
+                if left_s is not None and left_s <= 0:
+                    lines = not_ready_lines(shown["apps"]) or ["there are no apps"]
+                    raise NotReady("\n".join(["not ready in time:", *lines]))
+                shown = self._next(stream, left_s, shown)
+
+    def _next(self, stream: Stream, left_s: float | None, shown: Shown) -> Shown:
+        refreshed = self._drawn and self._display.is_terminal and self._output is Format.TABLE
+        limits = [each for each in (left_s, _REFRESH_S if refreshed else None) if each is not None]
+        found = stream.next(min(limits) if limits else None)
+        if found is None and refreshed:
+            try:
+                found = self._session.rest.get(f"{ROOT}/status")
+            except ShoalError:
+                return shown
+        return self._choose(found) if found is not None else shown
+
+    def _draw(self, shown: Shown) -> None:
+        if self._output is Format.JSON:
+            sys.stdout.write(json.dumps(shown, ensure_ascii=False) + "\n")
+        elif self._output is Format.YAML:
+            sys.stdout.write("---\n" + document(shown, Format.YAML))
+        elif self._display.is_terminal:
+            self._display.show(picture(shown))
+            return
+        else:
+            lines = lines_of(shown)
+            sys.stdout.writelines(f"{line}\n" for line in lines if line not in self._told)
+            self._told = lines
+        sys.stdout.flush()
+
+    def _end(self, shown: Shown) -> None:
+        if not self._drawn:
+            names = ", ".join(f"{app_name(each)}: {each['summary']}" for each in shown["apps"])
+            typer.echo(names if self._output is Format.TABLE else document(shown, self._output).rstrip("\n"))

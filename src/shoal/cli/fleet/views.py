@@ -1,0 +1,152 @@
+"""What the control plane knows of apps and agents, as rows of tables. Pure functions over its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shoal.cli.printers import duration
+
+APP_COLUMNS = ("app", "region", "cluster", "state", "ready", "desired", "applied", "reported", "reason")
+AGENT_COLUMNS = ("agent", "region", "state", "heartbeat", "lag", "objects", "retrying", "breaker", "brake")
+INSTANCE_COLUMNS = (
+    "instance", "revision", "region", "cluster", "status", "ready", "restarts", "address", "node", "reason",
+)  # fmt: skip
+REVISION_COLUMNS = ("revision", "live", "status", "state", "image", "created", "ready_after", "reason")
+
+Shown = Mapping[str, Any]
+
+
+def app_name(app: Shown) -> str:
+    return "/".join(str(app[part]) for part in ("project", "environment", "name") if app.get(part))
+
+
+def app_rows(apps: Sequence[Shown]) -> list[dict[str, Any]]:
+    """A row for each app in each of its places; one that has none keeps a row. Revisions on their way out follow."""
+    rows: list[dict[str, Any]] = []
+    for app in apps:
+        places = [region_row(place) for place in app.get("regions") or ()]
+        for other in app.get("others") or ():
+            places += [_leaving(place, other) for place in other.get("regions") or ()]
+        name = app_name(app)
+        rows += [{"app": name, **place} for place in places] or [
+            {"app": name, "state": app.get("state"), "reason": app.get("reason") or app.get("summary")}
+        ]
+    return rows
+
+
+def region_row(place: Shown) -> dict[str, Any]:
+    """What should be in a place, what was applied, what is."""
+    desired, applied, reported = place["desired"], place["applied"], place["reported"]
+    counted = "ready" in reported
+    return {
+        "region": place["region"],
+        "cluster": _cluster(place),
+        "state": place["state"],
+        "ready": f"{reported['ready']}/{reported['needed']}" if counted else "",
+        "desired": _version(desired),
+        "applied": _version(applied),
+        "reported": duration(reported.get("age")),
+        "reason": reason_of(place),
+    }
+
+
+def _leaving(place: Shown, other: Shown) -> dict[str, Any]:
+    row = region_row(place)
+    why = f"revision {other['revision']}, {other['status']}"
+    return {**row, "state": "Older", "reason": f"{why}: {row['reason']}" if row["reason"] else why}
+
+
+def reason_of(place: Shown) -> str:
+    """Why a place is not as it should be."""
+    reason, message = place.get("reason") or "", place.get("message") or ""
+    if not reason or not message or reason in message:
+        return str(message or reason)
+    return f"{reason}: {message}"
+
+
+def _cluster(place: Shown) -> str:
+    shard = place.get("shard")
+    return f"{place['cluster']}/{shard}" if shard and shard != "default" else str(place["cluster"])
+
+
+def _version(part: Shown) -> str:
+    return f"v{part['version']}" if part.get("version") else ""
+
+
+def is_ready(app: Shown) -> bool:
+    """Whether the newest revision is everywhere what it should be."""
+    return app.get("state") in ("Ready", "Stopped")
+
+
+def not_ready_lines(apps: Sequence[Shown]) -> list[str]:
+    """Why it is not, app by app."""
+    lines: list[str] = []
+    for app in apps:
+        if is_ready(app):
+            continue
+        lines.append(f"{app_name(app)}: {app.get('summary')}")
+        for place in app.get("regions") or ():
+            if place["state"] not in ("Ready", "Stopped", "Drifted"):
+                why = reason_of(place)
+                lines.append(f"  {place['region'] or place['cluster']}: {place['state']}" + (f", {why}" if why else ""))
+    return lines
+
+
+def agent_rows(agents: Sequence[Shown]) -> list[dict[str, Any]]:
+    rows = []
+    for agent in sorted(agents, key=lambda each: (each["region"], each["cluster"], each["shard"])):
+        controllers = [each for each in (agent.get("controllers") or {}).values() if each]
+        rows.append(
+            {
+                "agent": f"{agent['cluster']}/{agent['shard']}",
+                "region": agent["region"],
+                "state": agent["state"],
+                "heartbeat": duration(agent.get("lastHeartbeat")),
+                "lag": duration(agent.get("lag")),
+                "objects": _sum(controllers, "objects"),
+                "retrying": _sum(controllers, "retrying"),
+                "breaker": _breaker(controllers),
+                "brake": _brake(controllers) if agent.get("held") else "free",
+            }
+        )
+    return rows
+
+
+def _sum(controllers: Sequence[Shown], name: str) -> int | None:
+    return sum(int(each.get(name) or 0) for each in controllers) if controllers else None
+
+
+def _breaker(controllers: Sequence[Shown]) -> str:
+    states = {str(each.get("breaker") or "") for each in controllers} - {"", "closed"}
+    return ",".join(sorted(states)) or ("closed" if controllers else "")
+
+
+def _brake(controllers: Sequence[Shown]) -> str:
+    held = [each["brake"] for each in controllers if (each.get("brake") or {}).get("held")]
+    count = sum(int(each.get("count") or 0) for each in held)
+    return f"holds {count} deletions" if count else "held"
+
+
+def agents_line(agents: Sequence[Shown]) -> str:
+    """All of them in a few words."""
+    if not agents:
+        return "no agent has joined"
+    lost = [f"{each['cluster']}/{each['shard']}" for each in agents if each["state"] != "Joined"]
+    held = [f"{each['cluster']}/{each['shard']}" for each in agents if each.get("held")]
+    parts = [f"{len(agents)} agents" if len(agents) != 1 else "1 agent"]
+    parts.append(f"lost: {', '.join(lost)}" if lost else "all joined")
+    if held:
+        parts.append(f"deletions held by {', '.join(held)}: see `shoal agents`")
+    return ", ".join(parts)
+
+
+def instance_rows(instances: Sequence[Shown]) -> list[dict[str, Any]]:
+    rows = []
+    for each in instances:
+        parts = [each.get("reason") or "", f"exit code {each['exitCode']}" if each.get("exitCode") else ""]
+        text = ", ".join(part for part in parts if part)
+        message = each.get("message") or ""
+        reason = f"{text}: {message}" if text and message else text or message
+        rows.append({**each, "instance": each["name"], "reason": reason})
+    return rows

@@ -1,0 +1,120 @@
+"""Watch mode: a picture that is drawn again on a terminal, or the lines that are new where output goes elsewhere."""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, TextIO
+
+import typer
+
+from shoal.base.clock import RealClock
+from shoal.cli.rest import CannotReach, EventStream, Refused, Rest
+
+_CLEAR = "\x1b[H\x1b[2J"
+_AGAIN_S = 1.0
+_LET_GO_S = 0.05
+_LOOK_S = 1.0
+
+
+class Display:
+    """Shows one picture after the other."""
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        self._out = out or sys.stdout
+        self._terminal = self._out.isatty()
+        self._before: list[str] = []
+
+    @property
+    def is_terminal(self) -> bool:
+        return self._terminal
+
+    def show(self, text: str) -> None:
+        lines = text.splitlines()
+        if self._terminal:
+            self._out.write(_CLEAR + text)
+        else:
+            self._out.writelines(f"{line}\n" for line in lines if line not in self._before)
+        self._out.flush()
+        self._before = lines
+
+
+def until_stopped(every_s: float, look: Callable[[], object]) -> None:
+    """Call it now and then until somebody interrupts. A control plane that is away for a while ends nothing."""
+    pause = threading.Event()
+    told = False
+    while True:
+        try:
+            look()
+            told = False
+        except CannotReach as error:
+            if not told:
+                typer.echo(f"{error}; waiting for it", err=True)
+            told = True
+        pause.wait(every_s)
+
+
+class Stream:
+    """The messages of an event stream, read by a thread that connects again whenever the stream ends."""
+
+    def __init__(self, rest: Rest, path: str, params: Mapping[str, Any] | None = None) -> None:
+        self._rest = rest
+        self._path = path
+        self._params = dict(params or {})
+        self._queue: queue.Queue[Any] = queue.Queue(maxsize=1000)
+        self._closed = threading.Event()
+        self._reading: EventStream | None = None
+        self._thread = threading.Thread(target=self._read, name=f"stream {path}", daemon=True)
+
+    def __enter__(self) -> Stream:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closed.set()
+        while self._thread.is_alive():
+            with suppress(queue.Empty):  # it may be waiting for room
+                self._queue.get_nowait()
+            if self._reading is not None:
+                self._reading.close()
+            self._thread.join(_LET_GO_S)
+
+    def next(self, timeout_s: float | None = None) -> Any:
+        """The data of the next message; None when none came in time. Raises what ended the stream for good."""
+        clock = RealClock()
+        deadline = None if timeout_s is None else clock.monotonic() + timeout_s
+        while True:
+            # a wait without end would not notice an interrupt on every platform
+            left_s = _LOOK_S if deadline is None else min(_LOOK_S, deadline - clock.monotonic())
+            try:
+                found = self._queue.get(timeout=max(0.0, left_s))
+            except queue.Empty:
+                if deadline is not None and clock.monotonic() >= deadline:
+                    return None
+                continue
+            if isinstance(found, BaseException):
+                raise found
+            return found
+
+    def _read(self) -> None:
+        last, told = "", False
+        while not self._closed.is_set():
+            try:
+                self._reading = self._rest.events(self._path, params=self._params, last=last)
+                for message in self._reading:
+                    last, told = message.id or last, False
+                    if message.event == "error":
+                        raise Refused(401, str(message.data.get("code", "")), str(message.data.get("message", "")), [])
+                    self._queue.put(message.data)
+            except Exception as error:  # handed over to whoever reads
+                passing = isinstance(error, CannotReach) or (isinstance(error, Refused) and error.status in (429, 503))
+                if not passing:
+                    self._queue.put(error)
+                    return
+                if not told and not self._closed.is_set():
+                    typer.echo(f"{error}; waiting for it", err=True)
+                told = True
+            self._closed.wait(_AGAIN_S)

@@ -1,0 +1,219 @@
+"""The control plane's REST API for commands: one connection, answers decoded, errors as people can read them."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from shoal.cli.contexts import Context
+from shoal.errors import ConfigError, ShoalError
+
+_TIMEOUT_S = 30.0
+_QUIET_S = 60.0  # a stream says something more often than that, be it only that it is still there
+
+
+class CannotReach(ShoalError):
+    """Nobody answers at the URL, or it is not who it should be."""
+
+
+class Refused(ShoalError):
+    """The control plane said no. ``code`` is its stable name of the reason, ``body`` the whole answer."""
+
+    def __init__(
+        self, status: int, code: str, message: str, details: list[dict[str, str]], body: Any = None
+    ) -> None:  # fmt: skip
+        super().__init__(in_lines(message, details))
+        self.status = status
+        self.code = code
+        self.message = message
+        self.details = details
+        self.body = body
+
+
+def in_lines(message: str, details: list[dict[str, str]]) -> str:
+    """An error with one line for each field; the message of a wrong object names them again, in one long line."""
+    head = message.partition(" is invalid: ")[0] + " is invalid:" if details and " is invalid: " in message else message
+    return "\n".join([head, *(f"  {each.get('field', '')}: {each.get('message', '')}" for each in details)])
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    status: int
+    body: Any
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def etag(self) -> str:
+        return self.headers.get("etag", "")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEvent:
+    """One message of an event stream."""
+
+    id: str
+    event: str
+    data: Any
+
+
+class Rest:
+    """Made for one context. Not for threads."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        parts = urlsplit(context.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(f"url is {context.url!r}: use https://HOST:PORT")
+        self._host, self._port, self._secure = parts.hostname, parts.port, parts.scheme == "https"
+        self._connection: http.client.HTTPConnection | None = None
+        self._socket: socket.socket | None = None  # of the last request: a response may take it from its connection
+
+    def get(self, path: str, **params: Any) -> Any:
+        return self.request("GET", path, params=params).body
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        params: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Reply:
+        """``Refused`` for an answer of 400 and above, ``CannotReach`` when there is none."""
+        sent = {"Authorization": f"Bearer {self.context.token}", "Accept": "application/json", **(headers or {})}
+        data = None
+        if body is not None:
+            data = body if isinstance(body, bytes) else json.dumps(body).encode()
+            sent.setdefault("Content-Type", "application/json")
+        answer = self._answer(method, _target(path, params), data, sent)
+        text = answer.read()
+        found = {name.lower(): value for name, value in answer.getheaders()}
+        decoded = _decoded(text, found.get("content-type", ""))
+        if answer.status >= 400:
+            raise _refused(answer.status, decoded)
+        return Reply(answer.status, decoded, found)
+
+    def events(self, path: str, *, params: Mapping[str, Any] | None = None, last: str = "") -> EventStream:
+        """The messages of a stream after the one with the id ``last``. Uses a connection of its own."""
+        return EventStream(Rest(self.context), _target(path, params), last)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def interrupt(self) -> None:
+        """Make whoever waits for an answer in another thread give up."""
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+    def _answer(
+        self, method: str, target: str, data: bytes | None, headers: Mapping[str, str],
+        timeout_s: float | None = _TIMEOUT_S,
+    ) -> http.client.HTTPResponse:  # fmt: skip
+        fresh = self._connection is None
+        try:
+            connection = self._connected(timeout_s)
+            connection.request(method, target, data, dict(headers))
+            self._socket = connection.sock
+            return connection.getresponse()
+        except ssl.SSLCertVerificationError as error:
+            self.close()
+            raise CannotReach(
+                f"{self.context.url} is not the control plane of context {self.context.name!r}: {error.verify_message}"
+            ) from None
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            if not fresh and method in ("GET", "PUT", "DELETE"):  # the kept connection was closed at the other end
+                return self._answer(method, target, data, headers, timeout_s)
+            raise CannotReach(f"no answer from {self.context.url}: {error}; is it running? (`shoal up`)") from None
+
+    def _connected(self, timeout_s: float | None) -> http.client.HTTPConnection:
+        if self._connection is None:
+            if self._secure:
+                tls = ssl.create_default_context(cadata=self.context.ca or None)
+                self._connection = http.client.HTTPSConnection(self._host, self._port, timeout=timeout_s, context=tls)
+            else:
+                self._connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
+        return self._connection
+
+
+class EventStream:
+    """Messages as they come, until the stream ends; ``CannotReach`` when it breaks off. ``close`` may be called by
+    another thread than the one that reads."""
+
+    def __init__(self, rest: Rest, target: str, last: str) -> None:
+        self._rest = rest
+        self._target = target
+        self._last = last
+
+    def __iter__(self) -> Iterator[ServerEvent]:
+        context = self._rest.context
+        headers = {"Authorization": f"Bearer {context.token}", "Accept": "text/event-stream"}
+        if self._last:
+            headers["Last-Event-ID"] = self._last
+        try:
+            answer = self._rest._answer("GET", self._target, None, headers, timeout_s=_QUIET_S)
+            if answer.status >= 400:
+                raise _refused(answer.status, _decoded(answer.read(), answer.getheader("content-type") or ""))
+            with answer:
+                yield from _messages(answer)
+        except (OSError, http.client.HTTPException) as error:
+            raise CannotReach(f"the stream from {context.url} broke off: {error}") from None
+        finally:
+            self._rest.close()
+
+    def close(self) -> None:
+        self._rest.interrupt()
+
+
+def _target(path: str, params: Mapping[str, Any] | None) -> str:
+    given = {name: _text(value) for name, value in (params or {}).items() if value not in (None, "", False)}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def _text(value: Any) -> str:
+    return "true" if value is True else str(value)
+
+
+def _decoded(text: bytes, content_type: str) -> Any:
+    if "json" in content_type:
+        with suppress(ValueError):
+            return json.loads(text)
+    return text.decode(errors="replace")
+
+
+def _refused(status: int, body: Any) -> Refused:
+    error = body.get("error") if isinstance(body, dict) else None
+    if isinstance(error, dict):
+        details = [each for each in error.get("details") or () if isinstance(each, dict)]
+        return Refused(status, str(error.get("code", "")), str(error.get("message", "")), details, body)
+    return Refused(status, "", f"the control plane answered {status}: {str(body)[:500]}", [], body)
+
+
+def _messages(lines: Iterator[bytes] | http.client.HTTPResponse) -> Iterator[ServerEvent]:
+    id_, event, data = "", "message", list[str]()
+    for raw in lines:
+        line = raw.decode(errors="replace").rstrip("\r\n")
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if not line:
+            if data:
+                text = "\n".join(data)
+                yield ServerEvent(id_, event, _decoded(text.encode(), "json"))
+            event, data = "message", []
+        elif name == "id":
+            id_ = value
+        elif name == "event":
+            event = value
+        elif name == "data":
+            data.append(value)

@@ -1,0 +1,138 @@
+"""Applying documents of any kind, one or many at once.
+
+Every document is read before anything is written: one that is wrong in itself stops all of them, and the answer names
+the fields of each. Then each is a change of its own, in the order in which kinds need each other (a project before its
+environments), whatever their order in the file. One that fails does not stop the others or undo them; applying the file
+again, once it is mended, does the rest. Answers are in the order of the documents.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from shoal.control.api import openapi as describe
+from shoal.control.api.answers import applied_json, error_answer, error_json, json_answer
+from shoal.control.api.bodies import read_documents
+from shoal.control.api.calls import Call, Operation, bad_fields
+from shoal.control.api.objects import ROOT
+from shoal.control.domain.fleet import Fleet
+from shoal.control.domain.model import Ref
+from shoal.control.domain.specs import KINDS, parse
+from shoal.errors import (
+    ApiError,
+    BadRequest,
+    Cause,
+    FieldError,
+    Invalid,
+    ServiceUnavailable,
+    duplicate,
+    invalid,
+)
+
+_ORDER = {name: position for position, name in enumerate(KINDS)}
+
+
+class Apply:
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+
+    def operations(self) -> list[Operation]:
+        return [
+            Operation(
+                method="POST", path=f"{ROOT}/apply", id="apply", tag="apply", handler=self.apply,
+                summary="Apply documents of any kind", body="Documents", parameters=(describe.DRY_RUN,),
+                answers={200: "AppliedAll", 207: "AppliedAll"}, errors=(400, 404, 409, 413, 415),
+                description="One document, a list, or YAML with several. All are checked before any is applied; then "
+                "each is applied by itself, in the order in which kinds need each other. Those that fail have `error` "
+                "in their place: 207 when some were applied, the first error's status when none was.",
+            )
+        ]  # fmt: skip
+
+    async def apply(self, call: Call) -> Response:
+        dry_run = call.flag("dryRun")
+        documents = await read_documents(call.request)
+        refs = _checked(documents)
+        results: list[dict[str, Any]] = [{} for _ in documents]
+        failures: list[ApiError] = []
+        made: set[str] = set()  # names of what a dry run would have created
+        away: ServiceUnavailable | None = None
+        for position in sorted(range(len(documents)), key=lambda each: _ORDER[refs[each].kind]):
+            ref, document = refs[position], documents[position]
+            try:
+                if away is not None:
+                    raise ServiceUnavailable("it was not tried, since the database is away", retry_after_s=1)
+                applied = await self._fleet.apply(call.who, document, dry_run=dry_run)
+            except ApiError as error:
+                if isinstance(error, ServiceUnavailable):
+                    away = error
+                if dry_run and (needs := _awaited(error, made)):
+                    results[position] = _untold(document, needs)
+                    made.add(ref.name)
+                    continue
+                failures.append(error)
+                results[position] = {**_named(ref), "error": error_json(error, call.who.correlation)}
+            else:
+                if applied.created:
+                    made.add(ref.name)
+                results[position] = applied_json(applied)
+        return _answer(results, failures, call.who.correlation, dry_run=dry_run)
+
+
+def _answer(results: list[dict[str, Any]], failures: list[ApiError], correlation: str, *, dry_run: bool) -> Response:
+    body: dict[str, Any] = {"items": results, "dryRun": dry_run}
+    if not failures:
+        return json_answer(body)
+    if len(failures) < len(results):
+        return json_answer(body, 207)
+    return error_answer(failures[0], correlation, more=body)
+
+
+def _checked(documents: list[Any]) -> list[Ref]:
+    """What the documents name; ``Invalid`` with every fault of every document."""
+    refs: list[Ref] = []
+    errors: list[FieldError] = []
+    for position, document in enumerate(documents):
+        at = f"documents[{position}]." if len(documents) > 1 else ""
+        try:
+            ref = parse(document).ref
+        except Invalid as error:
+            if len(documents) == 1:
+                raise
+            errors += [FieldError(each.cause, f"{at}{each.field}", each.detail, each.value) for each in error.errors]
+            continue
+        except BadRequest as error:
+            if len(documents) == 1:
+                raise
+            errors.append(invalid(at.rstrip("."), None, error.message))
+            continue
+        if ref in refs:
+            errors.append(duplicate(f"{at}metadata.name", f"{ref.kind} {ref}"))
+        refs.append(ref)
+    if errors:
+        raise bad_fields(errors)
+    return refs
+
+
+def _awaited(error: ApiError, made: set[str]) -> list[str]:
+    """What a document needs and the same file would create; empty when something else is wrong with it."""
+    if not isinstance(error, Invalid) or not error.errors:
+        return []
+    needs = [str(each.value) for each in error.errors if each.cause is Cause.NOT_FOUND and str(each.value) in made]
+    return needs if len(needs) == len(error.errors) else []
+
+
+def _untold(document: dict[str, Any], needs: list[str]) -> dict[str, Any]:
+    spec = document.get("spec") or {}
+    if document["kind"] == "Secret":
+        spec = {"variables": sorted(spec.get("values") or spec.get("variables") or ())}
+    shown = {**document, "spec": spec}
+    why = f"needs {', '.join(sorted(set(needs)))}, which this file creates: where it would run can be told after that"
+    return {"object": shown, "created": True, "changed": [], "effects": [], "warnings": [why], "dryRun": True}
+
+
+def _named(ref: Ref) -> dict[str, Any]:
+    metadata = {"name": ref.name, "project": ref.project, "environment": ref.environment}
+    named = {name: value for name, value in metadata.items() if value}
+    return {"object": {"apiVersion": "shoal.dev/v1", "kind": ref.kind, "metadata": named}}

@@ -1,0 +1,106 @@
+"""Creating by a client's key: the same request sent twice is done once, and answered alike.
+
+The answer is written in the transaction of the change, so there is never one without the other. It is kept without what
+is only shown once: a key that was made is in the first answer and nowhere else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from sqlalchemy import select
+
+from shoal.control.api.answers import KeyReused, applied_json
+from shoal.control.api.calls import Call
+from shoal.control.database.engine import Database, Databases
+from shoal.control.database.tables import Idempotency
+from shoal.control.database.transaction import Tx
+from shoal.control.domain.model import Applied
+from shoal.control.domain.objects import workspace_of
+from shoal.errors import BadRequest
+
+HEADER = "idempotency-key"
+ONCE = "key"  # in the status of a new ApiKey
+_is_key = re.compile(r"[\x21-\x7e]{1,128}").fullmatch
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """The answer that was given to a request."""
+
+    status: int
+    answer: dict[str, Any]
+
+
+class Answers:
+    """The answers of the requests that carried a key."""
+
+    def __init__(self, databases: Databases) -> None:
+        self._databases = databases
+
+    def asked(self, call: Call, kind: str, document: Any) -> Asked | None:
+        """The key of a request, if it carries one."""
+        key = call.request.headers.get(HEADER)
+        if key is None:
+            return None
+        if not _is_key(key):
+            raise BadRequest("Idempotency-Key must be 1 to 128 visible ASCII characters")
+        database = self._databases.of(workspace_of(kind, call.who.workspace_id))
+        text = orjson.dumps([call.request.method, call.request.url.path, document], option=orjson.OPT_SORT_KEYS)
+        # keyed, since what was asked may hold a secret that can be guessed
+        digest = hmac.new(database.signing_key, text, hashlib.sha256).hexdigest()
+        return Asked(database, call.who.workspace_id, key, digest)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request with a key."""
+
+    database: Database
+    workspace_id: str
+    key: str
+    digest: str
+
+    async def answered(self) -> Remembered | None:
+        """What was answered before; ``KeyReused`` when something else was asked."""
+        async with self.database.reading() as session:
+            row = await session.scalar(
+                select(Idempotency).where(Idempotency.workspace_id == self.workspace_id, Idempotency.key == self.key)
+            )
+        if row is None:
+            return None
+        if not hmac.compare_digest(row.request, self.digest):
+            raise KeyReused("this Idempotency-Key was used for another request: use a new one")
+        return Remembered(row.status, row.answer)
+
+    def remember(self, status: int) -> Callable[[Tx, Applied], Awaitable[None]]:
+        """To be called inside of the transaction of the change."""
+
+        async def write(tx: Tx, applied: Applied) -> None:
+            answer = applied_json(applied)
+            shown = answer["object"]
+            kept = {name: value for name, value in shown["status"].items() if name != ONCE}
+            answer["object"] = {**shown, "status": kept}
+            if kept != shown["status"]:
+                answer["warnings"] = [
+                    *answer["warnings"],
+                    "the key was in the first answer only: rotate it if it is lost",
+                ]
+            tx.session.add(
+                Idempotency(
+                    workspace_id=self.workspace_id,
+                    key=self.key,
+                    request=self.digest,
+                    status=status,
+                    answer=answer,
+                    created_at=tx.now,
+                )  # fmt: skip
+            )
+
+        return write

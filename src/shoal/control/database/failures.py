@@ -1,0 +1,84 @@
+"""What an error of the database means to whoever asked: away, undone, or a fault of ours.
+
+Two drivers, one meaning. A listener on every engine turns their errors into ours where they arise, so that the body of
+a transaction sees them too. What is not listed here (a broken rule, a wrong statement) passes as SQLAlchemy words it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+from sqlalchemy.engine import ExceptionContext
+
+from shoal.errors import ServiceUnavailable
+
+_RETRY_AFTER_S = 1
+
+# What SQLite says when it cannot work now; the low byte of the extended code.
+_SQLITE_AWAY = {
+    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_PROTOCOL,
+}  # fmt: skip
+# Two transactions were in each other's way, and this one was undone.
+_POSTGRES_UNDONE = {"40001", "40P01"}
+# Connections, resources, shutdown and recovery, timeouts, a server that became a standby.
+_POSTGRES_AWAY = ("08", "53", "57", "58", "55P03", "25P03", "25P04", "25006", "XX")
+
+
+class DatabaseAway(ServiceUnavailable):
+    """The database does not answer. Nothing of the transaction was done."""
+
+    def __init__(self, database: str, why: str) -> None:
+        super().__init__(f"database {database!r} is away: {why}", retry_after_s=_RETRY_AFTER_S)
+
+
+class Undone(DatabaseAway):
+    """Another transaction was in the way, so the database undid this one; running it again is the cure."""
+
+    def __init__(self, database: str) -> None:
+        super().__init__(database, "another change was in the way of this one, which was undone; try again")
+
+
+class Unsure(ServiceUnavailable):
+    """The connection broke while the transaction was being committed."""
+
+    def __init__(self, database: str, why: str) -> None:
+        super().__init__(
+            f"database {database!r} went away during a commit, so whether the change was made is not known: {why}",
+            retry_after_s=_RETRY_AFTER_S,
+        )
+
+
+def translate(database: str, error: BaseException) -> DatabaseAway | None:
+    """Ours for the error of a driver; None when it is not about the database being away."""
+    if isinstance(error, sqlite3.Error):
+        code = getattr(error, "sqlite_errorcode", None)
+        away = code & 0xFF in _SQLITE_AWAY if code is not None else "closed" in str(error).lower()
+        return DatabaseAway(database, _reason(error)) if away else None
+    state: Any = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+    if state in _POSTGRES_UNDONE:
+        return Undone(database)
+    if isinstance(state, str):
+        return DatabaseAway(database, _reason(error)) if state.startswith(_POSTGRES_AWAY) else None
+    return DatabaseAway(database, _reason(error)) if isinstance(error, OSError | TimeoutError) else None
+
+
+def listener(database: str) -> Any:
+    """For the event ``handle_error`` of an engine."""
+
+    def handle(context: ExceptionContext) -> BaseException | None:
+        error = context.original_exception
+        found = translate(database, error)
+        if found is None and context.is_disconnect and isinstance(error, Exception):
+            found = DatabaseAway(database, _reason(error))
+        if found is not None and not isinstance(found, Undone) and not isinstance(error, sqlite3.Error):
+            context.is_disconnect = True  # after a time-out nobody knows what the connection is doing
+        return found
+
+    return handle
+
+
+def _reason(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

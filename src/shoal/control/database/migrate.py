@@ -1,0 +1,111 @@
+"""Bringing a database to the newest revision of the tables, once, whoever else is starting at the same time.
+
+The revisions are in ``migrations``. SQLite is guarded by a lock on a file beside it, PostgreSQL by an advisory lock;
+all steps to the newest revision are one transaction. Alembic is imported only when there is something to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, inspect, text
+
+from shoal.control.database import migrations
+from shoal.control.database.connections import Engines, Patience, create_file, make_engines
+from shoal.control.database.failures import DatabaseAway
+from shoal.errors import ConfigError
+
+_POSTGRES_LOCK = 0x53484F414C  # "SHOAL"
+_LIMIT_S = 300.0  # of one step, and of the wait for somebody else's
+_LOCK_POLL_S = 0.02
+
+
+async def migrate(name: str, url: str, patience: Patience) -> None:
+    """Returns when the database has the newest revision. One from the future is refused."""
+    # Its own connection: making an index of a large table takes longer than anything else may.
+    engines = make_engines(name, url, replace(patience, statement_s=_LIMIT_S, idle_s=_LIMIT_S))
+    try:
+        if engines.path is None:
+            await _upgrade(name, engines)
+            return
+        create_file(engines.path)
+        async with _file_lock(name, engines.path):
+            await _use_wal(engines)
+            await _upgrade(name, engines)
+    finally:
+        await engines.close()
+
+
+async def _upgrade(name: str, engines: Engines) -> None:
+    async with engines.write.connect() as connection:
+        if engines.dialect == "postgresql":
+            await connection.execute(text(f"SELECT pg_advisory_xact_lock({_POSTGRES_LOCK})"))
+        found = await connection.run_sync(_revision)
+        if found == migrations.HEAD:
+            return
+        if found is not None and found not in migrations.REVISIONS:
+            raise ConfigError(
+                f"database {name!r} has revision {found!r} of the tables, which this version of Shoal does not"
+                f" know (its newest is {migrations.HEAD!r}): start the version that made it, or a later one"
+            )
+        await connection.run_sync(upgrade)
+        await connection.commit()
+
+
+def _revision(connection: Connection) -> str | None:
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    found: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    return found
+
+
+def upgrade(connection: Connection, to: str = "head") -> None:
+    """Run the revisions that are missing, in the transaction of the connection."""
+    from alembic.config import Config
+    from alembic.runtime.environment import EnvironmentContext
+    from alembic.script import ScriptDirectory
+
+    with as_file(files(migrations)) as folder:
+        script = ScriptDirectory(str(folder))
+
+        def steps(revision: Any, _context: Any) -> Any:
+            return script._upgrade_revs(to, revision)
+
+        with EnvironmentContext(Config(), script, fn=steps, destination_rev=to) as environment:
+            environment.configure(connection=connection, transactional_ddl=False)
+            environment.run_migrations()
+
+
+async def _use_wal(engines: Engines) -> None:
+    """Readers go on while somebody writes. Set once: it is a property of the file."""
+    async with engines.write.connect() as connection:
+        raw: Any = (await connection.get_raw_connection()).driver_connection
+        cursor = await raw.cursor().execute("PRAGMA journal_mode = WAL")
+        (mode,) = await cursor.fetchone()
+    if mode != "wal":
+        raise ConfigError(f"{engines.path} is on a file system that SQLite cannot share (no WAL): use another folder")
+
+
+@asynccontextmanager
+async def _file_lock(name: str, path: Path) -> AsyncIterator[None]:
+    lock = os.open(f"{path}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        for _ in range(round(_LIMIT_S / _LOCK_POLL_S)):
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                await asyncio.sleep(_LOCK_POLL_S)
+        else:
+            raise DatabaseAway(name, f"another process has held {path}.lock for {_LIMIT_S:.0f} s")
+        yield
+    finally:
+        os.close(lock)

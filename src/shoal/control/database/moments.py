@@ -1,0 +1,79 @@
+"""Short reads of one moment, without a session and, with SQLite, without a thread.
+
+Whoever follows the changes reads a few rows by their keys many times a second. A thread would answer such a statement
+in some microseconds and then wait milliseconds for a busy event loop to let it go on, so these run in the loop itself.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import TextClause
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from shoal.control.database.failures import translate
+
+Rows = Callable[[TextClause, Mapping[str, Any]], Awaitable[list[Any]]]  # of a statement: plain tuples
+
+_BUSY_MS = 50  # readers do not wait for writers; only for somebody who repairs the file
+_KEPT = 4
+
+
+class SqliteMoments:
+    """Connections for reading that belong to the event loop's thread."""
+
+    def __init__(self, name: str, path: Path) -> None:
+        self._name = name
+        self._path = path
+        self._free: list[sqlite3.Connection] = []
+
+    def close(self) -> None:
+        while self._free:
+            self._free.pop().close()
+
+    @contextmanager
+    def open(self) -> Iterator[Rows]:
+        """Everything read in the block is of one moment."""
+        try:
+            connection = self._free.pop() if self._free else self._connect()
+            try:
+                connection.execute("BEGIN")
+                yield _rows(connection)
+                connection.execute("ROLLBACK")
+            except BaseException:
+                connection.close()
+                raise
+        except sqlite3.Error as error:
+            raise translate(self._name, error) or error from error
+        if len(self._free) < _KEPT:
+            self._free.append(connection)
+        else:
+            connection.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        made = sqlite3.connect(self._path, isolation_level=None, cached_statements=64)
+        try:
+            made.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+            made.execute("PRAGMA query_only = ON")
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+
+def rows_of(session: AsyncSession) -> Rows:
+    async def rows(statement: TextClause, parameters: Mapping[str, Any]) -> list[Any]:
+        return list(await session.execute(statement, parameters))
+
+    return rows
+
+
+def _rows(connection: sqlite3.Connection) -> Rows:
+    async def rows(statement: TextClause, parameters: Mapping[str, Any]) -> list[Any]:
+        return connection.execute(statement.text, parameters).fetchall()
+
+    return rows

@@ -1,0 +1,116 @@
+"""What is removed because it is old: changes and tombstones, remembered answers, events, the audit.
+
+In steps of at most a thousand rows, each a transaction of its own, so that nobody waits long for it. Any number of
+control planes may do this on one database: they find less to do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from sqlalchemy import delete, select, tuple_
+
+from shoal.base.clock import Clock
+from shoal.base.logs import get_logger
+from shoal.control.database.changes import forget
+from shoal.control.database.engine import Database, Databases
+from shoal.control.database.tables import Audit, Event, Idempotency
+from shoal.errors import ConfigError, ServiceUnavailable
+
+_STEP = 1000
+_HOUR_S = 3600.0
+_DAY_S = 24 * _HOUR_S
+
+_log = get_logger("control.database")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How long things are kept. An agent that was away for longer than ``changes_s`` reads everything again."""
+
+    changes_s: float = _DAY_S
+    tombstones_s: float = 90 * _DAY_S  # of objects whose agent never said that they are gone
+    idempotency_s: float = _DAY_S
+    events_s: float = 14 * _DAY_S
+    audit_s: float = 400 * _DAY_S
+    every_s: float = 600.0
+
+    def __post_init__(self) -> None:
+        for name in ("changes_s", "tombstones_s", "idempotency_s", "events_s", "audit_s", "every_s"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"retention.{name} is {getattr(self, name)}: use more than 0")
+        if self.tombstones_s < self.changes_s:
+            raise ConfigError(
+                f"retention.tombstones_s is {self.tombstones_s}: use changes_s ({self.changes_s}) or more"
+            )
+
+
+class Swept(NamedTuple):
+    """How many rows were removed."""
+
+    changes: int
+    tombstones: int
+    idempotency: int
+    events: int
+    audit: int
+
+
+async def run_retention(databases: Databases, retention: Retention, clock: Clock) -> None:
+    """Sweep all databases now and then, until cancelled."""
+    while True:
+        for database in databases.all:
+            try:
+                await sweep(database, retention)
+            except ServiceUnavailable as error:
+                _log.warning("retention waits for the database", database=database.name, reason=error.message)
+        await clock.sleep(retention.every_s)
+
+
+async def sweep(database: Database, retention: Retention) -> Swept:
+    forgotten = await forget(database, round(retention.changes_s * 1000), round(retention.tombstones_s * 1000))
+    answers = await _all_steps(database, retention.idempotency_s, _forget_answers)
+    events = await _all_steps(database, retention.events_s, _forget_events)
+    audit = await _all_steps(database, retention.audit_s, _forget_audit)
+    return Swept(forgotten.changes, forgotten.tombstones, answers, events, audit)
+
+
+async def _all_steps(database: Database, keep_s: float, step: Any) -> int:
+    before = round((database.clock.wall_s() - keep_s) * 1000)
+    count = 0
+    while removed := await step(database, before):
+        count += removed
+    return count
+
+
+async def _forget_answers(database: Database, before: int) -> int:
+    key = (Idempotency.workspace_id, Idempotency.key)
+    asked = select(*key).where(Idempotency.created_at < before).order_by(Idempotency.created_at).limit(_STEP)
+    async with database.reading() as session:
+        found = [tuple(row) for row in await session.execute(asked)]
+    if found:
+        await _delete(database, delete(Idempotency).where(tuple_(*key).in_(found), Idempotency.created_at < before))
+    return len(found)
+
+
+async def _forget_events(database: Database, before: int) -> int:
+    return await _forget_prefix(database, Event, before)
+
+
+async def _forget_audit(database: Database, before: int) -> int:
+    return await _forget_prefix(database, Audit, before)
+
+
+async def _forget_prefix(database: Database, table: type[Event] | type[Audit], before: int) -> int:
+    """Ids are in the order of time, near enough: the rows up to the first that is too young."""
+    async with database.reading() as session:
+        rows = (await session.execute(select(table.id, table.at).order_by(table.id).limit(_STEP))).all()
+    old = next((n for n, row in enumerate(rows) if row.at >= before), len(rows))
+    if old:
+        await _delete(database, delete(table).where(table.id <= rows[old - 1].id))
+    return old
+
+
+async def _delete(database: Database, statement: Any) -> None:
+    async with database.transaction(serial=False) as tx:
+        await tx.session.execute(statement.execution_options(synchronize_session=False))

@@ -1,0 +1,121 @@
+"""A connection to SQLite that asks its thread once per statement.
+
+The driver's own cursor goes to the thread of its connection four times for one statement: to be made, to execute, to
+fetch, to be closed. Each of these costs two turns of a scheduler that may be busy. This one does all of it at once.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import deque
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import aiosqlite
+
+_FETCHED = 2000  # rows at a time
+
+
+class Cursor:
+    """The part of a cursor that SQLAlchemy uses. The first rows of a statement are fetched with it, which are all of
+    them unless somebody reads a whole table."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._rows: deque[Any] = deque()
+        self._open: sqlite3.Cursor | None = None  # has more rows
+        self.description: Any = None
+        self.rowcount = -1
+        self.lastrowid: int | None = None
+        self.arraysize = 1
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def execute(self, sql: str, parameters: Any = ()) -> Self:
+        await self._connection.in_thread(self._do, sqlite3.Cursor.execute, sql, parameters)
+        return self
+
+    async def executemany(self, sql: str, parameters: Iterable[Any]) -> Self:
+        await self._connection.in_thread(self._do, sqlite3.Cursor.executemany, sql, parameters)
+        return self
+
+    async def fetchall(self) -> list[Any]:
+        while self._open is not None:
+            await self._connection.in_thread(self._fetch, self._open)
+        rows = list(self._rows)
+        self._rows.clear()
+        return rows
+
+    async def fetchmany(self, size: int | None = None) -> list[Any]:
+        size = size or self.arraysize
+        while len(self._rows) < size and self._open is not None:
+            await self._connection.in_thread(self._fetch, self._open)
+        return [self._rows.popleft() for _ in range(min(size, len(self._rows)))]
+
+    async def fetchone(self) -> Any:
+        rows = await self.fetchmany(1)
+        return rows[0] if rows else None
+
+    async def close(self) -> None:
+        self._rows.clear()
+        if self._open is not None:
+            cursor, self._open = self._open, None
+            await self._connection.in_thread(cursor.close)
+
+    def _do(self, how: Any, sql: str, parameters: Any) -> None:
+        cursor = self._connection.raw.cursor()
+        try:
+            how(cursor, sql, parameters)
+            self.description = cursor.description
+            self.rowcount, self.lastrowid = cursor.rowcount, cursor.lastrowid
+            if cursor.description:
+                self._fetch(cursor)
+                self.rowcount = cursor.rowcount  # known once the rows of RETURNING were fetched
+        finally:
+            if self._open is None:
+                cursor.close()
+
+    def _fetch(self, cursor: sqlite3.Cursor) -> None:
+        rows = cursor.fetchmany(_FETCHED)
+        self._rows += rows
+        self._open = cursor if len(rows) == _FETCHED else None
+        if self._open is None:
+            cursor.close()
+
+
+class Connection(aiosqlite.Connection):
+    """As the driver's, with the cursor above."""
+
+    @property
+    def raw(self) -> sqlite3.Connection:
+        return self._conn
+
+    async def in_thread(self, function: Any, *arguments: Any) -> Any:
+        return await self._execute(function, *arguments)  # type: ignore[no-untyped-call]
+
+    def cursor(self) -> Cursor:  # type: ignore[override]
+        return Cursor(self)
+
+    async def rollback(self) -> None:
+        if self.raw.in_transaction:  # connections that were committed are rolled back again, to be sure
+            await super().rollback()
+
+
+async def connect(path: Path, pragmas: Sequence[str]) -> Connection:
+    """Without transactions of the driver's own: they would begin late and without taking the lock."""
+
+    def make() -> sqlite3.Connection:
+        made = sqlite3.connect(path, isolation_level=None, cached_statements=256)
+        try:
+            for pragma in pragmas:
+                made.execute(f"PRAGMA {pragma}")
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+    connection = Connection(make, iter_chunk_size=64)
+    connection._thread.daemon = True  # a process ends even if nobody closed it
+    return await connection  # type: ignore[return-value]

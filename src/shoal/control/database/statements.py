@@ -1,0 +1,98 @@
+"""The statements on ``counters``, ``desired`` and ``changes``, for both databases.
+
+Any number of rows is one statement with one parameter, a JSON array: SQLite gives up the interpreter at each row of
+an ``executemany``, which a busy event loop then takes milliseconds to give back, and PostgreSQL answers once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import TextClause, text
+
+CHANNEL = "shoal_changes"
+
+_PLACE = ("cluster_id", "shard", "stream", "key")
+_OBJECT = ("workspace_id", "kind", "object_id", "namespace", "name")
+_APPLIED = ("applied_incarnation", "applied_number", "applied_at", "observed_at", "fingerprint")
+_REPORTED = ("report_epoch", "report_sequence")
+
+
+@dataclass(frozen=True, slots=True)
+class Statements:
+    claim: TextClause  # the counter; its row is ours until the transaction ends
+    advance: TextClause  # number
+    want: TextClause  # rows: cluster, shard, stream, key, workspace, kind, object, namespace, name, number
+    unwant: TextClause  # rows: cluster, shard, stream, key, number; answers workspace and number of those changed
+    record: TextClause  # rows: number, workspace, stream, cluster, shard, key
+
+
+def _sqlite_field(place: int, kind: str) -> str:
+    return f"CAST(json_extract(r.value, '$[{place}]') AS {kind})"
+
+
+def _postgres_field(place: int, kind: str) -> str:
+    return f"CAST(r.value->>{place} AS {kind})"
+
+
+def _fields(dialect: str, kinds: str) -> list[str]:
+    field = _sqlite_field if dialect == "sqlite" else _postgres_field
+    return [field(n, "bigint" if kind == "n" else "text") for n, kind in enumerate(kinds)]
+
+
+def _rows(dialect: str) -> str:
+    return "json_each(:rows) AS r" if dialect == "sqlite" else "jsonb_array_elements(CAST(:rows AS jsonb)) AS r(value)"
+
+
+def _want(dialect: str) -> str:
+    columns = [*_PLACE, *_OBJECT, "number", "action", "by_user", "committed_at", "trace"]
+    stated = ["'apply'", "CAST(:by_user AS boolean)", "CAST(:now AS bigint)", "CAST(:trace AS text)"]
+    zeros = [*_APPLIED, *_REPORTED, "gone_at"]
+    kept = {name: f"CASE excluded.{name} WHEN '' THEN desired.{name} ELSE excluded.{name} END"
+            for name in ("namespace", "name")}  # fmt: skip
+    taken = {name: f"excluded.{name}" for name in columns if name not in _PLACE and name not in kept}
+    # It was removed and is wanted again: what was said of it then says nothing now.
+    fresh = {name: f"CASE WHEN desired.gone_at > 0 THEN 0 ELSE desired.{name} END" for name in _APPLIED}
+    fresh |= {
+        name: f"CASE WHEN desired.gone_at > 0 THEN NULL ELSE desired.{name} END" for name in ("error", "observed")
+    }
+    changed = {**taken, **kept, **fresh, "gone_at": "0"}
+    return (
+        f"INSERT INTO desired ({', '.join([*columns, *zeros])}) "
+        f"SELECT {', '.join([*_fields(dialect, 'tttttttttn'), *stated, *('0' for _ in zeros)])} "
+        f"FROM {_rows(dialect)} WHERE true "
+        f"ON CONFLICT ({', '.join(_PLACE)}) DO UPDATE SET {', '.join(f'{n} = {v}' for n, v in changed.items())}"
+    )
+
+
+def _unwant(dialect: str) -> str:
+    fields = _fields(dialect, "ttttn")
+    place = " AND ".join(f"desired.{name} = {field}" for name, field in zip(_PLACE, fields, strict=False))
+    return (
+        f"UPDATE desired SET action = :action, number = {fields[4]}, by_user = CAST(:by_user AS boolean), "
+        "committed_at = CAST(:now AS bigint), trace = CAST(:trace AS text) "
+        f"FROM {_rows(dialect)} WHERE {place} AND desired.gone_at = 0 AND (desired.action <> :action "
+        # a person asks for what was decided without one: that is told, since it is done with less caution
+        "OR (CAST(:by_user AS boolean) AND NOT desired.by_user)) "
+        "RETURNING desired.cluster_id, desired.shard, desired.stream, desired.key, desired.workspace_id, desired.number"
+    )
+
+
+def _record(dialect: str) -> str:
+    return (
+        "INSERT INTO changes (number, workspace_id, stream, cluster_id, shard, key, created_at) "
+        f"SELECT {', '.join(_fields(dialect, 'nttttt'))}, CAST(:now AS bigint) FROM {_rows(dialect)}"
+    )
+
+
+def statements(dialect: str, *, notify: bool) -> Statements:
+    """``notify``: whether to tell those who listen at the database, when the transaction is committed."""
+    lock = "" if dialect == "sqlite" else " FOR UPDATE"
+    told = f" RETURNING pg_notify('{CHANNEL}', CAST(number AS text))" if notify else ""
+    return Statements(
+        claim=text(f"SELECT incarnation, number, oldest FROM counters WHERE name = 'changes'{lock}"),
+        advance=text(f"UPDATE counters SET number = CAST(:number AS bigint) WHERE name = 'changes'{told}"),
+        want=text(_want(dialect)),
+        unwant=text(_unwant(dialect)),
+        record=text(_record(dialect)),
+    )

@@ -1,0 +1,207 @@
+"""Reading what people wrote, field by field: every fault is noted with its path, and fields nobody knows get a hint.
+
+A ``Reader`` stands on one JSON object. Each method reads one field, notes what is wrong with it and gives back a value
+of the right type in any case, so that one pass finds every fault. ``close`` notes the fields nobody asked for.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from shoal.errors import FieldError, duplicate, forbidden, invalid, not_supported, required, too_many, type_invalid
+from shoal.kube import quantity
+from shoal.kube.names import Faults
+
+Check = Callable[[str], Faults]
+
+MAX_TEXT = 32 * 1024
+MAX_ITEMS = 1000
+
+
+def no_check(_: str) -> Faults:
+    return ()
+
+
+class Reader:
+    """One JSON object, or nothing where there should be one."""
+
+    def __init__(self, value: Any, path: str, errors: list[FieldError]) -> None:
+        self.path = path
+        self.errors = errors
+        self._known: list[str] = []
+        self._data: Mapping[str, Any] = {}
+        if isinstance(value, Mapping):
+            self._data = value
+        elif value is not None:
+            errors.append(type_invalid(path, value, "must be an object"))
+
+    def at(self, name: str) -> str:
+        return f"{self.path}.{name}" if self.path else name
+
+    def has(self, name: str) -> bool:
+        return self._data.get(name) is not None
+
+    def raw(self, name: str) -> Any:
+        self._known.append(name)
+        return self._data.get(name)
+
+    def note(self, error: FieldError) -> None:
+        self.errors.append(error)
+
+    def close(self) -> None:
+        """Refuse what nobody asked for."""
+        for name in self._data:
+            if name not in self._known:
+                self.note(unknown_field(self.at(str(name)), str(name), self._known))
+
+    def text(self, name: str, default: str = "", *, need: bool = False, check: Check = no_check) -> str:
+        value = self.raw(name)
+        if value is None or value == "":
+            if need:
+                self.note(required(self.at(name)))
+            return default
+        return self._text(value, self.at(name), check)
+
+    def _text(self, value: Any, path: str, check: Check) -> str:
+        if not isinstance(value, str):
+            self.note(type_invalid(path, value, "must be a string; put it in quotes"))
+            return ""
+        if len(value.encode(errors="replace")) > MAX_TEXT:
+            self.note(invalid(path, value[:32] + "…", f"may not be more than {MAX_TEXT} bytes"))
+            return ""
+        for fault in check(value):
+            self.note(invalid(path, value, fault))
+        return value
+
+    def integer(self, name: str, default: int, low: int, high: int) -> int:
+        value = self.raw(name)
+        if value is None:
+            return default
+        if not isinstance(value, int) or isinstance(value, bool):
+            self.note(type_invalid(self.at(name), value, "must be a whole number"))
+            return default
+        if not low <= value <= high:
+            self.note(invalid(self.at(name), value, f"must be between {low} and {high}, inclusive"))
+            return default
+        return value
+
+    def number(self, name: str, default: float, low: float, high: float) -> float:
+        value = self.raw(name)
+        if value is None:
+            return default
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            self.note(type_invalid(self.at(name), value, "must be a number"))
+            return default
+        if not low <= value <= high:
+            self.note(invalid(self.at(name), value, f"must be between {low:g} and {high:g}, inclusive"))
+            return default
+        return float(value)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        value = self.raw(name)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            self.note(type_invalid(self.at(name), value, "must be true or false"))
+            return default
+        return value
+
+    def choice(self, name: str, choices: Iterable[str], default: str = "", *, need: bool = False) -> str:
+        value = self.text(name, need=need)
+        if not value:
+            return default
+        if value not in choices:
+            self.note(not_supported(self.at(name), value, choices))
+            return default
+        return value
+
+    def quantity(self, name: str) -> quantity.Quantity | None:
+        value = self.raw(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            self.note(type_invalid(self.at(name), value, "must be a quantity, such as 500m or 128Mi"))
+            return None
+        try:
+            parsed = quantity.parse(str(value))
+        except ValueError as error:
+            self.note(invalid(self.at(name), value, str(error)))
+            return None
+        if parsed.mantissa < 0:
+            self.note(invalid(self.at(name), value, "must be greater than or equal to 0"))
+            return None
+        return parsed
+
+    def texts(
+        self, name: str, *, check: Check = no_check, most: int = MAX_ITEMS, unique: bool = False
+    ) -> tuple[str, ...]:
+        items = self._items(name, most)
+        found = tuple(self._text(item, f"{self.at(name)}[{index}]", check) for index, item in enumerate(items))
+        if unique:
+            for index, item in enumerate(found):
+                if item in found[:index]:
+                    self.note(duplicate(f"{self.at(name)}[{index}]", item))
+        return found
+
+    def mapping(self, name: str, *, keys: Check = no_check, values: Check = no_check) -> dict[str, str]:
+        value = self.raw(name)
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping):
+            self.note(type_invalid(self.at(name), value, "must be an object of names and strings"))
+            return {}
+        if len(value) > MAX_ITEMS:
+            self.note(too_many(self.at(name), len(value), MAX_ITEMS))
+            return {}
+        found: dict[str, str] = {}
+        for key, text in value.items():
+            for fault in keys(str(key)):
+                self.note(invalid(self.at(name), key, fault))
+            found[str(key)] = self._text(text, f"{self.at(name)}[{key}]", values)
+        return found
+
+    def part(self, name: str) -> Reader | None:
+        """The object in a field; None when it is not there."""
+        value = self.raw(name)
+        return None if value is None else Reader(value, self.at(name), self.errors)
+
+    def parts(self, name: str, most: int = MAX_ITEMS) -> list[Reader]:
+        """The objects of a list."""
+        items = self._items(name, most)
+        return [
+            Reader(item if item is not None else "", f"{self.at(name)}[{i}]", self.errors)
+            for i, item in enumerate(items)
+        ]
+
+    def _items(self, name: str, most: int) -> list[Any]:
+        value = self.raw(name)
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            self.note(type_invalid(self.at(name), value, "must be a list"))
+            return []
+        if len(value) > most:
+            self.note(too_many(self.at(name), len(value), most))
+            return value[:most]
+        return value
+
+    def one_of(self, names: tuple[str, ...], *, need: bool = True) -> str:
+        """Which of these fields is there; exactly one may be."""
+        given = [name for name in names if self._data.get(name) is not None]
+        if not given and need:
+            self.note(required(self.path, f"one of {', '.join(names)}"))
+        for extra in given[1:]:
+            self.note(forbidden(self.at(extra), f"may not be used together with {given[0]}"))
+        return given[0] if given else ""
+
+
+def unknown_field(path: str, name: str, known: Iterable[str]) -> FieldError:
+    """The fault of a field that does not exist, with what was probably meant."""
+    choices = sorted(set(known))
+    close = difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
+    folded = [choice for choice in choices if choice.lower() == name.lower()]
+    meant = folded or close
+    hint = f"did you mean {meant[0]}?" if meant else f"known fields: {', '.join(choices)}" if choices else ""
+    return forbidden(path, f"unknown field; {hint}" if hint else "unknown field")

@@ -1,0 +1,497 @@
+"""The use cases of the fleet, one transaction each. Everything that people or their tools change goes through here.
+
+``Fleet`` does what all kinds have in common: who may, what is named, whether it is the version they saw, what differs,
+the audit, and trying it out (``dry_run`` does everything and takes it back). What a kind needs besides is its script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from shoal.base.clock import Clock
+from shoal.base.ids import Ids
+from shoal.control.database import tables
+from shoal.control.database.engine import Database, Databases
+from shoal.control.database.transaction import Tx
+from shoal.control.domain import gateways, moves, readiness
+from shoal.control.domain.access import OPERATORS, authorize
+from shoal.control.domain.infrastructure import ClusterScript, RegionScript, SentinelScript
+from shoal.control.domain.kinds.app import AppSpec
+from shoal.control.domain.kinds.credentials import SecretSpec
+from shoal.control.domain.kinds.places import ClusterSpec, SentinelSpec
+from shoal.control.domain.model import GROUP, Applied, Deleted, Diff, GatewayDefaults, Ref, Sealed, Sealer, Who
+from shoal.control.domain.objects import (
+    TABLES,
+    Row,
+    Within,
+    document_of,
+    find,
+    find_within,
+    get,
+    visible_spec,
+    workspace_of,
+)
+from shoal.control.domain.placement.facts import (
+    Infrastructure,
+    cluster_facts,
+    has_capacity,
+    read_counts,
+    read_infrastructure,
+    read_sizes,
+)
+from shoal.control.domain.placement.model import ClusterFacts, Load, Want
+from shoal.control.domain.placement.plan import refusal
+from shoal.control.domain.plan import differences
+from shoal.control.domain.queries import Queries
+from shoal.control.domain.scripts import (
+    ApiKeyScript,
+    AppScript,
+    Asked,
+    EnvironmentScript,
+    PolicyScript,
+    ProjectScript,
+    RouteScript,
+    Script,
+    SecretScript,
+)
+from shoal.control.domain.specs import KINDS, Document, kind_named, parse, read_app_spec
+from shoal.control.domain.work import Work
+from shoal.errors import AlreadyExists, BadRequest, Conflict, Invalid, invalid, not_found
+from shoal.sync.keys import Place
+from shoal.sync.versions import START, encode_cursor
+
+SCRIPTS: dict[str, Script] = {
+    "Project": ProjectScript(),
+    "Environment": EnvironmentScript(),
+    "App": AppScript(),
+    "Route": RouteScript(),
+    "Policy": PolicyScript(),
+    "ApiKey": ApiKeyScript(),
+    "Secret": SecretScript(),
+    "Sentinel": SentinelScript(),
+    "Region": RegionScript(),
+    "Cluster": ClusterScript(),
+}
+_NEED_PLACES = frozenset({"App", "Sentinel"})
+
+
+class _TakenBack(Exception):
+    pass
+
+
+class Fleet(Queries):
+    """Reading is in ``Queries``. ``operators`` are the workspaces whose admins run the fleet itself."""
+
+    def __init__(
+        self,
+        databases: Databases,
+        clock: Clock,
+        ids: Ids,
+        sealer: Sealer,
+        *,
+        operators: Collection[str] = OPERATORS,
+        gateways: GatewayDefaults = GatewayDefaults(),  # noqa: B008 - frozen
+    ) -> None:
+        super().__init__(databases, clock)
+        self._ids = ids
+        self._sealer = sealer
+        self._operators = frozenset(operators)
+        self._gateways = gateways
+
+    async def apply(
+        self,
+        who: Who,
+        doc: Any,
+        *,
+        dry_run: bool = False,
+        if_match: int | None = None,
+        create_only: bool = False,
+        also: Callable[[Tx, Applied], Awaitable[None]] | None = None,
+    ) -> Applied:
+        """Create or change one object. ``if_match`` is the version it must have, 0 that it must not exist.
+        ``also`` is done in the same transaction."""
+        document = parse(doc)
+        authorize(who, "apply", document.kind.name, self._operators)
+        sealed = await self._seal(document, dry_run=dry_run)
+        async with self._changing(who, document.kind.name, dry_run=dry_run) as work:
+            within = await self._within(work, who, document)
+            row = await find(work.session, who.workspace_id, document.ref, within)
+            _check_version(document.ref, row, if_match, create_only=create_only)
+            await self._read_places(work, document, row)
+            asked = Asked(doc=document, within=within, sealed=sealed)
+            applied = await self._write(work, who, asked, row)
+            if also is not None and not dry_run:
+                await also(work.tx, applied)
+        if document.kind.scope == "fleet" and applied.changed and not dry_run:
+            await self.place_waiting()
+        return replace(applied, dry_run=dry_run)
+
+    async def delete(
+        self,
+        who: Who,
+        ref: Ref,
+        *,
+        if_match: int | None = None,
+        dry_run: bool = False,
+        cascade: bool = False,
+    ) -> Deleted:
+        """Delete one object. Projects and environments that are not empty need ``cascade``."""
+        kind_named(ref.kind)
+        authorize(who, "cascade" if cascade else "delete", ref.kind, self._operators)
+        async with self._changing(who, ref.kind, dry_run=dry_run) as work:
+            row, within = await get(work.session, who.workspace_id, ref)
+            _check_version(ref, row, if_match, create_only=False)
+            work.infrastructure = await self._infrastructure_for(work, None)
+            await self._look_elsewhere(work, row)
+            shown = document_of(row, _outside(row, within))
+            also = await SCRIPTS[ref.kind].delete(work, row, within, cascade=cascade)
+            await work.tx.number()
+            work.tx.audit(
+                workspace_id=row.workspace_id,
+                action="delete",
+                kind=ref.kind,
+                object_id=row.id,
+                name=str(ref),
+                diff=[
+                    Diff("spec", visible_spec(ref.kind, shown["spec"]), None).as_json(),
+                    *(Diff(f"{each.kind} {each}", "present", None).as_json() for each in also),
+                ],
+            )
+        return Deleted(object=shown, also=also, effects=work.effects, dry_run=dry_run)
+
+    async def move(
+        self, who: Who, ref: Ref, region: str, cluster: str, shard: str = "", *, dry_run: bool = False
+    ) -> Applied:
+        """Move an app's deployments of a region to another cluster (or shard): the new ones become ready first."""
+        _must_be(ref, "App")
+        authorize(who, "move", ref.kind, self._operators)
+        async with self._changing(who, "App", dry_run=dry_run) as work:
+            row, within = await get(work.session, who.workspace_id, ref)
+            assert isinstance(row, tables.App)
+            await self._read_facts(work, {region})
+            to = _target(await work.facts(region), row, region, cluster, shard)
+            found = work.infrastructure.region_named(region)
+            assert found is not None
+            moved = await moves.move_app(work, row, found.id, to)
+            if moved:
+                await work.tx.number()
+                where = Diff(f"topology[{region}]", None, f"{cluster}/{to.shard}")
+                self._audit(work, "move", ref, row, [where])
+                work.tx.event(
+                    workspace_id=row.workspace_id, kind="App", object_id=row.id, name=str(ref), reason="Moving",
+                    message=f"{who.actor} moves it to {cluster}/{to.shard}", region=region,
+                )  # fmt: skip
+        return Applied(
+            object=document_of(row, within), created=False, changed=[], effects=work.effects, dry_run=dry_run
+        )
+
+    async def rotate_key(self, who: Who, ref: Ref) -> Applied:
+        """A new key for an ApiKey object; the old one ends at once. The answer is the only place that has the key."""
+        _must_be(ref, "ApiKey")
+        authorize(who, "apply", "ApiKey", self._operators)
+        async with self._changing(who, "ApiKey", dry_run=False) as work:
+            row, within = await get(work.session, who.workspace_id, ref)
+            assert isinstance(row, tables.ApiKey)
+            once: dict[str, Any] = {}
+            found = ApiKeyScript().new_key(once)
+            row.digest, row.prefix, row.updated_at = found["digest"], found["prefix"], work.now
+            row.version = await work.tx.number()
+            changed = [Diff("status.prefix", None, row.prefix)]
+            self._audit(work, "rotate", ref, row, changed)
+            await gateways.keys_changed(work, row.environment_id, row.workspace_id)
+        return Applied(
+            object=document_of(row, within, {"prefix": row.prefix, **once}), created=False, changed=changed,
+            effects=work.effects,
+        )  # fmt: skip
+
+    async def confirm_deletes(self, who: Who, cluster: str, shard: str = "") -> list[str]:
+        """A person agrees to the deletions that agents of a cluster hold back. Returns the shards it concerns."""
+        authorize(who, "operate", "Cluster", self._operators)
+        cursor = START
+        for database in self._databases.all:
+            async with database.transaction(actor=who.actor) as tx:
+                number = await tx.number()  # taken, so that what is held from now on is after the cursor
+                cursor = cursor.advanced(database.name, tx.incarnation, number - 1)
+        text = encode_cursor(cursor, {database.name: database.signing_key for database in self._databases.all})
+        async with self._changing(who, "Cluster", dry_run=False) as work:
+            row, _ = await get(work.session, who.workspace_id, Ref("Cluster", cluster))
+            known = await read_infrastructure(work.session)
+            agents = [each for at, each in known.agents.items() if at.cluster == row.id and shard in ("", at.shard)]
+            for agent in agents:
+                agent.confirmed_deletes = text
+                self._audit(work, "confirm-deletes", Ref("Cluster", cluster), row, [Diff(agent.shard, None, text)])
+        return sorted(agent.shard for agent in agents)
+
+    async def ensure_cluster(self, who: Who, region: str, cluster: str, shard: str) -> None:
+        """Make sure that a region, a cluster and its shard exist, as when a token for an agent is made."""
+        await self._ensure(who, Ref("Region", region), {})
+        known = await self._ensure(who, Ref("Cluster", cluster), {"region": region, "shards": [shard]})
+        shards = known["spec"].get("shards") or []
+        if known["spec"].get("region") != region:
+            raise Conflict.of("cluster", GROUP, cluster, f"it is in region {known['spec'].get('region')}, not {region}")
+        if shard not in shards:
+            spec = {**known["spec"], "shards": [*shards, shard]}
+            metadata = {name: known["metadata"][name] for name in ("name", "labels", "annotations")}
+            await self.apply(who, {**known, "metadata": metadata, "spec": spec}, if_match=known["metadata"]["version"])
+
+    async def ensure_workspace(self, workspace_id: str, name: str = "") -> None:
+        """Note a workspace; nothing happens when it is known."""
+        async with self._databases.of(workspace_id).transaction() as tx:
+            if await tx.session.get(tables.Workspace, workspace_id) is None:
+                tx.session.add(tables.Workspace(id=workspace_id, name=name or workspace_id, created_at=tx.now))
+
+    async def place_waiting(self) -> int:
+        """Place what had nowhere to go, after an agent joined or a cluster changed. Returns how many found a place."""
+        found = 0
+        for database in self._databases.all:
+            async with database.reading() as session:
+                regions = await moves.waiting_regions(session)
+            if not regions:
+                continue
+            async with database.transaction() as tx:
+                work = self._work(tx, database)
+                await self._read_facts(work, None)
+                found += await moves.place_waiting(work)
+                await work.flush()
+        return found
+
+    async def sweep(self) -> None:
+        """What time alone brings about; to be called every few seconds."""
+        for database in self._databases.all:
+            if await readiness.has_overdue(database, round(self._clock.wall_s() * 1000)):
+                async with database.transaction() as tx:
+                    await readiness.sweep(tx, defaults=self._gateways)
+        await self.place_waiting()
+
+    async def _ensure(self, who: Who, ref: Ref, spec: dict[str, Any]) -> dict[str, Any]:
+        doc = {"apiVersion": "shoal.dev/v1", "kind": ref.kind, "metadata": {"name": ref.name}, "spec": spec}
+        try:
+            return (await self.apply(who, doc, create_only=True)).object
+        except AlreadyExists:
+            return await self.get(who, ref)
+
+    async def _seal(self, document: Document, *, dry_run: bool) -> Sealed | None:
+        """Sealing may ask a server for keys, so it is done before the database is."""
+        if not isinstance(document.spec, SecretSpec) or document.spec.values is None:
+            return None
+        return Sealed(b"", b"", "") if dry_run else await self._sealer.seal(document.spec.values)
+
+    @asynccontextmanager
+    async def _changing(self, who: Who, kind: str, *, dry_run: bool) -> AsyncIterator[Work]:
+        database = self._databases.of(workspace_of(kind, who.workspace_id))
+        try:
+            async with database.transaction(
+                actor=who.actor, by_user=True, trace=who.trace, correlation=who.correlation
+            ) as tx:
+                work = self._work(tx, database, who.workspace_id)
+                yield work
+                if dry_run:
+                    raise _TakenBack
+                await work.flush()
+        except _TakenBack:
+            pass
+
+    def _work(self, tx: Any, database: Database, workspace_id: str = "") -> Work:
+        return Work(
+            tx=tx, new_suffix=self._ids.new_suffix, secret_key=database.signing_key, workspace_id=workspace_id,
+            database=database.name, gateways=self._gateways,
+        )  # fmt: skip
+
+    async def _within(self, work: Work, who: Who, document: Document) -> Within:
+        ref = document.ref
+        within = await find_within(work.session, who.workspace_id, ref.project, ref.environment)
+        if isinstance(within, str):
+            named = ref.project if within == "project" else ref.environment
+            raise Invalid.of(ref.kind, GROUP, ref.name, [not_found(f"metadata.{within}", named)])
+        return within
+
+    async def _write(self, work: Work, who: Who, asked: Asked, row: Row | None) -> Applied:
+        document, script = asked.doc, SCRIPTS[asked.doc.kind.name]
+        faults = await script.check(work, asked, row)
+        if faults:
+            raise Invalid.of(document.kind.name, GROUP, document.ref.name, faults)
+        stored = await script.stored(work, asked)
+        changed = _changes(document, row, stored)
+        if row is not None and not changed:
+            return self._answer(asked, row, [], work, created=False)
+        before = None if row is None else row.spec
+        new_id = row.id if row is not None else work.new_id(document.kind.name)
+        columns = await script.columns(work, asked, row, new_id)
+        written = await self._row(work, who, asked, row, new_id, {**stored, **_kept(before, stored)}, columns)
+        await script.written(work, asked, written, before)
+        self._audit(work, "create" if row is None else "update", document.ref, written, changed)
+        return self._answer(asked, written, changed, work, created=row is None)
+
+    async def _row(
+        self,
+        work: Work,
+        who: Who,
+        asked: Asked,
+        row: Row | None,
+        new_id: str,
+        spec: dict[str, Any],
+        columns: dict[str, Any],
+    ) -> Row:
+        document = asked.doc
+        if row is None:
+            row = TABLES[document.kind.name](
+                id=new_id,
+                workspace_id=workspace_of(document.kind.name, who.workspace_id),
+                name=document.ref.name,
+                generation=0,
+                created_at=work.now,
+                **columns,
+            )
+            work.session.add(row)
+        else:
+            for name, value in columns.items():
+                setattr(row, name, value)
+        row.generation += 0 if row.spec == spec else 1
+        row.labels, row.annotations, row.spec = document.labels, document.annotations, spec
+        row.version, row.updated_at = await work.tx.number(), work.now
+        await work.session.flush()
+        return row
+
+    def _answer(self, asked: Asked, row: Row, changed: list[Diff], work: Work, *, created: bool) -> Applied:
+        status = dict(asked.once)
+        if isinstance(row, tables.ApiKey):
+            status["prefix"] = row.prefix
+        if isinstance(row, tables.App):
+            status |= {"deployment": row.deployment_id, "revision": row.revision, "live": row.live_deployment_id}
+        within = _outside(row, asked.within)
+        return Applied(
+            object=document_of(row, within, status),
+            created=created,
+            changed=changed,
+            effects=work.effects,
+            warnings=work.warnings,
+        )
+
+    def _audit(self, work: Work, action: str, ref: Ref, row: Row, changed: list[Diff]) -> None:
+        work.tx.audit(
+            workspace_id=row.workspace_id,
+            action=action,
+            kind=ref.kind,
+            object_id=row.id,
+            name=str(ref),
+            diff=[diff.as_json() for diff in changed],
+        )
+
+    async def _infrastructure_for(self, work: Work, regions: Collection[str] | None) -> Infrastructure:
+        if self._databases.fleet.name == work.database:
+            return await read_infrastructure(work.session, regions)
+        async with self._databases.fleet.reading() as session:
+            return await read_infrastructure(session, regions)
+
+    async def _read_places(self, work: Work, document: Document, row: Row | None) -> None:
+        """What is known of the regions that a document concerns."""
+        spec = document.spec
+        if isinstance(spec, AppSpec):
+            before = read_app_spec(row.spec).topology if row is not None else ()
+            await self._read_facts(work, {each.region for each in (*spec.topology, *before)})
+        elif isinstance(spec, SentinelSpec):
+            await self._read_facts(work, {spec.region})
+        elif isinstance(spec, ClusterSpec):
+            work.infrastructure = await self._infrastructure_for(work, {spec.region})
+            await self._look_elsewhere(work, row)
+        else:
+            work.infrastructure = await self._infrastructure_for(work, None)
+
+    async def _read_facts(self, work: Work, regions: Collection[str] | None) -> None:
+        """The clusters of these regions now, their load when something is to be placed."""
+        work.infrastructure = await self._infrastructure_for(work, regions)
+        work.read_facts = lambda: self._facts_of(work)
+
+    async def _facts_of(self, work: Work) -> list[ClusterFacts]:
+        known = work.infrastructure
+        measured = [cluster.id for cluster in known.clusters.values() if has_capacity(cluster)]
+        counts: dict[Place, int] = {}
+        sizes: dict[str, Load] = {}
+        for database in self._databases.all:
+            if database.name == work.database:
+                more, larger = await read_counts(work.session, known.clusters), await read_sizes(work.session, measured)
+            else:
+                async with database.reading() as session:
+                    more, larger = await read_counts(session, known.clusters), await read_sizes(session, measured)
+            counts |= {at: counts.get(at, 0) + count for at, count in more.items()}
+            sizes |= {id_: sizes.get(id_, Load()).plus(load) for id_, load in larger.items()}
+        return cluster_facts(known, counts, sizes)
+
+    async def _look_elsewhere(self, work: Work, row: Row | None) -> None:
+        """A cluster is in the fleet's database; what runs on it may be known to the others only."""
+        if isinstance(row, tables.Cluster):
+            for database in self._databases.all[1:]:
+                async with database.reading() as session:
+                    work.used_elsewhere |= {at.shard for at in await read_counts(session, [row.id])}
+
+
+def _must_be(ref: Ref, kind: str) -> None:
+    if ref.kind != kind:
+        raise BadRequest(f"{ref.kind} {ref} is not of the kind {kind}")
+
+
+def _check_version(ref: Ref, row: Row | None, if_match: int | None, *, create_only: bool) -> None:
+    plural = KINDS[ref.kind].plural
+    if row is not None and create_only:
+        raise AlreadyExists.of(plural, GROUP, str(ref))
+    if if_match is None:
+        return
+    actual = row.version if row is not None else 0
+    if actual != if_match:
+        why = f"it has version {actual}, not {if_match}" if actual else "it does not exist any more"
+        raise Conflict.of(plural, GROUP, str(ref), f"{why}; read it again")
+
+
+def _changes(document: Document, row: Row | None, stored: dict[str, Any]) -> list[Diff]:
+    kind = document.kind.name
+    after = {
+        "metadata": {"labels": document.labels, "annotations": document.annotations},
+        "spec": visible_spec(kind, stored),
+    }
+    if row is None:
+        return [Diff("spec", None, after["spec"])]
+    before = {
+        "metadata": {"labels": row.labels, "annotations": row.annotations},
+        "spec": visible_spec(kind, row.spec),
+    }
+    changed = differences(before, after)
+    if "fingerprint" in stored and stored["fingerprint"] != row.spec.get("fingerprint"):
+        changed.append(Diff("spec.values", "(sealed)", "(sealed)"))
+    return changed
+
+
+def _kept(before: dict[str, Any] | None, stored: dict[str, Any]) -> dict[str, Any]:
+    """What the control plane keeps in a spec stays when the values were not given again."""
+    if before is None or "fingerprint" not in before or "fingerprint" in stored:
+        return {}
+    return {"fingerprint": before["fingerprint"]}
+
+
+def _outside(row: Row, within: Within) -> Within:
+    return Within(within.project) if isinstance(row, tables.Environment) else within
+
+
+def _target(known: Sequence[ClusterFacts], app: tables.App, region: str, cluster: str, shard: str) -> Place:
+    """The place to move to, or why it cannot be."""
+    facts = next((each for each in known if each.name == cluster and each.region == region), None)
+    if facts is None:
+        raise Invalid.of("App", GROUP, app.name, [not_found("cluster", cluster)])
+    spec = read_app_spec(app.spec)
+    want = Want(
+        region=region,
+        labels=spec.placement.labels,
+        cel=spec.placement.cel,
+        tolerations=spec.placement.tolerations,
+        app={"name": app.name, "project": "", "environment": "", "labels": app.labels},
+    )
+    why = refusal(want, facts)
+    if why:
+        raise Invalid.of("App", GROUP, app.name, [invalid("cluster", cluster, why)])
+    shards = [each for each in facts.shards if each.agent != "lost" and shard in ("", each.name)]
+    if not shards:
+        raise Invalid.of("App", GROUP, app.name, [not_found("shard", shard)])
+    chosen = min(shards, key=lambda each: (each.agent != "joined", each.deployments, each.name))
+    return Place(facts.id, chosen.name)

@@ -1,0 +1,65 @@
+"""Is a revision ready? Pure: rows of a deployment with what was reported of them in, decisions out.
+
+A row is healthy when the agent has applied its newest version and enough instances are ready: every dimension is
+compared, not only the image. A region is healthy when one of its rows is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shoal.control.domain.plan import needed_regions
+from shoal.sync.keys import Place
+
+WAITING = frozenset({"pending", "deploying", "failed"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowFacts:
+    """A topology row, what was wanted of it and what was reported."""
+
+    id: str
+    region_id: str
+    region: str
+    place: Place
+    desired_status: str  # running, stopped or leaving
+    needed: int
+    ready: int  # instances that run and are ready
+    applied: bool  # the newest version, without an error
+    moved_from: str = ""
+
+    @property
+    def healthy(self) -> bool:
+        return bool(self.place.cluster) and self.applied and self.ready >= self.needed
+
+
+def healthy_regions(rows: Sequence[RowFacts]) -> set[str]:
+    return {row.region_id for row in rows if row.healthy}
+
+
+def passes(rows: Sequence[RowFacts], rule: int | str) -> bool:
+    """Whether enough regions are healthy. A revision that should run nowhere has nothing to show."""
+    regions = {row.region_id for row in rows if row.desired_status != "stopped"}
+    if not regions:
+        return False
+    return len(healthy_regions(rows) & regions) >= needed_regions(rule, len(regions))
+
+
+def finished_moves(rows: Sequence[RowFacts]) -> list[RowFacts]:
+    """Rows that replace another and are ready to."""
+    return [row for row in rows if row.moved_from and row.healthy]
+
+
+def serving(rows: Sequence[RowFacts]) -> dict[str, RowFacts]:
+    """By region, a healthy row that can take traffic."""
+    found: dict[str, RowFacts] = {}
+    for row in rows:
+        if row.healthy and row.ready > 0 and row.desired_status == "running":
+            found.setdefault(row.region_id, row)
+    return found
+
+
+def converged(*, applied: bool, health: str, running_image: str, image: str, available: int, desired: int) -> bool:
+    """Whether a gateway is what it should be, in every dimension."""
+    return applied and health == "healthy" and bool(running_image) and running_image == image and available >= desired

@@ -1,0 +1,239 @@
+"""Gateways (sentinels) of environments: made with the first ready deployment in a region, removed with the last.
+
+An environment is *served* at a place when its set of keys is wanted there; its routes and policies are wanted at the
+same places. Where the region has a shared sentinel the environment is served by that one, else it gets its own, on the
+cluster where its deployment became ready. When everything of the environment has left that cluster, its gateway
+follows; the old one stays until the new one has converged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+
+from shoal.control.database import tables
+from shoal.control.database.tables import Deployment, Sentinel, Topology
+from shoal.control.domain.fields import Reader
+from shoal.control.domain.kinds.scopes import GatewaySettings, read_environment
+from shoal.control.domain.plan import cluster_name
+from shoal.control.domain.work import Work
+from shoal.sync.keys import Place, key_of
+
+NAMESPACE = "sentinel"
+MADE_BY = "shoal.dev/made-by"  # on gateways that nobody asked for by name
+MADE = {MADE_BY: "readiness"}
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyAt:
+    """A place where a deployment of an environment is ready."""
+
+    place: Place
+    region: str  # its name
+
+
+async def settle(work: Work, environment: tables.Environment, ready: Mapping[str, ReadyAt]) -> None:
+    """Make the gateways of an environment fit what runs in it. ``ready`` is by region; doing it twice does nothing."""
+    present = await _present(work, environment.id)
+    own, shared = await _sentinels(work, environment)
+    for sentinel in list(own.values()):
+        if sentinel.region_id not in present and MADE_BY in sentinel.annotations:
+            await remove(work, sentinel)
+            del own[sentinel.region_id]
+    served = set(await work.places_of("keys", environment.id))
+    settings = read_environment(Reader(environment.spec, "spec", [])).sentinel
+    kept: set[Place] = set()
+    for region_id, at in sorted(ready.items()):
+        if region_id in own:
+            await _follow(work, own[region_id], at, present.get(region_id, set()))
+        elif settings.shared and region_id in shared:
+            kept.add(_place(shared[region_id]))
+        else:
+            own[region_id] = await _create(work, environment, region_id, at, settings)
+    for sentinel in own.values():
+        kept |= {_place(sentinel), *await work.places_of("sentinel", sentinel.id)}
+    kept |= {
+        _place(sentinel)
+        for region_id, sentinel in shared.items()
+        if region_id in present and region_id not in own and _place(sentinel) in served
+    }
+    await _serve(work, environment, kept - served, served - kept)
+
+
+async def remove(work: Work, sentinel: Sentinel) -> None:
+    """Remove a gateway; what it served has to be settled afterwards."""
+    await work.unwant_everywhere("sentinel", sentinel.id)
+    work.tx.event(
+        workspace_id=sentinel.workspace_id,
+        kind="Sentinel",
+        object_id=sentinel.id,
+        name=sentinel.name,
+        reason="Removed",
+        message="the gateway was removed",
+    )
+    await work.session.delete(sentinel)
+    await work.session.flush()
+
+
+async def config_changed(work: Work, kind: str, row: tables.Route | tables.Policy) -> None:
+    """A route or policy was written: send it wherever its environment is served."""
+    for place in await work.places_of("keys", row.environment_id):
+        want_config(work, place, kind, row.id, row.name, row.workspace_id)
+
+
+async def keys_changed(work: Work, environment_id: str, workspace_id: str) -> None:
+    """Keys of an environment changed: send the set again."""
+    for place in await work.places_of("keys", environment_id):
+        want_config(work, place, "keys", environment_id, "keys", workspace_id)
+
+
+async def routes_of_app(work: Work, app: tables.App) -> list[tables.Route]:
+    """The routes of an environment that lead to an app."""
+    rows = await work.session.scalars(
+        select(tables.Route).where(tables.Route.environment_id == app.environment_id).order_by(tables.Route.id)
+    )
+    return [row for row in rows if app.name in apps_of_route(row.spec)]
+
+
+def apps_of_route(spec: Mapping[str, Any]) -> set[str]:
+    """The apps a route names, of its stored spec."""
+    named = [spec.get("app"), (spec.get("mirror") or {}).get("app")]
+    named += [backend.get("app") for backend in spec.get("backends") or ()]
+    return {name for name in named if name}
+
+
+def want_config(work: Work, place: Place, kind: str, object_id: str, name: str, workspace_id: str) -> None:
+    work.want(
+        place,
+        key_of(kind, object_id),
+        workspace_id=workspace_id,
+        namespace=NAMESPACE,
+        name=cluster_name(name, object_id),
+    )
+
+
+def want_sentinel(work: Work, sentinel: Sentinel) -> None:
+    """Send a gateway to its place; it has converged when its reports say so."""
+    sentinel.deploy_status = "progressing"
+    work.want(
+        _place(sentinel),
+        key_of("sentinel", sentinel.id),
+        workspace_id=sentinel.workspace_id,
+        namespace=NAMESPACE,
+        name=sentinel.k8s_name,
+    )
+
+
+def sentinel_name(name: str, sentinel_id: str) -> str:
+    return cluster_name(f"sentinel-{name}", sentinel_id)
+
+
+async def _present(work: Work, environment_id: str) -> dict[str, set[str]]:
+    """By region, the clusters on which the environment has something."""
+    query = (
+        select(Topology.region_id, Topology.cluster_id)
+        .join(Deployment, Deployment.id == Topology.deployment_id)
+        .where(Deployment.environment_id == environment_id, Topology.cluster_id != "")
+        .distinct()
+    )
+    found: dict[str, set[str]] = {}
+    for region, cluster in await work.session.execute(query):
+        found.setdefault(region, set()).add(cluster)
+    return found
+
+
+async def _sentinels(work: Work, environment: tables.Environment) -> tuple[dict[str, Sentinel], dict[str, Sentinel]]:
+    """The environment's own ones and the shared ones of its workspace, by region."""
+    rows = await work.session.scalars(
+        select(Sentinel).where(
+            Sentinel.workspace_id == environment.workspace_id, Sentinel.environment_id.in_((environment.id, ""))
+        )
+    )
+    own: dict[str, Sentinel] = {}
+    shared: dict[str, Sentinel] = {}
+    for row in rows:
+        (own if row.environment_id else shared)[row.region_id] = row
+    return own, shared
+
+
+async def _create(
+    work: Work,
+    environment: tables.Environment,
+    region_id: str,
+    at: ReadyAt,
+    settings: GatewaySettings,
+) -> Sentinel:
+    sentinel_id, defaults = work.new_id("Sentinel"), work.gateways
+    cpu, memory = settings.cpu_millicores or defaults.cpu_millicores, settings.memory_mib or defaults.memory_mib
+    image, replicas = settings.image or defaults.image, settings.replicas or defaults.replicas
+    sentinel = Sentinel(
+        id=sentinel_id,
+        workspace_id=environment.workspace_id,
+        name=at.region,
+        labels={},
+        annotations=dict(MADE),
+        spec={
+            "region": at.region,
+            "image": image,
+            "replicas": replicas,
+            "resources": {"cpu": f"{cpu}m", "memory": f"{memory}Mi"},
+        },
+        generation=1,
+        version=await work.tx.number(),
+        created_at=work.now,
+        updated_at=work.now,
+        project_id=environment.project_id,
+        environment_id=environment.id,
+        region_id=region_id,
+        cluster_id=at.place.cluster,
+        shard=at.place.shard,
+        k8s_name=sentinel_name(at.region, sentinel_id),
+        image=image,
+        desired_state="running",
+        desired_replicas=replicas,
+    )
+    work.session.add(sentinel)
+    await work.session.flush()
+    want_sentinel(work, sentinel)
+    work.tx.event(
+        workspace_id=environment.workspace_id,
+        kind="Sentinel",
+        object_id=sentinel_id,
+        name=f"{environment.name}/{at.region}",
+        reason="Created",
+        message="the first deployment of the environment is ready in the region",
+        region=at.region,
+    )
+    return sentinel
+
+
+async def _follow(work: Work, sentinel: Sentinel, at: ReadyAt, clusters: set[str]) -> None:
+    """Move a gateway to where its environment is now, if nothing of it is left where the gateway is."""
+    if sentinel.cluster_id in clusters or at.place.cluster == sentinel.cluster_id:
+        return
+    sentinel.cluster_id, sentinel.shard = at.place.cluster, at.place.shard
+    want_sentinel(work, sentinel)
+
+
+async def _serve(work: Work, environment: tables.Environment, begin: set[Place], end: set[Place]) -> None:
+    if not begin and not end:
+        return
+    objects: list[tuple[str, str, str]] = [("keys", environment.id, "keys")]
+    for kind, table in (("route", tables.Route), ("policy", tables.Policy)):
+        rows = await work.session.execute(
+            select(table.id, table.name).where(table.environment_id == environment.id).order_by(table.id)
+        )
+        objects += [(kind, id_, name) for id_, name in rows]
+    for place in sorted(begin):
+        for kind, id_, name in objects:
+            want_config(work, place, kind, id_, name, environment.workspace_id)
+    for place in sorted(end):
+        for kind, id_, _ in objects:
+            await work.unwant(place, key_of(kind, id_))
+
+
+def _place(sentinel: Sentinel) -> Place:
+    return Place(sentinel.cluster_id, sentinel.shard)

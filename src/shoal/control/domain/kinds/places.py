@@ -1,0 +1,125 @@
+"""Region, Cluster and Sentinel: where things run, and what lets traffic in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shoal.control.domain.fields import Reader
+from shoal.control.domain.kinds.checks import is_image, is_name, is_plain
+from shoal.control.domain.kinds.scopes import MAX_GATEWAYS, read_sizes
+from shoal.errors import duplicate
+from shoal.kube.names import is_label_value, is_qualified_name
+
+DEFAULT_SHARD = "default"
+EFFECTS = ("NoSchedule", "PreferNoSchedule")
+
+
+@dataclass(frozen=True, slots=True)
+class RegionObject:
+    platform: str = ""
+    can_schedule: bool = True
+    distances: tuple[tuple[str, int], ...] = ()  # to other regions; smaller is nearer
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What a cluster takes; None where nothing is said."""
+
+    cpu_millicores: int | None = None
+    memory_mib: int | None = None
+    deployments: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSpec:
+    region: str
+    shards: tuple[str, ...] = (DEFAULT_SHARD,)
+    taints: tuple[Taint, ...] = ()
+    capacity: Capacity = Capacity()
+    can_schedule: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SentinelSpec:
+    """The gateway of an environment in a region; without an environment, the one its environments share there."""
+
+    region: str
+    image: str = ""
+    replicas: int = 0
+    cpu_millicores: int = 0
+    memory_mib: int = 0
+    cluster: str = ""  # empty: placed
+    desired: str = "running"
+
+
+def read_region(spec: Reader) -> RegionObject:
+    distances = spec.part("distances")
+    found: list[tuple[str, int]] = []
+    if distances is not None:
+        raw = spec.raw("distances")
+        names = sorted(raw) if isinstance(raw, dict) else []
+        found = [(name, distances.integer(name, 0, 0, 1_000_000)) for name in names]
+    made = RegionObject(spec.text("platform", check=is_plain), spec.flag("canSchedule", True), tuple(found))
+    spec.close()
+    return made
+
+
+def read_cluster(spec: Reader) -> ClusterSpec:
+    made = ClusterSpec(
+        region=spec.text("region", need=True, check=is_name),
+        shards=spec.texts("shards", check=is_name, most=100, unique=True) or (DEFAULT_SHARD,),
+        taints=_taints(spec),
+        capacity=_capacity(spec.part("capacity")),
+        can_schedule=spec.flag("canSchedule", True),
+    )
+    spec.close()
+    return made
+
+
+def _taints(spec: Reader) -> tuple[Taint, ...]:
+    found: list[Taint] = []
+    for part in spec.parts("taints", 100):
+        taint = Taint(
+            key=part.text("key", need=True, check=is_qualified_name),
+            value=part.text("value", check=is_label_value),
+            effect=part.choice("effect", EFFECTS, "NoSchedule"),
+        )
+        if any((other.key, other.effect) == (taint.key, taint.effect) for other in found):
+            part.note(duplicate(part.at("key"), taint.key))
+        part.close()
+        found.append(taint)
+    return tuple(found)
+
+
+def _capacity(part: Reader | None) -> Capacity:
+    if part is None:
+        return Capacity()
+    cpu, memory = part.quantity("cpu"), part.quantity("memory")
+    deployments = part.integer("deployments", 0, 0, 10**9) if part.has("deployments") else None
+    part.raw("deployments")
+    part.close()
+    return Capacity(
+        None if cpu is None else cpu.milli(), None if memory is None else memory.value() // 2**20, deployments
+    )
+
+
+def read_sentinel(spec: Reader) -> SentinelSpec:
+    cpu, memory = read_sizes(spec.part("resources"))
+    made = SentinelSpec(
+        region=spec.text("region", need=True, check=is_name),
+        image=spec.text("image", check=is_image),
+        replicas=spec.integer("replicas", 0, 1, MAX_GATEWAYS),
+        cpu_millicores=cpu,
+        memory_mib=memory,
+        cluster=spec.text("cluster", check=is_name),
+        desired=spec.choice("desired", ("running", "stopped"), "running"),
+    )
+    spec.close()
+    return made

@@ -1,0 +1,67 @@
+"""Project and Environment: what other objects are in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shoal.control.domain.fields import Reader
+from shoal.control.domain.kinds.checks import is_image, is_plain
+
+MAX_GATEWAYS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectSpec:
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GatewaySettings:
+    """How the gateways of an environment are made. ``shared``: use the region's shared one where there is one."""
+
+    image: str = ""
+    replicas: int = 0
+    cpu_millicores: int = 0
+    memory_mib: int = 0
+    shared: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentSpec:
+    description: str = ""
+    sentinel: GatewaySettings = GatewaySettings()
+
+
+def read_project(spec: Reader) -> ProjectSpec:
+    made = ProjectSpec(spec.text("description", check=is_plain))
+    spec.close()
+    return made
+
+
+def read_environment(spec: Reader) -> EnvironmentSpec:
+    part = spec.part("sentinel")
+    made = EnvironmentSpec(spec.text("description", check=is_plain), _settings(part) if part else GatewaySettings())
+    spec.close()
+    return made
+
+
+def _settings(part: Reader) -> GatewaySettings:
+    cpu, memory = read_sizes(part.part("resources"))
+    made = GatewaySettings(
+        image=part.text("image", check=is_image),
+        replicas=part.integer("replicas", 0, 1, MAX_GATEWAYS),
+        cpu_millicores=cpu,
+        memory_mib=memory,
+        shared=part.flag("shared", True),
+    )
+    part.close()
+    return made
+
+
+def read_sizes(part: Reader | None) -> tuple[int, int]:
+    """Thousandths of a core and MiB; 0 where nothing was said."""
+    if part is None:
+        return 0, 0
+    cpu, memory = part.quantity("cpu"), part.quantity("memory")
+    part.close()
+    return cpu.milli() if cpu else 0, -(-memory.value() // 2**20) if memory else 0

@@ -1,0 +1,141 @@
+"""What goes into the use cases of the fleet and what comes out: who asks, what is named, what changed where.
+
+Nothing here reads or writes anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+API_VERSION = "shoal.dev/v1"
+GROUP = "shoal.dev"
+
+ROLES = ("viewer", "editor", "admin")
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """Who asks. ``role`` is viewer, editor or admin, in one workspace."""
+
+    workspace_id: str
+    actor: str
+    role: str
+    trace: str = ""  # W3C traceparent of the request
+    correlation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """Names one object. ``project`` and ``environment`` are names too; empty where the kind is not in one."""
+
+    kind: str
+    name: str
+    project: str = ""
+    environment: str = ""
+
+    def __str__(self) -> str:
+        return "/".join(part for part in (self.project, self.environment, self.name) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Limits a list: nothing, a project, or one of its environments."""
+
+    project: str = ""
+    environment: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """One field that changed. A value of a secret is never in it."""
+
+    path: str
+    before: Any
+    after: Any
+
+    def as_json(self) -> dict[str, Any]:
+        return {"path": self.path, "before": self.before, "after": self.after}
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a change does in one place. ``action`` is apply, delete, release or wait (nowhere to put it yet)."""
+
+    region: str
+    cluster: str
+    shard: str
+    key: str
+    action: str
+    kind: str = ""
+    name: str = ""  # in the cluster
+
+    def as_json(self) -> dict[str, str]:
+        return {
+            "region": self.region,
+            "cluster": self.cluster,
+            "shard": self.shard,
+            "key": self.key,
+            "action": self.action,
+            "kind": self.kind,
+            "name": self.name,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """What an apply did, or would do when it was dry. ``object`` is as ``get`` would show it."""
+
+    object: dict[str, Any]
+    created: bool
+    changed: list[Diff]
+    effects: list[Effect]
+    dry_run: bool = False
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deleted:
+    """What a delete removed: the object itself, and with it everything in ``also`` (kind and name)."""
+
+    object: dict[str, Any]
+    also: list[Ref]
+    effects: list[Effect]
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a list; ``next`` is what to pass as ``after``, empty at the end."""
+
+    items: list[dict[str, Any]]
+    next: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """Values that only a holder of the master key can read."""
+
+    ciphertext: bytes
+    data_key: bytes  # wrapped by the master key
+    master_key: str  # which one
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayDefaults:
+    """What a gateway is like where nobody says otherwise."""
+
+    image: str = "shoal/sentinel:latest"
+    replicas: int = 1
+    cpu_millicores: int = 250
+    memory_mib: int = 256
+
+
+class Sealer(Protocol):
+    """Envelope encryption. Plain values go in here and come out nowhere in the control plane."""
+
+    async def seal(self, values: dict[str, str]) -> Sealed:
+        """Encrypt the values with a new data key."""
+
+    async def rewrap(self, data_key: bytes, master_key: str, public_key: bytes) -> bytes:
+        """The data key wrapped for the agent that holds the private half of ``public_key``."""

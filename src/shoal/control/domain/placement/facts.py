@@ -1,0 +1,166 @@
+"""What the database knows of regions, clusters, agents and their load, as placement asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from shoal.control.database.tables import FLEET, Agent, Cluster, Deployment, Region, Topology
+from shoal.control.domain.fields import Reader
+from shoal.control.domain.kinds.places import read_cluster
+from shoal.control.domain.placement.model import ClusterFacts, Load, ShardFacts
+from shoal.kube import quantity
+from shoal.sync.keys import Place
+
+MIB = 1 << 20
+
+
+@dataclass(slots=True)
+class Infrastructure:
+    """Regions, clusters and agents as they were read."""
+
+    regions: dict[str, Region] = field(default_factory=dict)  # by id
+    named: dict[str, Region] = field(default_factory=dict)  # the same by name
+    clusters: dict[str, Cluster] = field(default_factory=dict)  # by id
+    agents: dict[Place, Agent] = field(default_factory=dict)
+
+    def region_named(self, name: str) -> Region | None:
+        return self.named.get(name)
+
+    def region_name(self, region_id: str) -> str:
+        found = self.regions.get(region_id)
+        return found.name if found else region_id
+
+    def cluster_name(self, cluster_id: str) -> str:
+        found = self.clusters.get(cluster_id)
+        return found.name if found else cluster_id
+
+    def region_of_cluster(self, cluster_id: str) -> str:
+        found = self.clusters.get(cluster_id)
+        return self.region_name(found.region_id) if found else ""
+
+
+async def read_infrastructure(session: AsyncSession, regions: Collection[str] | None = None) -> Infrastructure:
+    """All of it, or only what is in the regions of these names."""
+    query = (
+        select(Region, Cluster, Agent)
+        .outerjoin(Cluster, Cluster.region_id == Region.id)
+        .outerjoin(Agent, Agent.cluster_id == Cluster.id)
+        .where(Region.workspace_id == FLEET)
+    )
+    if regions is not None:
+        query = query.where(Region.name.in_(regions))
+    found = Infrastructure()
+    joined: list[tuple[Region, Cluster | None, Agent | None]] = [
+        (row[0], row[1], row[2]) for row in await session.execute(query)
+    ]
+    for region, cluster, agent in joined:
+        found.regions[region.id] = found.named[region.name] = region
+        if cluster is not None:
+            found.clusters[cluster.id] = cluster
+        if agent is not None:
+            found.agents[Place(agent.cluster_id, agent.shard)] = agent
+    return found
+
+
+async def read_counts(session: AsyncSession, clusters: Collection[str]) -> dict[Place, int]:
+    """How many deployments are placed where."""
+    query = (
+        select(Topology.cluster_id, Topology.shard, func.count())
+        .where(Topology.cluster_id.in_(clusters))
+        .group_by(Topology.cluster_id, Topology.shard)
+    )
+    return {Place(cluster, shard): count for cluster, shard, count in (await session.execute(query))}
+
+
+async def read_sizes(session: AsyncSession, clusters: Collection[str]) -> dict[str, Load]:
+    """What the deployments placed on these clusters ask for; only clusters that name a capacity are worth it."""
+    if not clusters:
+        return {}
+    query = (
+        select(
+            Topology.cluster_id,
+            Topology.replicas,
+            Topology.autoscaling,
+            Topology.overrides,
+            Deployment.template["resources"],
+        )
+        .join(Deployment, Deployment.id == Topology.deployment_id)
+        .where(Topology.cluster_id.in_(clusters), Topology.desired_status.in_(("running", "leaving")))
+    )
+    found: dict[str, Load] = {}
+    for cluster, replicas, autoscaling, overrides, resources in await session.execute(query):
+        each = {**(resources or {}), **((overrides or {}).get("resources") or {})}
+        count = int((autoscaling or {}).get("min") or replicas) if autoscaling else replicas
+        found[cluster] = found.get(cluster, Load()).plus(size_of(each, count, deployments=0))
+    return found
+
+
+def size_of(resources: dict[str, str], replicas: int, *, deployments: int = 1) -> Load:
+    """What so many instances ask for together."""
+    cpu = quantity.parse(str(resources["cpu"])).milli() if resources.get("cpu") else 0
+    memory = -(-quantity.parse(str(resources["memory"])).value() // MIB) if resources.get("memory") else 0
+    return Load(deployments, cpu * replicas, memory * replicas)
+
+
+def has_capacity(cluster: Cluster) -> bool:
+    capacity = cluster.spec.get("capacity") or {}
+    return "cpu" in capacity or "memory" in capacity
+
+
+def cluster_facts(
+    infrastructure: Infrastructure, counts: dict[Place, int], sizes: dict[str, Load]
+) -> list[ClusterFacts]:
+    return [_facts(infrastructure, cluster, counts, sizes) for cluster in infrastructure.clusters.values()]
+
+
+def _facts(
+    infrastructure: Infrastructure, cluster: Cluster, counts: dict[Place, int], sizes: dict[str, Load]
+) -> ClusterFacts:
+    spec = read_cluster(Reader(cluster.spec, "spec", []))
+    region = infrastructure.regions.get(cluster.region_id)
+    shards = tuple(
+        ShardFacts(
+            name, _agent(infrastructure.agents.get(Place(cluster.id, name))), counts.get(Place(cluster.id, name), 0)
+        )
+        for name in spec.shards
+    )
+    placed = sum(count for place, count in counts.items() if place.cluster == cluster.id)
+    return ClusterFacts(
+        id=cluster.id,
+        name=cluster.name,
+        region=region.name if region else "",
+        platform=region.platform if region else "",
+        labels=cluster.labels,
+        taints=spec.taints,
+        capacity=spec.capacity,
+        can_schedule=cluster.can_schedule,
+        region_can_schedule=region.can_schedule if region else False,
+        shards=shards,
+        load=sizes.get(cluster.id, Load()).plus(Load(placed)),
+    )
+
+
+def _agent(agent: Agent | None) -> str:
+    return "absent" if agent is None else "lost" if agent.lost else "joined"
+
+
+def with_one_more(facts: Sequence[ClusterFacts], place: Place, size: Load) -> list[ClusterFacts]:
+    """The facts after something was placed."""
+    return [
+        replace(
+            each,
+            load=each.load.plus(size),
+            shards=tuple(_one_more(each.shards, place.shard)),
+        )
+        if each.id == place.cluster
+        else each
+        for each in facts
+    ]
+
+
+def _one_more(shards: Iterable[ShardFacts], name: str) -> Iterable[ShardFacts]:
+    return (replace(shard, deployments=shard.deployments + 1) if shard.name == name else shard for shard in shards)

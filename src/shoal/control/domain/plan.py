@@ -1,0 +1,127 @@
+"""What a change of an app means: a new revision or a change in place, what differs, and what things are called.
+
+The *template* is what a revision is made of and never changes; everything else of an app (how many, where, overrides of
+a region, running or stopped, placement rules, drift, readiness) is changed in place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from shoal.control.domain.kinds.app import AppSpec, RegionSpec
+from shoal.control.domain.model import Diff
+
+MAX_CLUSTER_NAME = 46  # a pod adds 17 letters to the name of its Deployment, and 63 is the limit
+MAX_NAMESPACE = 63
+_DIGITS = "0123456789abcdefghijklmnopqrstuv"
+
+
+def template_of(spec: AppSpec) -> dict[str, Any]:
+    """The template in its one canonical form: two specs that mean the same give the same."""
+    return {
+        "image": spec.image,
+        "command": list(spec.command),
+        "args": list(spec.args),
+        "env": dict(sorted(spec.env.items())),
+        "secrets": list(spec.secrets),
+        "resources": spec.resources.as_json(),
+        "port": spec.port,
+        "protocol": spec.protocol,
+        "healthcheck": spec.healthcheck.as_json() if spec.healthcheck else None,
+        "shutdownSignal": spec.shutdown_signal,
+        "terminationSeconds": spec.termination_seconds,
+        "git": dict(sorted(spec.git.items())),
+        "nodeSelector": dict(sorted(spec.node_selector.items())),
+        "tolerations": [each.as_json() for each in spec.placement.tolerations],
+    }
+
+
+def template_hash(template: Mapping[str, Any]) -> str:
+    return hashlib.sha256(orjson.dumps(template, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class RegionState:
+    """What a deployment's row of a region holds besides its place."""
+
+    replicas: int
+    autoscaling: dict[str, Any] | None
+    overrides: dict[str, Any] | None
+    desired_status: str
+
+
+def region_state(spec: AppSpec, row: RegionSpec) -> RegionState:
+    return RegionState(
+        replicas=row.replicas,
+        autoscaling=dict(row.autoscaling.as_json()) if row.autoscaling else None,
+        overrides=row.overrides.as_json(),
+        desired_status="running" if spec.desired == "running" else "stopped",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AppPlan:
+    """What applying a spec does. Regions that stay are in ``keep``, or in ``change`` where their state differs."""
+
+    new_revision: bool
+    add: tuple[str, ...]
+    change: tuple[str, ...]
+    keep: tuple[str, ...]
+    remove: tuple[str, ...]
+
+
+def plan_app(spec: AppSpec, known_hash: str, rows: Mapping[str, RegionState]) -> AppPlan:
+    """``rows`` is what the newest revision has by region's name; ``known_hash`` its template's, empty for none."""
+    wanted = {row.region: region_state(spec, row) for row in spec.topology}
+    return AppPlan(
+        new_revision=template_hash(template_of(spec)) != known_hash,
+        add=tuple(region for region in wanted if region not in rows),
+        change=tuple(region for region, state in wanted.items() if region in rows and rows[region] != state),
+        keep=tuple(region for region, state in wanted.items() if rows.get(region) == state),
+        remove=tuple(sorted(region for region in rows if region not in wanted)),
+    )
+
+
+def needed_regions(rule: int | str, regions: int) -> int:
+    """How many of the regions must be healthy. One whole region may be down unless the app says otherwise."""
+    if rule == "all":
+        return regions
+    if isinstance(rule, int):
+        return min(rule, regions)
+    return max(regions - 1, 1) if regions else 0
+
+
+def needed_instances(replicas: int, autoscaling: Mapping[str, Any] | None) -> int:
+    return int(autoscaling.get("min") or 1) if autoscaling else replicas
+
+
+def cluster_name(name: str, *identity: str | int, most: int = MAX_CLUSTER_NAME) -> str:
+    """A name for Kubernetes: readable, a DNS label that begins with a letter, and one per identity."""
+    digest = hashlib.sha256("\0".join(map(str, identity)).encode()).digest()
+    tail = "".join(_DIGITS[byte & 31] for byte in digest[:8])
+    head = name if name[:1].isalpha() else f"x{name}"
+    return f"{head[: most - len(tail) - 1].rstrip('-')}-{tail}"
+
+
+def differences(before: Any, after: Any, path: str = "") -> list[Diff]:
+    """The smallest fields that differ, in order. Lists are compared item by item when they are of one length."""
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        names = sorted({*before, *after}, key=str)
+        return [
+            diff
+            for name in names
+            for diff in differences(before.get(name), after.get(name), f"{path}.{name}" if path else str(name))
+        ]
+    if _is_list(before) and _is_list(after) and len(before) == len(after):
+        pairs = zip(before, after, strict=True)
+        return [diff for i, (old, new) in enumerate(pairs) for diff in differences(old, new, f"{path}[{i}]")]
+    return [] if before == after and type(before) is type(after) else [Diff(path, before, after)]
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)

@@ -1,0 +1,442 @@
+"""Reading: objects, lists, status, history. Never changes anything, never waits for a writer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import select, tuple_
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from shoal.base.clock import Clock
+from shoal.control.database import tables
+from shoal.control.database.engine import Database, Databases
+from shoal.control.domain import status as views
+from shoal.control.domain.access import authorize
+from shoal.control.domain.model import Page, Ref, Scope, Who
+from shoal.control.domain.objects import (
+    IN_ENVIRONMENT,
+    TABLES,
+    Row,
+    Within,
+    document_of,
+    find_within,
+    get,
+    not_found,
+    time_text,
+    withins,
+    workspace_of,
+)
+from shoal.control.domain.placement.facts import Infrastructure, read_infrastructure
+from shoal.control.domain.specs import kind_named
+from shoal.errors import BadRequest
+from shoal.kube import labels as selectors
+from shoal.sync.keys import Place
+
+MAX_PAGE = 500
+_KEYED = {"Sentinel": "sentinel", "Route": "route", "Policy": "policy", "ApiKey": "keys"}
+
+
+class Queries:
+    """The reading half of ``Fleet``."""
+
+    def __init__(self, databases: Databases, clock: Clock) -> None:
+        self._databases = databases
+        self._clock = clock
+
+    async def get(self, who: Who, ref: Ref) -> dict[str, Any]:
+        """One object, with a short status."""
+        kind_named(ref.kind)
+        authorize(who, "read", ref.kind)
+        infrastructure = await self._infrastructure() if ref.kind == "App" else Infrastructure()
+        async with self._database(who, ref.kind).reading() as session:
+            row, within = await get(session, who.workspace_id, ref)
+            return (await self._documents(session, [row], {row.id: _outside(row, within)}, infrastructure))[0]
+
+    async def list_(
+        self,
+        who: Who,
+        kind: str,
+        scope: Scope = Scope(),  # noqa: B008 - frozen
+        *,
+        limit: int = MAX_PAGE,
+        after: str = "",
+        labels: str = "",
+    ) -> Page:
+        """Objects of a kind in the order of their names; ``labels`` is a label selector."""
+        kind_named(kind)
+        authorize(who, "read", kind)
+        matches = _selector(labels)
+        limit = max(1, min(limit, MAX_PAGE))
+        infrastructure = await self._infrastructure() if kind == "App" else Infrastructure()
+        async with self._database(who, kind).reading() as session:
+            within = await find_within(session, who.workspace_id, scope.project, scope.environment)
+            if isinstance(within, str):
+                raise not_found(Ref("Project", scope.project) if within == "project" else _environment(scope))
+            found: list[Row] = []
+            position = _position(after)
+            while len(found) <= limit:
+                rows = await _rows(session, workspace_of(kind, who.workspace_id), kind, within, position, limit + 1)
+                found += [row for row in rows if matches(row.labels)]
+                if len(rows) <= limit:
+                    break
+                position = (rows[-1].name, rows[-1].id)
+            page, more = found[:limit], len(found) > limit
+            inside = await withins(session, page)
+            named = {row.id: _outside(row, inside[row.id]) for row in page}
+            items = await self._documents(session, page, named, infrastructure)
+        return Page(items, f"{page[-1].name}/{page[-1].id}" if more else "")
+
+    async def status(self, who: Who, ref: Ref | None = None) -> dict[str, Any]:
+        """Desired, applied and reported of one object; of everything in the workspace without one."""
+        authorize(who, "read", ref.kind if ref else "App")
+        infrastructure = await self._infrastructure()
+        async with self._database(who, ref.kind if ref else "App").reading() as session:
+            if ref is None:
+                return await self._overview(session, who, infrastructure)
+            row, within = await get(session, who.workspace_id, ref)
+            if isinstance(row, tables.App):
+                found = await self._app_status(session, row, infrastructure)
+                return {"object": _short(row, within), **found[0]}
+            if isinstance(row, tables.Project | tables.Environment):
+                rows = await _apps_in(session, row)
+                shown = await self._app_summaries(session, rows, infrastructure)
+                return {"object": _short(row, _outside(row, within)), "apps": shown}
+            if isinstance(row, tables.Region | tables.Cluster):
+                return {"object": _short(row, within), "agents": self._agents(infrastructure, row)}
+            return {"object": _short(row, within), **await self._places(session, row, infrastructure)}
+
+    async def explain(self, who: Who, ref: Ref) -> dict[str, Any]:
+        """Why an app is where it is, and why it is not ready; ``lines`` is for people."""
+        authorize(who, "read", ref.kind)
+        infrastructure = await self._infrastructure()
+        async with self._database(who, ref.kind).reading() as session:
+            row, within = await get(session, who.workspace_id, ref)
+            if not isinstance(row, tables.App):
+                raise BadRequest(f"{ref.kind} has no explanation: use an App")
+            shown, facts = await self._app_status(session, row, infrastructure)
+        return {"object": _short(row, within), "lines": views.explain(row, shown, facts), "status": shown}
+
+    async def history(self, who: Who, ref: Ref, *, limit: int = 100) -> dict[str, Any]:
+        """The revisions of an app, and who changed the object when."""
+        authorize(who, "read", ref.kind)
+        async with self._database(who, ref.kind).reading() as session:
+            row, _ = await get(session, who.workspace_id, ref)
+            revisions: list[dict[str, Any]] = []
+            if isinstance(row, tables.App):
+                found = await session.scalars(
+                    select(tables.Deployment)
+                    .where(tables.Deployment.app_id == row.id)
+                    .order_by(tables.Deployment.revision.desc())
+                    .limit(limit)
+                )
+                revisions = [_revision(each, row) for each in found]
+            changes = await _audit(session, tables.Audit.object_id == row.id, row.workspace_id, limit)
+        return {"revisions": revisions, "changes": changes}
+
+    async def instances(self, who: Who, ref: Ref) -> list[dict[str, Any]]:
+        """The instances of an app, of every revision that has some."""
+        authorize(who, "read", ref.kind)
+        infrastructure = await self._infrastructure()
+        async with self._database(who, "App").reading() as session:
+            row, _ = await get(session, who.workspace_id, ref)
+            found = await session.execute(
+                select(tables.Instance, tables.Deployment.revision)
+                .join(tables.Deployment, tables.Deployment.id == tables.Instance.deployment_id)
+                .where(tables.Deployment.app_id == row.id)
+                .order_by(tables.Deployment.revision.desc(), tables.Instance.region_id, tables.Instance.name)
+            )
+            return [_instance(each, revision, infrastructure, self._now()) for each, revision in found]
+
+    async def events(
+        self, who: Who, ref: Ref | None = None, *, after: int = 0, limit: int = 100
+    ) -> list[dict[str, Any]]:
+        """What happened, oldest first, after an event's id; without one, the newest."""
+        authorize(who, "read", ref.kind if ref else "App")
+        async with self._database(who, ref.kind if ref else "App").reading() as session:
+            query = select(tables.Event).where(tables.Event.workspace_id == _workspace(who, ref))
+            if ref is not None:
+                row, _ = await get(session, who.workspace_id, ref)
+                query = query.where(tables.Event.object_id == row.id)
+            if after:
+                query = query.where(tables.Event.id > after).order_by(tables.Event.id)
+            else:
+                query = query.order_by(tables.Event.id.desc())
+            rows = sorted(await session.scalars(query.limit(limit)), key=lambda each: each.id)
+        return [
+            {"id": row.id, "at": time_text(row.at), "type": row.type, "reason": row.reason, "kind": row.kind,
+             "name": row.name, "region": row.region, "message": row.message}
+            for row in rows
+        ]  # fmt: skip
+
+    async def audit(self, who: Who, *, before: int = 0, limit: int = 100) -> list[dict[str, Any]]:
+        """Who changed what in the workspace, newest first."""
+        authorize(who, "read", "App")
+        async with self._databases.of(who.workspace_id).reading() as session:
+            return await _audit(session, tables.Audit.id < before if before else None, who.workspace_id, limit)
+
+    async def agents(self, who: Who) -> list[dict[str, Any]]:
+        """Every agent of the fleet."""
+        authorize(who, "read", "Cluster")
+        return self._agents(await self._infrastructure(), None)
+
+    def _database(self, who: Who, kind: str) -> Database:
+        return self._databases.of(workspace_of(kind, who.workspace_id))
+
+    def _now(self) -> int:
+        return round(self._clock.wall_s() * 1000)
+
+    async def _infrastructure(self) -> Infrastructure:
+        async with self._databases.fleet.reading() as session:
+            return await read_infrastructure(session)
+
+    async def _documents(
+        self, session: AsyncSession, rows: Sequence[Row], inside: dict[str, Within], infrastructure: Infrastructure
+    ) -> list[dict[str, Any]]:
+        apps = [row for row in rows if isinstance(row, tables.App)]
+        summaries: dict[str, dict[str, Any]] = {}
+        if apps:
+            shown = await self._app_summaries(session, apps, infrastructure)
+            summaries = {each["id"]: each for each in shown}
+        return [document_of(row, inside[row.id], _status(row, summaries.get(row.id))) for row in rows]
+
+    async def _app_status(
+        self, session: AsyncSession, app: tables.App, infrastructure: Infrastructure
+    ) -> tuple[dict[str, Any], views.Facts]:
+        deployments, facts = await self._facts(session, [app], infrastructure)
+        return views.app_status(app, deployments, facts), facts
+
+    async def _app_summaries(
+        self,
+        session: AsyncSession,
+        apps: Sequence[tables.App],
+        infrastructure: Infrastructure,
+        also: tuple[str, ...] = (),
+    ) -> list[dict[str, Any]]:
+        deployments, facts = await self._facts(session, apps, infrastructure)
+        by_app: dict[str, list[tables.Deployment]] = {}
+        for each in deployments:
+            by_app.setdefault(each.app_id, []).append(each)
+        inside = await withins(session, apps)
+        return [
+            _summary(app, views.app_status(app, by_app.get(app.id, []), facts), inside[app.id], also) for app in apps
+        ]
+
+    async def _facts(
+        self, session: AsyncSession, apps: Sequence[tables.App], infrastructure: Infrastructure
+    ) -> tuple[list[tables.Deployment], views.Facts]:
+        ids = [app.id for app in apps]
+        newest = [app.deployment_id for app in apps]
+        deployments = list(
+            await session.scalars(
+                select(tables.Deployment)
+                .where(
+                    tables.Deployment.app_id.in_(ids),
+                    (tables.Deployment.desired_state == "running") | tables.Deployment.id.in_(newest),
+                )
+                .order_by(tables.Deployment.revision)
+            )
+        )
+        wanted = [each.id for each in deployments]
+        topology = await session.scalars(select(tables.Topology).where(tables.Topology.deployment_id.in_(wanted)))
+        desired = await session.scalars(select(tables.Desired).where(tables.Desired.object_id.in_(wanted)))
+        instances = await session.scalars(select(tables.Instance).where(tables.Instance.deployment_id.in_(wanted)))
+        facts = replace(
+            self._names(infrastructure), topology=list(topology), desired=list(desired), instances=list(instances)
+        )
+        return deployments, facts
+
+    def _names(self, infrastructure: Infrastructure) -> views.Facts:
+        return views.Facts(
+            now=self._now(),
+            regions={id_: row.name for id_, row in infrastructure.regions.items()},
+            clusters={id_: row.name for id_, row in infrastructure.clusters.items()},
+            agents=infrastructure.agents,
+        )
+
+    async def _overview(self, session: AsyncSession, who: Who, infrastructure: Infrastructure) -> dict[str, Any]:
+        apps = list(
+            await session.scalars(
+                select(tables.App)
+                .where(tables.App.workspace_id == who.workspace_id)
+                .order_by(tables.App.project_id, tables.App.environment_id, tables.App.name)
+                .limit(MAX_PAGE)
+            )
+        )
+        return {
+            "apps": await self._app_summaries(session, apps, infrastructure, ("regions", "others")),
+            "agents": self._agents(infrastructure, None),
+        }
+
+    async def _places(self, session: AsyncSession, row: Row, infrastructure: Infrastructure) -> dict[str, Any]:
+        """A gateway, route, policy or key at each of its places."""
+        kind = _KEYED.get(type(row).__name__, "")
+        object_id = row.environment_id if isinstance(row, tables.ApiKey) else row.id
+        desired = await session.scalars(
+            select(tables.Desired).where(tables.Desired.object_id == object_id, tables.Desired.kind == kind)
+        )
+        facts = self._names(infrastructure)
+        places = [views.place_status(each, facts) for each in desired]
+        applied = [each for each in places if each["state"] == "Applied"]
+        wanted = [each for each in places if each["desired"]["state"] == "apply"]
+        return {
+            "summary": f"Applied {len(applied)}/{len(wanted)} places",
+            "places": places,
+            **(_status(row, None) or {}),
+        }
+
+    def _agents(
+        self, infrastructure: Infrastructure, of: tables.Region | tables.Cluster | None
+    ) -> list[dict[str, Any]]:
+        found = []
+        for place, agent in sorted(infrastructure.agents.items()):
+            cluster = infrastructure.clusters.get(place.cluster)
+            region_id = cluster.region_id if cluster else ""
+            if of is not None and of.id not in (place.cluster, region_id):
+                continue
+            found.append(
+                views.agent_status(
+                    agent,
+                    infrastructure.cluster_name(place.cluster),
+                    infrastructure.region_name(region_id),
+                    self._now(),
+                )
+            )
+        return found
+
+
+async def _rows(
+    session: AsyncSession, workspace_id: str, kind: str, within: Within, after: tuple[str, str] | None, limit: int
+) -> list[Row]:
+    table: Any = TABLES[kind]
+    query = select(table).where(table.workspace_id == workspace_id)
+    if within.project and kind != "Project" and hasattr(table, "project_id"):
+        query = query.where(table.project_id == within.project_id)
+    if within.environment and kind in IN_ENVIRONMENT:
+        query = query.where(table.environment_id == within.environment_id)
+    if after:
+        query = query.where(tuple_(table.name, table.id) > after)
+    return list(await session.scalars(query.order_by(table.name, table.id).limit(limit)))
+
+
+async def _apps_in(session: AsyncSession, row: tables.Project | tables.Environment) -> list[tables.App]:
+    column = tables.App.project_id if isinstance(row, tables.Project) else tables.App.environment_id
+    return list(await session.scalars(select(tables.App).where(column == row.id).order_by(tables.App.name)))
+
+
+async def _audit(session: AsyncSession, which: Any, workspace_id: str, limit: int) -> list[dict[str, Any]]:
+    query = select(tables.Audit).where(tables.Audit.workspace_id == workspace_id)
+    if which is not None:
+        query = query.where(which)
+    rows = await session.scalars(query.order_by(tables.Audit.id.desc()).limit(limit))
+    return [
+        {"id": row.id, "at": time_text(row.at), "actor": row.actor, "action": row.action, "kind": row.kind,
+         "name": row.name, "diff": row.diff, "correlation": row.correlation}
+        for row in rows
+    ]  # fmt: skip
+
+
+def _status(row: Row, summary: dict[str, Any] | None) -> dict[str, Any] | None:
+    if summary is not None:
+        return {name: value for name, value in summary.items() if name not in ("id", "name", "project", "environment")}
+    if isinstance(row, tables.ApiKey):
+        return {"prefix": row.prefix, "revoked": bool(row.revoked_at)}
+    if isinstance(row, tables.Secret):
+        return {"revision": row.revision}
+    if isinstance(row, tables.Sentinel):
+        return {"health": row.health, "available": row.available_replicas, "desired": row.desired_replicas,
+                "image": row.running_image, "address": row.address, "status": row.deploy_status}  # fmt: skip
+    return None
+
+
+def _summary(app: tables.App, shown: dict[str, Any], within: Within, also: tuple[str, ...]) -> dict[str, Any]:
+    found = {
+        name: shown.get(name)
+        for name in ("summary", "state", "revision", "deployment", "live", "reason", "image", *also)
+    }
+    return {
+        "id": app.id,
+        "name": app.name,
+        "project": within.project_name,
+        "environment": within.environment_name,
+        **found,
+    }
+
+
+def _short(row: Row, within: Within) -> dict[str, Any]:
+    shown = document_of(row, within)
+    return {name: shown[name] for name in ("apiVersion", "kind", "metadata")}
+
+
+def _revision(deployment: tables.Deployment, app: tables.App) -> dict[str, Any]:
+    return {
+        "id": deployment.id,
+        "revision": deployment.revision,
+        "name": deployment.k8s_name,
+        "image": deployment.image,
+        "git": deployment.git,
+        "status": deployment.status,
+        "state": deployment.desired_state,
+        "reason": deployment.reason,
+        "live": deployment.id == app.live_deployment_id,
+        "template": deployment.template,
+        "createdAt": time_text(deployment.created_at),
+        "readyAt": time_text(deployment.ready_at),
+    }
+
+
+def _instance(row: tables.Instance, revision: int, infrastructure: Infrastructure, now: int) -> dict[str, Any]:
+    agent = infrastructure.agents.get(Place(row.cluster_id, row.shard))
+    lost = agent is not None and agent.lost
+    return {
+        "name": row.name,
+        "revision": revision,
+        "deployment": row.deployment_id,
+        "region": infrastructure.region_name(row.region_id),
+        "cluster": infrastructure.cluster_name(row.cluster_id),
+        "shard": row.shard,
+        "address": row.address,
+        "node": row.node,
+        "zone": row.zone,
+        "status": "unknown" if lost else row.status,
+        "ready": row.ready and not lost,
+        "restarts": row.restarts,
+        "reason": "AgentLost" if lost else row.reason,
+        "message": row.message,
+        "exitCode": row.exit_code,
+        "cpuMillicores": row.cpu_millicores,
+        "memoryMib": row.memory_mib,
+        "startedAt": time_text(row.started_at),
+        "age": views.age_s(row.reported_at, now),
+    }
+
+
+def _selector(labels: str) -> Any:
+    if not labels:
+        return lambda _: True
+    try:
+        return selectors.parse(labels).matches
+    except ValueError as error:
+        raise BadRequest(f"label selector {labels!r} is not valid: {error}") from error
+
+
+def _position(after: str) -> tuple[str, str] | None:
+    if not after:
+        return None
+    name, slash, id_ = after.partition("/")
+    if not slash or not name or not id_:
+        raise BadRequest(f"{after!r} is not a position in a list: use the one of the last page")
+    return name, id_
+
+
+def _environment(scope: Scope) -> Ref:
+    return Ref("Environment", scope.environment, scope.project)
+
+
+def _workspace(who: Who, ref: Ref | None) -> str:
+    return workspace_of(ref.kind, who.workspace_id) if ref else who.workspace_id
+
+
+def _outside(row: Row, within: Within) -> Within:
+    return Within(within.project) if isinstance(row, tables.Environment) else within

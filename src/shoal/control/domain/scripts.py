@@ -1,0 +1,346 @@
+"""What each kind adds to an apply or a delete: checks against other objects, its own columns, and what follows.
+
+``Fleet`` does what all kinds share (names, versions, diffs, audit). A script never commits and never looks at roles.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import orjson
+from sqlalchemy import func, select
+
+from shoal.base.ids import new_token, token_digest
+from shoal.control.database import tables
+from shoal.control.domain import apps, gateways
+from shoal.control.domain.kinds.app import AppSpec
+from shoal.control.domain.kinds.credentials import ApiKeySpec, SecretSpec
+from shoal.control.domain.kinds.policy import PolicySpec
+from shoal.control.domain.kinds.route import RouteSpec
+from shoal.control.domain.model import GROUP, Ref, Sealed
+from shoal.control.domain.objects import IN_ENVIRONMENT, TABLES, Row, Within, kind_of, ref_of
+from shoal.control.domain.plan import cluster_name
+from shoal.control.domain.specs import Document, read_app_spec
+from shoal.control.domain.work import Work
+from shoal.errors import Conflict, FieldError, not_found, required
+from shoal.errors import invalid as invalid_field
+
+MAX_NAMESPACE = 63
+KEY_PREFIX = "shk_"
+KEY_SHOWN = 12  # letters of a key by which people recognise it
+
+
+@dataclass(slots=True, kw_only=True)
+class Asked:
+    """One apply: the document, what it is in, and what was prepared before the transaction."""
+
+    doc: Document
+    within: Within
+    sealed: Sealed | None = None
+    once: dict[str, Any] = field(default_factory=dict)  # goes into the answer and nowhere else
+
+
+class Script:
+    """The kinds that need nothing of their own are just this."""
+
+    async def check(self, work: Work, asked: Asked, row: Row | None) -> list[FieldError]:
+        """Faults that only other objects show."""
+        return []
+
+    async def columns(self, work: Work, asked: Asked, row: Row | None, new_id: str) -> dict[str, Any]:
+        """Columns besides the common ones, for a new row (``row`` is None) or one that changes."""
+        return {}
+
+    async def stored(self, work: Work, asked: Asked) -> dict[str, Any]:
+        """The spec as it is kept."""
+        return asked.doc.raw
+
+    async def written(self, work: Work, asked: Asked, row: Row, before: dict[str, Any] | None) -> None:
+        """The row has its new values; ``before`` is the old spec, None for a new object."""
+
+    async def delete(self, work: Work, row: Row, within: Within, *, cascade: bool) -> list[Ref]:
+        """Remove the row and what hangs on it; returns what else went."""
+        await work.session.delete(row)
+        await work.session.flush()
+        return []
+
+
+class ProjectScript(Script):
+    async def delete(self, work: Work, row: Row, within: Within, *, cascade: bool) -> list[Ref]:
+        inside = list(
+            await work.session.scalars(select(tables.Environment).where(tables.Environment.project_id == row.id))
+        )
+        if inside and not cascade:
+            raise _in_use(row, f"it has environments: {_some(each.name for each in inside)}; delete them, or cascade")
+        gone: list[Ref] = []
+        for environment in inside:
+            outer = Within(cast(tables.Project, row), environment)
+            gone += await EnvironmentScript().delete(work, environment, outer, cascade=True)
+            gone.append(Ref("Environment", environment.name, row.name))
+        await work.session.delete(row)
+        await work.session.flush()
+        return gone
+
+
+class EnvironmentScript(Script):
+    async def columns(self, work: Work, asked: Asked, row: Row | None, new_id: str) -> dict[str, Any]:
+        if row is not None:
+            return {}
+        name = f"{asked.within.project_name}-{asked.doc.ref.name}"
+        return {
+            "project_id": asked.within.project_id,
+            "namespace": cluster_name(name, new_id, most=MAX_NAMESPACE),
+        }
+
+    async def delete(self, work: Work, row: Row, within: Within, *, cascade: bool) -> list[Ref]:
+        assert isinstance(row, tables.Environment)
+        inside = Within(within.project, row)
+        content: list[Row] = []
+        for kind in IN_ENVIRONMENT:
+            table: Any = TABLES[kind]
+            content += await work.session.scalars(select(table).where(table.environment_id == row.id))
+        kept = [
+            each for each in content if not (isinstance(each, tables.Sentinel) and gateways.MADE_BY in each.annotations)
+        ]
+        if kept and not cascade:
+            names = _some(f"{kind_of(each)} {each.name}" for each in kept)
+            raise _in_use(row, f"it is not empty: {names}; delete them, or cascade")
+        gone = [ref_of(each, inside) for each in content]
+        for each in content:
+            if isinstance(each, tables.App):
+                await apps.delete_app(work, each)
+        for kind in ("route", "policy"):
+            for each in content:
+                if kind_of(each).lower() == kind:
+                    await work.unwant_everywhere(kind, each.id)
+        await work.unwant_everywhere("keys", row.id)
+        for sentinel in list(
+            await work.session.scalars(select(tables.Sentinel).where(tables.Sentinel.environment_id == row.id))
+        ):
+            await gateways.remove(work, sentinel)
+        for each in content:
+            if not isinstance(each, tables.App | tables.Sentinel):
+                await work.session.delete(each)
+        await work.session.flush()
+        await work.session.delete(row)
+        await work.session.flush()
+        return gone
+
+
+class _InEnvironment(Script):
+    """Kinds that live in an environment."""
+
+    async def columns(self, work: Work, asked: Asked, row: Row | None, new_id: str) -> dict[str, Any]:
+        if row is not None:
+            return {}
+        return {"project_id": asked.within.project_id, "environment_id": asked.within.environment_id}
+
+
+class AppScript(_InEnvironment):
+    async def columns(self, work: Work, asked: Asked, row: Row | None, new_id: str) -> dict[str, Any]:
+        if row is not None:
+            return {}
+        none_yet = {"deployment_id": "", "live_deployment_id": "", "revision": 0, "template_hash": ""}
+        return {**await super().columns(work, asked, row, new_id), **none_yet}
+
+    async def check(self, work: Work, asked: Asked, row: Row | None) -> list[FieldError]:
+        spec = cast(AppSpec, asked.doc.spec)
+        faults = [
+            not_found(f"spec.topology[{index}].region", region.region)
+            for index, region in enumerate(spec.topology)
+            if work.infrastructure.region_named(region.region) is None
+        ]
+        if spec.secrets:
+            known = await _names(work, tables.Secret, asked.within.environment_id)
+            faults += [
+                not_found(f"spec.secrets[{index}]", name)
+                for index, name in enumerate(spec.secrets)
+                if name not in known
+            ]
+        return faults
+
+    async def written(self, work: Work, asked: Asked, row: Row, before: dict[str, Any] | None) -> None:
+        await apps.apply_app(work, cast(tables.App, row), asked.within, before)
+
+    async def delete(self, work: Work, row: Row, within: Within, *, cascade: bool) -> list[Ref]:
+        assert isinstance(row, tables.App)
+        routes = await gateways.routes_of_app(work, row)
+        await apps.delete_app(work, row)
+        for route in routes:  # they lead nowhere now, and the gateways must know
+            await gateways.config_changed(work, "route", route)
+        return []
+
+
+class RouteScript(_InEnvironment):
+    async def check(self, work: Work, asked: Asked, row: Row | None) -> list[FieldError]:
+        spec = cast(RouteSpec, asked.doc.spec)
+        environment = asked.within.environment_id
+        faults: list[FieldError] = []
+        taken = await work.session.scalar(
+            select(func.count())
+            .select_from(tables.Route)
+            .where(tables.Route.host == spec.host, tables.Route.environment_id != environment)
+        )
+        if taken:
+            faults.append(invalid_field("spec.host", spec.host, "is used by another environment"))
+        known = await _names(work, tables.App, environment)
+        faults += [invalid_field("spec.backends", app, "there is no such app") for app in spec.apps if app not in known]
+        if spec.policies:
+            policies = await _names(work, tables.Policy, environment)
+            faults += [
+                not_found(f"spec.policies[{index}]", name)
+                for index, name in enumerate(spec.policies)
+                if name not in policies
+            ]
+        if spec.tls and spec.tls not in await _names(work, tables.Secret, environment):
+            faults.append(not_found("spec.tls.secret", spec.tls))
+        return faults
+
+    async def columns(self, work: Work, asked: Asked, row: Row | None, new_id: str) -> dict[str, Any]:
+        return {**await super().columns(work, asked, row, new_id), "host": cast(RouteSpec, asked.doc.spec).host}
+
+    async def written(self, work: Work, asked: Asked, row: Row, before: dict[str, Any] | None) -> None:
+        await gateways.config_changed(work, "route", cast(tables.Route, row))
+
+    async def delete(self, work: Work, row: Row, within: Within, *, cascade: bool) -> list[Ref]:
+        await work.unwant_everywhere("route", row.id)
+        return await super().delete(work, row, within, cascade=cascade)
+
+
+class PolicyScript(_InEnvironment):
+    async def check(self, work: Work, asked: Asked, row: Row | None) -> list[FieldError]:
+        named = cast(PolicySpec, asked.doc.spec).routes
+        known = await _names(work, tables.Route, asked.within.environment_id) if named else set()
+        return [not_found(f"spec.routes[{i}]", name) for i, name in enumerate(named) if name not in known]
+
+    async def written(self, work: Work, asked: Asked, row: Row, before: dict[str, Any] | None) -> None:
+        await gateways.config_changed(work, "policy", cast(tables.Policy, row))
+
+    async def delete(self, work: Work, row: Row, within: Within, *, cascade: bool) -> list[Ref]:
+        routes = await work.session.scalars(
+            select(tables.Route).where(tables.Route.environment_id == within.environment_id)
+        )
+        users = [route.name for route in routes if row.name in (route.spec.get("policies") or ())]
+        if users and not cascade:
+            raise _in_use(row, f"routes name it: {_some(users)}; change them first, or cascade")
+        await work.unwant_everywhere("policy", row.id)
+        return await super().delete(work, row, within, cascade=cascade)
+
+
+class ApiKeyScript(_InEnvironment):
+    """The key is made here and shown once, in the answer to the apply that created it."""
+
+    async def columns(self, work: Work, asked: Asked, row: Row | None, new_id: str) -> dict[str, Any]:
+        spec = cast(ApiKeySpec, asked.doc.spec)
+        found = await super().columns(work, asked, row, new_id)
+        if row is None:
+            found |= self.new_key(asked.once)
+        revoked = row.revoked_at if isinstance(row, tables.ApiKey) else 0
+        return {**found, "expires_at": spec.expires_at, "revoked_at": 0 if spec.enabled else revoked or work.now}
+
+    def new_key(self, once: dict[str, Any]) -> dict[str, str]:
+        key = KEY_PREFIX + new_token()
+        once["key"] = key
+        return {"digest": token_digest(key), "prefix": key[:KEY_SHOWN]}
+
+    async def written(self, work: Work, asked: Asked, row: Row, before: dict[str, Any] | None) -> None:
+        await gateways.keys_changed(work, asked.within.environment_id, row.workspace_id)
+
+    async def delete(self, work: Work, row: Row, within: Within, *, cascade: bool) -> list[Ref]:
+        gone = await super().delete(work, row, within, cascade=cascade)
+        await gateways.keys_changed(work, within.environment_id, row.workspace_id)
+        return gone
+
+
+class SecretScript(_InEnvironment):
+    """Values are sealed before the transaction; what is kept tells whether they changed, not what they are."""
+
+    async def check(self, work: Work, asked: Asked, row: Row | None) -> list[FieldError]:
+        spec = cast(SecretSpec, asked.doc.spec)
+        if spec.values is not None:
+            return []
+        if row is None:
+            return [required("spec.values")]
+        known = row.spec.get("variables") or []
+        same = sorted(known) == sorted(spec.variables)
+        return [] if same else [required("spec.values", "the variables are not those the secret has")]
+
+    async def stored(self, work: Work, asked: Asked) -> dict[str, Any]:
+        spec = cast(SecretSpec, asked.doc.spec)
+        found: dict[str, Any] = {"variables": list(spec.variables)}
+        if spec.values is not None:
+            found["fingerprint"] = fingerprint(spec.values, work.secret_key)
+        return found
+
+    async def columns(self, work: Work, asked: Asked, row: Row | None, new_id: str) -> dict[str, Any]:
+        found = await super().columns(work, asked, row, new_id)
+        if asked.sealed is None:
+            return found
+        revision = row.revision + 1 if isinstance(row, tables.Secret) else 1
+        return {
+            **found,
+            "revision": revision,
+            "ciphertext": asked.sealed.ciphertext,
+            "data_key": asked.sealed.data_key,
+            "master_key": asked.sealed.master_key,
+        }
+
+    async def written(self, work: Work, asked: Asked, row: Row, before: dict[str, Any] | None) -> None:
+        if before is None or before.get("fingerprint") == row.spec.get("fingerprint"):
+            return
+        users = await self._users(work, cast(tables.Secret, row))
+        await apps.want_again(work, users)
+        await self._routes_again(work, cast(tables.Secret, row))
+
+    async def _users(self, work: Work, secret: tables.Secret) -> list[tables.Deployment]:
+        rows = await work.session.scalars(
+            select(tables.Deployment)
+            .where(
+                tables.Deployment.environment_id == secret.environment_id,
+                tables.Deployment.desired_state == "running",
+            )
+            .order_by(tables.Deployment.id)
+        )
+        return [row for row in rows if secret.name in (row.template.get("secrets") or ())]
+
+    async def _routes_again(self, work: Work, secret: tables.Secret) -> None:
+        """Certificates are secrets of routes."""
+        routes = await work.session.scalars(
+            select(tables.Route).where(tables.Route.environment_id == secret.environment_id)
+        )
+        for route in list(routes):
+            if (route.spec.get("tls") or {}).get("secret") == secret.name:
+                await gateways.config_changed(work, "route", route)
+
+    async def delete(self, work: Work, row: Row, within: Within, *, cascade: bool) -> list[Ref]:
+        inside = list(
+            await work.session.scalars(
+                select(tables.App).where(tables.App.environment_id == within.environment_id).order_by(tables.App.name)
+            )
+        )
+        users = [app.name for app in inside if row.name in read_app_spec(app.spec).secrets]
+        if users and not cascade:
+            raise _in_use(row, f"apps use it: {_some(users)}; change them first, or cascade")
+        return await super().delete(work, row, within, cascade=cascade)
+
+
+def fingerprint(values: dict[str, str], key: bytes) -> str:
+    """Tells two sets of values apart for who has the key, and says nothing about them to others."""
+    return hmac.digest(key, orjson.dumps(values, option=orjson.OPT_SORT_KEYS), hashlib.sha256).hex()
+
+
+async def _names(work: Work, table: Any, environment_id: str) -> set[str]:
+    return set(await work.session.scalars(select(table.name).where(table.environment_id == environment_id)))
+
+
+def _in_use(row: Row, why: str) -> Conflict:
+    return Conflict.of(kind_of(row).lower(), GROUP, row.name, why)
+
+
+def _some(names: Any, most: int = 5) -> str:
+    listed = list(names)
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + more

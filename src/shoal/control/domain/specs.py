@@ -1,0 +1,171 @@
+"""Objects as people write them, read into typed specs: ``parse`` is the one door, and it finds every fault at once.
+
+    {apiVersion: shoal.dev/v1, kind, metadata{name, project, environment, labels, annotations}, spec}
+
+``metadata`` may also carry what the control plane adds to an object (id, version, generation, createdAt, updatedAt), so
+that what was read can be applied again; ``status`` likewise is taken and not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shoal.control.domain.fields import Reader, unknown_field
+from shoal.control.domain.kinds.app import AppSpec, read_app
+from shoal.control.domain.kinds.checks import is_name
+from shoal.control.domain.kinds.credentials import ApiKeySpec, SecretSpec, read_api_key, read_secret
+from shoal.control.domain.kinds.places import (
+    ClusterSpec,
+    RegionObject,
+    SentinelSpec,
+    read_cluster,
+    read_region,
+    read_sentinel,
+)
+from shoal.control.domain.kinds.policy import PolicySpec, read_policy
+from shoal.control.domain.kinds.route import RouteSpec, read_route
+from shoal.control.domain.kinds.scopes import EnvironmentSpec, ProjectSpec, read_environment, read_project
+from shoal.control.domain.model import API_VERSION, GROUP, Ref
+from shoal.errors import BadRequest, FieldError, Invalid, forbidden, invalid, required
+from shoal.kube.labels import validate_labels
+from shoal.kube.names import is_annotation_key
+
+Spec = (
+    ProjectSpec | EnvironmentSpec | AppSpec | RouteSpec | PolicySpec | ApiKeySpec | SecretSpec | SentinelSpec
+    | RegionObject | ClusterSpec
+)  # fmt: skip
+
+MAX_ANNOTATIONS_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One of the ten. ``scope`` is fleet, workspace, project, environment, or either (with or without environment)."""
+
+    name: str
+    plural: str
+    scope: str
+    read: Callable[[Reader], Spec]
+
+
+# In the order in which objects of one file can be applied; the other way round they can be deleted.
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        Kind("Region", "regions", "fleet", read_region),
+        Kind("Cluster", "clusters", "fleet", read_cluster),
+        Kind("Project", "projects", "workspace", read_project),
+        Kind("Environment", "environments", "project", read_environment),
+        Kind("Secret", "secrets", "environment", read_secret),
+        Kind("App", "apps", "environment", read_app),
+        Kind("Policy", "policies", "environment", read_policy),
+        Kind("Route", "routes", "environment", read_route),
+        Kind("ApiKey", "apikeys", "environment", read_api_key),
+        Kind("Sentinel", "sentinels", "either", read_sentinel),
+    )
+}
+_SYSTEM = ("id", "version", "generation", "createdAt", "updatedAt", "workspace", "namespace")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """What was asked for: ``spec`` typed, ``raw`` as it was written. ``raw`` of a Secret never has values."""
+
+    kind: Kind
+    ref: Ref
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    spec: Spec
+    raw: dict[str, Any]
+    version: int = 0  # of the object it was made from; 0: not said
+
+
+def kind_named(name: str) -> Kind:
+    found = KINDS.get(name)
+    if found is None:
+        raise BadRequest(f"kind {name!r} is not known: use one of {', '.join(KINDS)}")
+    return found
+
+
+def parse(doc: Any) -> Document:
+    """Read one object. Raises ``BadRequest`` for what is no object of ours and ``Invalid`` with every fault found."""
+    if not isinstance(doc, Mapping):
+        raise BadRequest("an object must be a mapping with apiVersion, kind, metadata and spec")
+    if doc.get("apiVersion") != API_VERSION:
+        raise BadRequest(f"apiVersion {doc.get('apiVersion')!r} is not known: use {API_VERSION}")
+    kind = kind_named(str(doc.get("kind") or ""))
+    errors: list[FieldError] = []
+    for name in doc:
+        if name not in ("apiVersion", "kind", "metadata", "spec", "status"):
+            errors.append(unknown_field(str(name), str(name), ("metadata", "spec")))
+    metadata = Reader(doc.get("metadata") or {}, "metadata", errors)
+    ref = _ref(metadata, kind)
+    labels, annotations = _labels(metadata), _annotations(metadata)
+    version = metadata.raw("version")
+    for name in _SYSTEM:
+        metadata.raw(name)
+    metadata.close()
+    raw = doc.get("spec") or {}
+    spec = kind.read(Reader(raw, "spec", errors))
+    if errors:
+        raise Invalid.of(kind.name, GROUP, ref.name, errors)
+    return Document(
+        kind=kind,
+        ref=ref,
+        labels=labels,
+        annotations=annotations,
+        spec=spec,
+        raw=stored_form(kind.name, raw, spec),
+        version=version if isinstance(version, int) and not isinstance(version, bool) else 0,
+    )
+
+
+def stored_form(kind: str, raw: Mapping[str, Any], spec: Spec) -> dict[str, Any]:
+    """The spec as the database keeps it: as written, but never with a secret's values."""
+    if isinstance(spec, SecretSpec):
+        return {"variables": list(spec.variables)}
+    return {name: value for name, value in raw.items() if value is not None}
+
+
+def read_spec(kind: str, raw: Mapping[str, Any]) -> Spec:
+    """The typed spec of what the database keeps, which was valid when it was written."""
+    return KINDS[kind].read(Reader(raw, "spec", []))
+
+
+def read_app_spec(raw: Mapping[str, Any]) -> AppSpec:
+    return read_app(Reader(raw, "spec", []))
+
+
+def _ref(metadata: Reader, kind: Kind) -> Ref:
+    name = metadata.text("name", need=True, check=is_name)
+    project, environment = metadata.text("project", check=is_name), metadata.text("environment", check=is_name)
+    needs = {
+        "project": kind.scope in ("project", "environment"),
+        "environment": kind.scope == "environment",
+    }
+    for field, given in (("project", project), ("environment", environment)):
+        if needs[field] and not given:
+            metadata.note(required(metadata.at(field)))
+        if given and not needs[field] and kind.scope != "either":
+            metadata.note(forbidden(metadata.at(field), f"a {kind.name} is not in one"))
+    if kind.scope == "either" and bool(project) != bool(environment):
+        missing = "environment" if project else "project"
+        metadata.note(required(metadata.at(missing), "name both, or neither for a shared one"))
+    return Ref(kind.name, name, project, environment)
+
+
+def _labels(metadata: Reader) -> dict[str, str]:
+    labels = metadata.mapping("labels")
+    for error in validate_labels(labels, metadata.at("labels")):
+        metadata.note(error)
+    return labels
+
+
+def _annotations(metadata: Reader) -> dict[str, str]:
+    annotations = metadata.mapping("annotations", keys=is_annotation_key)
+    size = sum(len(key) + len(value) for key, value in annotations.items())
+    if size > MAX_ANNOTATIONS_BYTES:
+        metadata.note(invalid(metadata.at("annotations"), size, f"may not be more than {MAX_ANNOTATIONS_BYTES} bytes"))
+    return annotations

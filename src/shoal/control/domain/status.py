@@ -1,0 +1,373 @@
+"""What is, beside what should be: pure functions over rows. Nothing is stored that can be told from facts and the time.
+
+For each place of an object: the version desired, applied and reported, how old each is, and the reason of the first
+difference between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from shoal.control.database import tables
+from shoal.control.domain.plan import needed_instances, needed_regions
+from shoal.sync.keys import Place
+
+BAD = frozenset({"ApplyFailed", "AgentLost", "Failing", "Unplaced"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Everything a view needs, as read in one go. Names are by id."""
+
+    now: int
+    regions: Mapping[str, str] = field(default_factory=dict)
+    clusters: Mapping[str, str] = field(default_factory=dict)
+    agents: Mapping[Place, tables.Agent] = field(default_factory=dict)
+    topology: Sequence[tables.Topology] = ()
+    desired: Sequence[tables.Desired] = ()
+    instances: Sequence[tables.Instance] = ()
+    _rows: dict[str, list[tables.Topology]] = field(default_factory=dict, init=False)
+    _desired: dict[str, dict[Place, tables.Desired]] = field(default_factory=dict, init=False)
+    _instances: dict[tuple[str, Place], list[tables.Instance]] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        for row in self.topology:
+            self._rows.setdefault(row.deployment_id, []).append(row)
+        for desired in self.desired:
+            place = Place(desired.cluster_id, desired.shard)
+            self._desired.setdefault(desired.object_id, {})[place] = desired
+        for each in self.instances:
+            self._instances.setdefault((each.deployment_id, Place(each.cluster_id, each.shard)), []).append(each)
+
+    def rows_of(self, deployment_id: str) -> list[tables.Topology]:
+        return self._rows.get(deployment_id, [])
+
+    def desired_of(self, object_id: str) -> dict[Place, tables.Desired]:
+        return self._desired.get(object_id, {})
+
+    def instances_at(self, deployment_id: str, place: Place) -> list[tables.Instance]:
+        return self._instances.get((deployment_id, place), [])
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The state of one place, in a word, and why."""
+
+    state: str
+    reason: str = ""
+    message: str = ""
+
+
+def app_status(app: tables.App, deployments: Sequence[tables.Deployment], facts: Facts) -> dict[str, Any]:
+    """An app: its newest revision in every region, the live one, and a line that says it all."""
+    newest = next((each for each in deployments if each.id == app.deployment_id), None)
+    if newest is None:
+        return {"summary": "No revision", "state": "Empty", "revision": app.revision, "regions": [], "conditions": []}
+    regions = deployment_regions(newest, facts)
+    others = [
+        {
+            "deployment": each.id,
+            "revision": each.revision,
+            "status": each.status,
+            "regions": deployment_regions(each, facts),
+        }
+        for each in deployments
+        if each.id != newest.id and each.desired_state == "running"
+    ]
+    wanted = [row for row in regions if row["desired"]["state"] in ("running", "stopped")]
+    ready = [row for row in wanted if row["state"] in ("Ready", "Stopped", "Drifted")]
+    state = _app_state(newest, len(ready), len(wanted))
+    word = state if state in ("Ready", "Stopped") else f"{state}: ready"
+    return {
+        "summary": f"{word} {len(ready)}/{len(wanted)} regions",
+        "state": state,
+        "deployment": newest.id,
+        "revision": newest.revision,
+        "status": newest.status,
+        "reason": newest.reason or _first_reason(regions),
+        "live": app.live_deployment_id,
+        "image": newest.image,
+        "age": age_s(newest.created_at, facts.now),
+        "regions": regions,
+        "others": others,
+        "conditions": _conditions(newest, len(ready), len(wanted), regions, app),
+    }
+
+
+def deployment_regions(deployment: tables.Deployment, facts: Facts) -> list[dict[str, Any]]:
+    """A revision, place by place; what is being removed comes last."""
+    rows = facts.rows_of(deployment.id)
+    shown = [_region(deployment, row, facts) for row in rows]
+    placed = {Place(row.cluster_id, row.shard) for row in rows}
+    going = [
+        _going(row, facts)
+        for place, row in sorted(facts.desired_of(deployment.id).items())
+        if row.action != "apply" and not row.gone_at and place not in placed
+    ]
+    return sorted(shown, key=lambda each: (each["region"], each["cluster"], each["shard"])) + going
+
+
+def _region(deployment: tables.Deployment, row: tables.Topology, facts: Facts) -> dict[str, Any]:
+    place = Place(row.cluster_id, row.shard)
+    desired = facts.desired_of(deployment.id).get(place)
+    instances = facts.instances_at(deployment.id, place)
+    agent = facts.agents.get(place)
+    finding = judge(row, desired, instances, agent, facts.now)
+    needed = 0 if row.desired_status == "stopped" else needed_instances(row.replicas, row.autoscaling)
+    observed = (desired.observed if desired else None) or {}
+    return {
+        "region": facts.regions.get(row.region_id, row.region_id),
+        "cluster": facts.clusters.get(row.cluster_id, row.cluster_id),
+        "shard": row.shard,
+        "state": finding.state,
+        "reason": finding.reason,
+        "message": finding.message,
+        "desired": {
+            "version": desired.number if desired else 0,
+            "state": row.desired_status,
+            "replicas": row.replicas,
+            "autoscaling": row.autoscaling,
+            "age": age_s(desired.committed_at, facts.now) if desired else None,
+        },
+        "applied": {
+            "version": desired.applied_number if desired else 0,
+            "age": age_s(desired.applied_at, facts.now) if desired else None,
+        },
+        "reported": {
+            "ready": sum(_is_ready(each) for each in instances),
+            "needed": needed,
+            "instances": len(instances),
+            "desired": observed.get("desired"),
+            "available": observed.get("available"),
+            "drift": observed.get("drift") or [],
+            "age": age_s(desired.observed_at, facts.now) if desired else None,
+        },
+        "moving": bool(row.moved_from) or row.desired_status == "leaving",
+        "placement": row.reason,
+    }
+
+
+def _going(row: tables.Desired, facts: Facts) -> dict[str, Any]:
+    agent = facts.agents.get(Place(row.cluster_id, row.shard))
+    held = brake_of(agent, row.stream)
+    return {
+        "region": "",
+        "cluster": facts.clusters.get(row.cluster_id, row.cluster_id),
+        "shard": row.shard,
+        "state": "Removing",
+        "reason": "BrakeHeld" if held else "AgentLost" if agent is not None and agent.lost else "",
+        "message": held or f"{row.action} for {age_s(row.committed_at, facts.now)} s",
+        "desired": {"version": row.number, "state": row.action, "age": age_s(row.committed_at, facts.now)},
+        "applied": {"version": row.applied_number, "age": age_s(row.applied_at, facts.now)},
+        "reported": {"age": age_s(row.observed_at, facts.now)},
+        "moving": False,
+        "placement": {},
+    }
+
+
+def judge(
+    row: tables.Topology,
+    desired: tables.Desired | None,
+    instances: Sequence[tables.Instance],
+    agent: tables.Agent | None,
+    now: int,
+) -> Finding:
+    """The first thing that keeps a place from being what it should be."""
+    if not row.cluster_id:
+        refused = "; ".join(f"{name}: {why}" for name, why in (row.reason.get("refused") or {}).items())
+        because = str(row.reason.get("because") or "no cluster takes it")
+        return Finding("Unplaced", "NoPlace", f"{because} ({refused})" if refused else because)
+    if agent is not None and agent.lost:
+        return Finding("AgentLost", "AgentLost", f"no heartbeat for {age_s(agent.last_heartbeat_at, now)} s")
+    if desired is None:
+        return Finding("Progressing", "NotSent", "nothing is desired here yet")
+    if desired.error:
+        error = desired.error
+        tries = f", {error['attempts']} attempts" if error.get("attempts") else ""
+        return Finding("ApplyFailed", str(error.get("reason") or "Error"), f"{error.get('message', '')}{tries}")
+    if desired.applied_number < desired.number:
+        return Finding("Progressing", *_not_applied(desired, agent, now))
+    if row.desired_status == "stopped":
+        running = sum(each.status == "running" for each in instances)
+        return Finding("Progressing", "Stopping", f"{running} instances run") if running else Finding("Stopped")
+    return _judge_instances(row, desired, instances)
+
+
+def _not_applied(desired: tables.Desired, agent: tables.Agent | None, now: int) -> tuple[str, str]:
+    if agent is None:
+        return "NoAgent", "no agent has joined for this place"
+    held = brake_of(agent, desired.stream)
+    if held:
+        return "BrakeHeld", held
+    return "NotApplied", f"version {desired.number} waits for its agent for {age_s(desired.committed_at, now)} s"
+
+
+def _judge_instances(row: tables.Topology, desired: tables.Desired, instances: Sequence[tables.Instance]) -> Finding:
+    needed = needed_instances(row.replicas, row.autoscaling)
+    ready = sum(_is_ready(each) for each in instances)
+    moving = row.desired_status == "leaving" or bool(row.moved_from)
+    if ready >= needed:
+        drift = (desired.observed or {}).get("drift") or []
+        if drift:
+            return Finding("Drifted", "Drift", f"changed in the cluster: {', '.join(drift)}")
+        return Finding("Ready", "Moving" if moving else "")
+    worst = worst_instance(instances)
+    if worst is not None and not _is_starting(worst):
+        return Finding("Failing", worst.reason or "Failed", instance_text(worst))
+    return Finding("Progressing", "NotReady", f"{ready} of {needed} instances are ready")
+
+
+def worst_instance(instances: Sequence[tables.Instance]) -> tables.Instance | None:
+    """The instance that says most about why others are not ready either."""
+    bad = [
+        each for each in instances if not _is_ready(each) and (each.reason or each.exit_code or each.status == "failed")
+    ]
+    return max(bad, key=lambda each: (each.status == "failed", each.restarts, each.name), default=None)
+
+
+def _is_starting(instance: tables.Instance) -> bool:
+    """Its program runs, and so far nothing says that it will not become ready."""
+    return instance.status != "failed" and instance.reason == "NotReady" and not instance.restarts
+
+
+def instance_text(instance: tables.Instance) -> str:
+    parts = [f"{instance.name}: {instance.reason or instance.status}"]
+    if instance.exit_code:
+        parts.append(f"exit code {instance.exit_code}")
+    if instance.restarts:
+        parts.append(f"{instance.restarts} restarts")
+    text = ", ".join(parts)
+    return f"{text}: {instance.message}" if instance.message else text
+
+
+def brake_of(agent: tables.Agent | None, stream: str) -> str:
+    """Why an agent holds deletions of a stream back; empty when it does not."""
+    controller = ((agent.state if agent else None) or {}).get(stream) or {}
+    brake = controller.get("brake") or {}
+    if not brake.get("held"):
+        return ""
+    return str(brake.get("reason") or f"{brake.get('count', 0)} deletions wait for a person")
+
+
+def agent_status(agent: tables.Agent, cluster: str, region: str, now: int) -> dict[str, Any]:
+    """What an agent says of itself, and how long ago."""
+    state = agent.state or {}
+    controllers = {
+        name: {
+            key: found.get(key)
+            for key in ("cursor", "connection", "breaker", "objects", "buffered", "retrying", "lag_seconds", "brake")
+        }
+        for name in ("deployments", "sentinels")
+        if (found := state.get(name))
+    }
+    lag = max((float(each.get("lag_seconds") or 0.0) for each in controllers.values()), default=0.0)
+    return {
+        "cluster": cluster,
+        "region": region,
+        "shard": agent.shard,
+        "agent": agent.agent,
+        "epoch": agent.epoch,
+        "software": agent.software,
+        "state": "Lost" if agent.lost else "Joined",
+        "lastHeartbeat": age_s(agent.last_heartbeat_at, now),
+        "lag": lag,
+        "controllers": controllers,
+        "held": [name for name in ("deployments", "sentinels") if brake_of(agent, name)],
+    }
+
+
+def place_status(row: tables.Desired, facts: Facts) -> dict[str, Any]:
+    """Any object at one place: a gateway, a route, a policy."""
+    agent = facts.agents.get(Place(row.cluster_id, row.shard))
+    state, reason, message = "Applied", "", ""
+    if row.action != "apply":
+        if row.gone_at:
+            state = "Removed"
+        else:
+            going = _going(row, facts)
+            state, reason, message = "Removing", going["reason"], going["message"]
+    elif agent is not None and agent.lost:
+        state, reason, message = (
+            "AgentLost",
+            "AgentLost",
+            f"no heartbeat for {age_s(agent.last_heartbeat_at, facts.now)} s",
+        )
+    elif row.error:
+        state, reason, message = "ApplyFailed", str(row.error.get("reason") or ""), str(row.error.get("message") or "")
+    elif row.applied_number < row.number:
+        state, (reason, message) = "Progressing", _not_applied(row, agent, facts.now)
+    return {
+        "cluster": facts.clusters.get(row.cluster_id, row.cluster_id),
+        "shard": row.shard,
+        "state": state,
+        "reason": reason,
+        "message": message,
+        "desired": {"version": row.number, "state": row.action, "age": age_s(row.committed_at, facts.now)},
+        "applied": {"version": row.applied_number, "age": age_s(row.applied_at, facts.now)},
+        "reported": {**(row.observed or {}), "age": age_s(row.observed_at, facts.now)},
+    }
+
+
+def explain(app: tables.App, status: Mapping[str, Any], facts: Facts) -> list[str]:
+    """Why things are where they are, and why they are not ready, in sentences."""
+    lines: list[str] = [f"{app.name}: {status['summary']}"]
+    for row in status["regions"]:
+        where = f"{row['region'] or 'leaving'} → {row['cluster'] or '(no cluster)'}/{row['shard'] or '-'}"
+        placement = row.get("placement") or {}
+        if placement.get("because"):
+            refused = "; ".join(f"{name}: {why}" for name, why in (placement.get("refused") or {}).items())
+            lines.append(
+                f"{where}: placed because {placement['because']}" + (f" (refused {refused})" if refused else "")
+            )
+        why = row["message"] or row["reason"]
+        lines.append(f"{where}: {row['state']}" + (f", {why}" if why else ""))
+    for other in status.get("others") or ():
+        lines.append(f"revision {other['revision']} still runs ({other['status']})")
+    return lines
+
+
+def age_s(at: int, now: int) -> float | None:
+    """Seconds since a moment; None for one that has not been."""
+    return round(max(0, now - at) / 1000, 3) if at else None
+
+
+def _is_ready(instance: tables.Instance) -> bool:
+    return instance.ready and instance.status == "running"
+
+
+def _app_state(deployment: tables.Deployment, ready: int, wanted: int) -> str:
+    if deployment.status == "stopped":
+        return "Stopped"
+    if wanted and ready == wanted and deployment.status == "ready":
+        return "Ready"
+    if deployment.status == "failed":
+        return "Failed"
+    return "Degraded" if deployment.status == "ready" else "Progressing"
+
+
+def _first_reason(regions: Sequence[Mapping[str, Any]]) -> str:
+    for wanted in (BAD, {"Progressing"}):
+        for row in regions:
+            if row["state"] in wanted:
+                return f"{row['region']}: {row['message'] or row['reason']}"
+    return ""
+
+
+def _conditions(
+    deployment: tables.Deployment, ready: int, wanted: int, regions: Sequence[Mapping[str, Any]], app: tables.App
+) -> list[dict[str, Any]]:
+    rule = (app.spec.get("readiness") or {}).get("regions", "allButOne")
+    enough = wanted > 0 and ready >= needed_regions(rule, wanted)
+    placed = all(row["state"] != "Unplaced" for row in regions)
+    failing = next((row for row in regions if row["state"] in BAD), None)
+    return [
+        {"type": "Placed", "status": placed, "message": "" if placed else _first_reason(regions)},
+        {"type": "Ready", "status": deployment.status == "ready" and enough, "message": f"{ready}/{wanted} regions"},
+        {
+            "type": "Degraded",
+            "status": failing is not None,
+            "message": f"{failing['region']}: {failing['message'] or failing['reason']}" if failing else "",
+        },
+    ]

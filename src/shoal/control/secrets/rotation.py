@@ -1,0 +1,191 @@
+"""Changing the master key while everything runs.
+
+Every data key is unwrapped with the key that wrapped it and wrapped with the one that seals now, a few at a time.
+Values, revisions and versions stay as they are, so agents notice nothing; a secret that somebody changes meanwhile
+keeps the change. What is done stays done: after an interruption the same call continues. Until it has ended, the older
+master keys must stay where they are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from sqlalchemy import CursorResult, func, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from shoal.base.logs import get_logger
+from shoal.control.database.engine import Database, Databases
+from shoal.control.database.tables import FLEET, Environment, Project, Secret
+from shoal.control.database.transaction import Tx
+from shoal.control.secrets.masters import UnknownMasterKey, Wrapped
+from shoal.control.secrets.sealer import EnvelopeSealer
+from shoal.errors import ServiceUnavailable
+from shoal.sync.sealing import CannotOpen
+
+_BATCH = 50  # data keys of one transaction, which takes a few milliseconds
+_PASSES = 5  # over secrets that were changed under our hands
+
+_log = get_logger("control.secrets")
+
+
+@dataclass(frozen=True, slots=True)
+class Unmoved:
+    """A secret that is still under its old master key, and why."""
+
+    database: str
+    secret_id: str
+    name: str  # project, environment and name
+    master_key: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rotation:
+    """What a rotation did."""
+
+    master_key: str  # that seals now
+    moved: int
+    unmoved: tuple[Unmoved, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    secret_id: str
+    name: str  # project, environment and name
+    wrapped: Wrapped
+
+
+@dataclass(slots=True)
+class _Walk:
+    """One database while it is walked through."""
+
+    database: Database
+    sealer: EnvelopeSealer
+    current: str
+    actor: str
+    batch: int
+    moved: int = 0
+    raced: int = 0  # changed by somebody else between reading and writing
+    unmoved: dict[str, Unmoved] = field(default_factory=dict)
+
+
+async def rotate_secrets(
+    databases: Databases, sealer: EnvelopeSealer, *, actor: str = "system", new_key: bool = True
+) -> Rotation:
+    """What ``shoal secrets rotate`` does: a new master key, unless somebody made one, and everything moves to it."""
+    if new_key:
+        made = await sealer.masters.renew()
+        _log.info("a new master key seals from now on", where=sealer.masters.where, master_key=made)
+    return await rotate_master(databases, sealer, actor=actor)
+
+
+async def rotate_master(
+    databases: Databases, sealer: EnvelopeSealer, *, actor: str = "system", batch: int = _BATCH
+) -> Rotation:
+    """Bring every data key under the master key that seals, ``batch`` of them in a transaction.
+
+    A secret that cannot be opened is left as it is and named in the result. When the keys or a database are away
+    (``ServiceUnavailable``) this ends where it is: call it again."""
+    current = await sealer.masters.current()
+    moved, unmoved = 0, list[Unmoved]()
+    for database in databases.all:
+        walk = _Walk(database, sealer, current, actor, batch)
+        try:
+            for _ in range(_PASSES):
+                walk.raced = 0
+                await _walk(walk)
+                if not walk.raced:
+                    break
+        finally:
+            if walk.moved:
+                _log.info("data keys were moved", database=database.name, master_key=current, moved=walk.moved)
+        moved += walk.moved
+        unmoved += walk.unmoved.values()
+    return Rotation(master_key=current, moved=moved, unmoved=tuple(unmoved))
+
+
+async def master_keys_in_use(databases: Databases) -> dict[str, int]:
+    """How many secrets are under each master key: one that is not here may be thrown away."""
+    found: Counter[str] = Counter()
+    for database in databases.all:
+        async with database.reading() as session:
+            for master_key, count in await session.execute(
+                select(Secret.master_key, func.count()).group_by(Secret.master_key)
+            ):
+                found[master_key] += count
+    return dict(found)
+
+
+async def _walk(walk: _Walk) -> None:
+    after = ""
+    while True:
+        async with walk.database.reading() as session:
+            page = await _page(session, after, walk)
+        if not page:
+            return
+        after = page[-1].secret_id
+        await _move(walk, page)
+
+
+async def _page(session: AsyncSession, after: str, walk: _Walk) -> list[_Found]:
+    rows = await session.execute(
+        select(Secret.id, Project.name, Environment.name, Secret.name, Secret.master_key, Secret.data_key)
+        .join(Project, Project.id == Secret.project_id)
+        .join(Environment, Environment.id == Secret.environment_id)
+        .where(Secret.id > after, Secret.master_key != walk.current)
+        .order_by(Secret.id)
+        .limit(walk.batch)
+    )
+    return [_Found(row[0], f"{row[1]}/{row[2]}/{row[3]}", Wrapped(row[4], row[5])) for row in rows]
+
+
+async def _move(walk: _Walk, page: Sequence[_Found]) -> None:
+    ready: list[tuple[_Found, Wrapped]] = []
+    away: ServiceUnavailable | None = None
+    for found in page:
+        try:
+            ready.append((found, await walk.sealer.reseal(found.wrapped)))
+            walk.unmoved.pop(found.secret_id, None)
+        except (UnknownMasterKey, CannotOpen) as error:
+            _leave(walk, found, str(error))
+        except ServiceUnavailable as error:
+            away = error
+            break
+    if ready:  # also when the keys went away in the middle
+        moved = await walk.database.run(lambda tx: _write(tx, ready, walk.current), actor=walk.actor)
+        walk.moved += moved
+        walk.raced += len(ready) - moved
+    if away is not None:
+        raise away
+
+
+def _leave(walk: _Walk, found: _Found, why: str) -> None:
+    unmoved = Unmoved(walk.database.name, found.secret_id, found.name, found.wrapped.master_key, why)
+    walk.unmoved[found.secret_id] = unmoved
+    _log.warning("a secret stays under its old master key", secret_id=found.secret_id, name=found.name, error=why)
+
+
+async def _write(tx: Tx, ready: Sequence[tuple[_Found, Wrapped]], current: str) -> int:
+    """Only where the row is still as it was read. Takes no number: nothing changes for agents."""
+    moved = 0
+    for found, resealed in ready:
+        done = await tx.session.execute(
+            update(Secret)
+            .where(
+                Secret.id == found.secret_id,
+                Secret.data_key == found.wrapped.data_key,
+                Secret.master_key == found.wrapped.master_key,
+            )
+            .values(data_key=resealed.data_key, master_key=resealed.master_key)
+            .execution_options(synchronize_session=False)
+        )
+        moved += cast("CursorResult[Any]", done).rowcount
+    if moved:
+        tx.audit(
+            workspace_id=FLEET, action="rotate", kind="MasterKey", object_id=current, name=current,
+            diff=[{"path": "secrets", "before": 0, "after": moved}],
+        )  # fmt: skip
+    return moved

@@ -1,0 +1,142 @@
+"""Who may call: one interceptor for every method, which refuses what it does not know; and what an identity must be.
+
+The token is checked before anything of the request is read. What a message says about its sender must then equal what
+its token is bound to. Handlers get the caller from here and nowhere else, so a method that was not let in has none.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from connectrpc.code import Code
+from connectrpc.errors import ConnectError
+from connectrpc.request import RequestContext
+
+from shoal.base.clock import Clock
+from shoal.base.ids import token_digest
+from shoal.base.logs import get_logger
+from shoal.control.database.tokens import Principal, Tokens
+from shoal.control.service.believed import Believed
+from shoal.control.service.metrics import ServiceMetrics
+from shoal.errors import ServiceUnavailable
+from shoal.wire.fleet.v1 import cluster_pb as pb
+from shoal.wire.fleet.v1.cluster_connect import ClusterService
+
+# Which kind of token a method is for. A method that is missing here is refused.
+ALLOWED = {
+    "Join": "agent",
+    "WatchDeployments": "agent",
+    "WatchSentinels": "agent",
+    "SyncDeployments": "agent",
+    "SyncSentinels": "agent",
+    "GetDesiredDeployment": "agent",
+    "GetDesiredSentinel": "agent",
+    "ReportDeploymentStatus": "agent",
+    "ReportSentinelStatus": "agent",
+    "Heartbeat": "agent",
+}
+_NAME_LENGTH = 63
+_AGENT_LENGTH = 128
+_HEADER_LENGTH = 64
+_SERVICE = ClusterService.desc().type_name
+
+_log = get_logger("control.service.auth")
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    principal: Principal
+    trace: str  # W3C traceparent of the call, empty if there was none
+    correlation: str
+
+
+_caller: ContextVar[Caller | None] = ContextVar("shoal_control_caller", default=None)
+
+
+def caller() -> Caller:
+    """Who is calling. Refuses when nobody was let in."""
+    found = _caller.get()
+    if found is None:
+        raise ConnectError(Code.UNAUTHENTICATED, "this method is not open to anybody")
+    return found
+
+
+class Gate:
+    """A metadata interceptor, for every kind of method."""
+
+    def __init__(self, tokens: Tokens, believed: Believed, metrics: ServiceMetrics, *, clock: Clock) -> None:
+        self._tokens = tokens
+        self._believed = believed
+        self._clock = clock
+        self._metrics = metrics
+
+    async def on_start(self, ctx: RequestContext[Any, Any]) -> None:
+        _caller.set(None)
+        try:
+            await self._let_in(ctx)
+        except ConnectError as error:
+            self._count(ctx, error.code.value)  # the library tells of no end where there was no beginning
+            raise
+
+    async def _let_in(self, ctx: RequestContext[Any, Any]) -> None:
+        method = ctx.method
+        principal = await self._principal(ctx.request_headers.get("authorization") or "")
+        if method.service_name != _SERVICE or ALLOWED.get(method.name) != principal.kind:
+            raise ConnectError(
+                Code.PERMISSION_DENIED, f"a token of kind {principal.kind} may not call {method.name}: use an agent's"
+            )
+        trace = (ctx.request_headers.get("traceparent") or "")[:_HEADER_LENGTH]
+        correlation = (ctx.request_headers.get("x-correlation-id") or "")[:_HEADER_LENGTH]
+        _caller.set(Caller(principal, trace, correlation))
+
+    async def on_end(self, token: None, ctx: RequestContext[Any, Any], error: Exception | None, /) -> None:
+        method = ctx.method.name if ctx.method.name in ALLOWED else "other"
+        self._count(ctx, error.code.value if isinstance(error, ConnectError) else "ok" if error is None else "internal")
+        if error is not None and not isinstance(error, ConnectError):
+            found = _caller.get()
+            _log.error(
+                "a call failed", error=error, method=method,
+                trace=found.trace if found else "", correlation=found.correlation if found else "",
+            )  # fmt: skip
+
+    def _count(self, ctx: RequestContext[Any, Any], code: str) -> None:
+        method = ctx.method.name if ctx.method.name in ALLOWED else "other"
+        self._metrics.requests.labels(method, code).inc()
+
+    async def _principal(self, header: str) -> Principal:
+        scheme, _, text = header.partition(" ")
+        if scheme.lower() != "bearer" or not text.strip():
+            raise ConnectError(Code.UNAUTHENTICATED, "a bearer token is needed: Authorization: Bearer TOKEN")
+        text, now = text.strip(), self._clock.monotonic()
+        believed = self._believed.get(text, now)
+        if believed is not None:
+            return believed
+        try:
+            principal = await self._tokens.authenticate(text)
+        except ServiceUnavailable as error:
+            raise ConnectError(Code.UNAVAILABLE, str(error)) from None
+        if principal is None:
+            raise ConnectError(Code.UNAUTHENTICATED, "the token is not known, was revoked or has expired")
+        self._believed.put(token_digest(text), principal, now)
+        return principal
+
+
+def check_identity(principal: Principal, identity: pb.Identity | None) -> pb.Identity:
+    """The identity of a message, which must be complete and be what the token is bound to."""
+    if identity is None:
+        raise ConnectError(Code.INVALID_ARGUMENT, "identity: Required value")
+    for name, limit in (
+        ("cluster", _NAME_LENGTH), ("region", _NAME_LENGTH), ("shard", _NAME_LENGTH), ("agent", _AGENT_LENGTH),
+    ):  # fmt: skip
+        value = getattr(identity, name)
+        if not value:
+            raise ConnectError(Code.INVALID_ARGUMENT, f"identity.{name}: Required value")
+        if len(value) > limit:
+            raise ConnectError(Code.INVALID_ARGUMENT, f"identity.{name}: Too long: may not be more than {limit} bytes")
+    for name in ("cluster", "region", "shard"):
+        bound, said = getattr(principal, name), getattr(identity, name)
+        if bound and bound != said:
+            raise ConnectError(Code.PERMISSION_DENIED, f"the token is bound to {name} {bound!r}, not {said!r}")
+    return identity

@@ -1,0 +1,157 @@
+"""Which clusters, regions and agents there are: a copy of a few small tables, read again now and then.
+
+A name that is not in the copy is looked up at once, since somebody may just have made it; what is not there is never
+remembered. Epochs must be noticed quickly: they are read several times a second, those that may have changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+
+from shoal.base.clock import Clock
+from shoal.control.database.engine import Databases
+from shoal.control.database.tables import Agent, Cluster, Region
+from shoal.sync.keys import Place
+
+_FRESH_S = 5.0
+_OVERLAP_MS = 20_000  # clocks of control planes may differ by this
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterFacts:
+    id: str
+    name: str
+    region_id: str
+    region: str
+    spec: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RegionFacts:
+    name: str
+    distances: Mapping[str, int]  # to other regions, by name
+
+
+@dataclass(slots=True)
+class AgentFacts:
+    epoch: int
+    agent: str
+    public_key: bytes
+    joined_at: int
+    confirmed_deletes: str
+
+
+class Directory:
+    def __init__(self, databases: Databases, clock: Clock) -> None:
+        self._databases = databases
+        self._clock = clock
+        self._clusters: dict[str, ClusterFacts] = {}  # by name
+        self._by_id: dict[str, ClusterFacts] = {}
+        self._regions: dict[str, RegionFacts] = {}  # by id
+        self._agents: dict[Place, AgentFacts] = {}
+        self._read_at = float("-inf")  # when the last reading began
+        self._places = asyncio.Lock()
+        self._since_ms = 0  # who joined before is known
+        self.joined: Callable[[Place, int], None] = lambda _place, _epoch: None  # called when a newer epoch is seen
+
+    async def cluster(self, name: str) -> ClusterFacts | None:
+        if name not in self._clusters:
+            await self.refresh_places(self._clock.monotonic())
+        return self._clusters.get(name)
+
+    def cluster_of(self, id_: str) -> ClusterFacts | None:
+        """As far as known."""
+        return self._by_id.get(id_)
+
+    async def regions(self) -> Mapping[str, RegionFacts]:
+        """By id."""
+        if not self._regions:
+            await self.refresh_places(self._clock.monotonic())
+        return self._regions
+
+    def epoch(self, place: Place) -> int:
+        """The newest epoch of a place as far as known; 0 before its first."""
+        agent = self._agents.get(place)
+        return agent.epoch if agent is not None else 0
+
+    def public_key(self, place: Place) -> bytes:
+        agent = self._agents.get(place)
+        return agent.public_key if agent is not None else b""
+
+    def agent(self, place: Place) -> AgentFacts | None:
+        return self._agents.get(place)
+
+    async def refresh_agents(self) -> None:
+        """Notice who joined, here or at another control plane."""
+        began_ms = round(self._clock.wall_s() * 1000)
+        recent = select(Agent.cluster_id, Agent.shard, Agent.epoch).where(Agent.joined_at >= self._since_ms)
+        async with self._databases.fleet.reading() as session:
+            joined = [Place(row[0], row[1]) for row in await session.execute(recent) if self._is_newer(row)]
+            clusters = sorted({place.cluster for place in joined})
+            found = [] if not joined else (
+                await session.execute(
+                    select(
+                        Agent.cluster_id, Agent.shard, Agent.epoch, Agent.agent, Agent.public_key, Agent.joined_at,
+                        Agent.confirmed_deletes,
+                    ).where(Agent.cluster_id.in_(clusters))
+                )
+            ).all()  # fmt: skip
+        for cluster, shard, epoch, agent, public_key, joined_at, confirmed in found:
+            self.saw_agent(Place(cluster, shard), AgentFacts(epoch, agent, public_key, joined_at, confirmed))
+        self._since_ms = began_ms - _OVERLAP_MS
+
+    def _is_newer(self, row: Any) -> bool:
+        known = self._agents.get(Place(row[0], row[1]))
+        return known is None or row[2] > known.epoch
+
+    def saw_agent(self, place: Place, facts: AgentFacts) -> None:
+        known = self._agents.get(place)
+        if known is not None and known.epoch > facts.epoch:
+            return
+        self._agents[place] = facts
+        if known is None or facts.epoch > known.epoch:
+            self.joined(place, facts.epoch)
+
+    def saw_confirmation(self, place: Place, confirmed_deletes: str) -> None:
+        agent = self._agents.get(place)
+        if agent is not None:
+            agent.confirmed_deletes = confirmed_deletes
+
+    async def refresh_places(self, since: float) -> None:
+        """Read clusters and regions, unless that began after ``since``: of many who ask at once, one or two read."""
+        async with self._places:
+            if self._read_at < since:
+                began = self._clock.monotonic()
+                await self._read_places()
+                self._read_at = began
+
+    def now(self) -> float:
+        """The moment to hand to ``refresh_places`` later."""
+        return self._clock.monotonic()
+
+    async def refresh_old(self) -> None:
+        """To be called often; reads now and then."""
+        now = self._clock.monotonic()
+        if now - self._read_at > _FRESH_S:
+            await self.refresh_places(now)
+
+    async def _read_places(self) -> None:
+        async with self._databases.fleet.reading() as session:
+            regions = (await session.execute(select(Region.id, Region.name, Region.spec))).all()
+            clusters = (await session.execute(select(Cluster.id, Cluster.name, Cluster.region_id, Cluster.spec))).all()
+        self._regions = {id_: RegionFacts(name, spec.get("distances") or {}) for id_, name, spec in regions}
+        found = [
+            ClusterFacts(id=id_, name=name, region_id=region, region=self._name_of(region), spec=spec)
+            for id_, name, region, spec in clusters
+        ]
+        self._clusters = {facts.name: facts for facts in found}
+        self._by_id = {facts.id: facts for facts in found}
+
+    def _name_of(self, region_id: str) -> str:
+        region = self._regions.get(region_id)
+        return region.name if region is not None else ""

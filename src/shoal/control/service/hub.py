@@ -1,0 +1,298 @@
+"""The middle of the cluster service: follows the changes of every database and keeps the streams of this process.
+
+    database ──changes──▶ index ──dirty keys──▶ sessions ──▶ agents
+                            ▲                       │
+                            └── hello: from the cursor, or a full sync
+
+A process holds streams, not truth: everything in here is read from the databases when it starts, and any number of
+processes do the same beside each other. When a database turns out to have gone back, it is given a new incarnation,
+and the streams end so that every agent begins anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from connectrpc.code import Code
+from connectrpc.errors import ConnectError
+
+from shoal.base.backoff import Backoff
+from shoal.base.clock import Clock
+from shoal.base.logs import get_logger
+from shoal.base.tasks import run_all
+from shoal.control.database.engine import Database, Databases, Position
+from shoal.control.service.config import ServiceConfig
+from shoal.control.service.index import Entry, Index
+from shoal.control.service.metrics import ServiceMetrics
+from shoal.control.service.protocol import FullSync, Resume, WentBack, decide
+from shoal.control.service.queries import queries
+from shoal.control.service.reported import Reported
+from shoal.errors import ServiceUnavailable, ShoalError
+from shoal.sync.keys import Place
+from shoal.sync.versions import decode_cursor
+
+_CHANGES = 1000  # read at once; streams have their turn in between
+_PAGE = 5_000
+_BACKOFF = Backoff(base_s=0.1, cap_s=2.0, floor_s=0.05)
+_CATCH_UP_S = 10.0
+_PRUNE_EVERY_S = 300.0
+
+_log = get_logger("control.service.hub")
+
+
+class Stream:
+    """One open stream, as the hub sees it. ``end`` makes it stop with an error; the first one counts."""
+
+    __slots__ = ("epoch", "error", "place", "reason", "stream", "token_id", "wake")
+
+    def __init__(self, place: Place, stream: str, epoch: int, token_id: str) -> None:
+        self.place = place
+        self.stream = stream
+        self.epoch = epoch
+        self.token_id = token_id
+        self.wake = asyncio.Event()
+        self.error: ConnectError | None = None
+        self.reason = "closed"
+
+    def end(self, reason: str, error: ConnectError) -> None:
+        if self.error is None:
+            self.error, self.reason = error, reason
+            self.wake.set()
+
+
+class Hub:
+    """``run`` follows the changes until it is cancelled."""
+
+    def __init__(
+        self,
+        databases: Databases,
+        config: ServiceConfig,
+        metrics: ServiceMetrics,
+        reported: Reported,
+        *,
+        clock: Clock,
+        random: Callable[[], float],
+    ) -> None:
+        self._databases = databases
+        self._config = config
+        self._metrics = metrics
+        self._reported = reported
+        self._clock = clock
+        self._random = random
+        self._keys = {database.name: database.signing_key for database in databases.all}
+        self.index = Index(self._keys)
+        self.streams: set[Stream] = set()
+        self._moved = asyncio.Condition()
+        self._ready: dict[str, asyncio.Event] = {database.name: asyncio.Event() for database in databases.all}
+        self._looking = asyncio.Lock()
+        self._looked: dict[str, tuple[int, int]] = {}
+        self._looked_at = float("-inf")
+        self._judging = asyncio.Lock()  # one at a time decides that a database went back
+
+    async def run(self) -> None:
+        parts: dict[str, Any] = {f"control-tail/{one.name}": self._follow(one) for one in self._databases.all}
+        parts["control-prune"] = self._prune()
+        await run_all(parts)
+
+    async def ready(self) -> None:
+        """Return once the index is loaded."""
+        while not self._is_ready:  # while one was waited for, another may have begun to load anew
+            for event in self._ready.values():
+                await event.wait()
+
+    @property
+    def _is_ready(self) -> bool:
+        return all(event.is_set() for event in self._ready.values())
+
+    async def begin(self, cursor_text: str) -> Resume | FullSync:
+        """How a stream that brings this cursor begins. ``BadCursor`` changes nothing."""
+        cursor = decode_cursor(cursor_text, self._keys)
+        async with asyncio.timeout(_CATCH_UP_S):
+            while True:
+                await self.ready()
+                how = decide(cursor, self.index.positions)
+                if isinstance(how, Resume):
+                    return how
+                if isinstance(how, FullSync):
+                    await self.catch_up()
+                    how = decide(cursor, self.index.positions)  # perhaps another history has begun meanwhile
+                    if isinstance(how, FullSync):
+                        return how
+                    continue
+                await self._look_ahead(how, cursor.positions[how.database])
+
+    async def catch_up(self) -> None:
+        """Return once the index has everything that was committed before this call, and is whole."""
+        asked_at = self._clock.monotonic()
+        await self.ready()
+        async with self._looking:
+            if self._looked_at < asked_at:  # of many who ask at once, one or two look
+                began = self._clock.monotonic()
+                self._looked = {one.name: _moment(await one.position()) for one in self._databases.all}
+                self._looked_at = began
+            looked = self._looked
+        while True:
+            for name, moment in looked.items():
+                await self._until(name, moment)
+            if self._is_ready:
+                return
+            await self.ready()
+
+    async def _until(self, database: str, seen: tuple[int, int]) -> None:
+        async with self._moved:
+            await self._moved.wait_for(lambda: _moment(self.index.positions[database]) >= seen)
+
+    def open(self, stream: Stream) -> None:
+        self.streams.add(stream)
+        self._metrics.streams.labels(stream.stream).inc()
+
+    def close(self, stream: Stream) -> None:
+        if stream in self.streams:
+            self.streams.discard(stream)
+            self._metrics.streams.labels(stream.stream).inc(-1)
+            self._metrics.ended.labels(stream.stream, stream.reason).inc()
+
+    def fence(self, place: Place, epoch: int) -> None:
+        """A newer agent speaks for the place: streams of older epochs end."""
+        for stream in [one for one in self.streams if one.place == place and one.epoch < epoch]:
+            stream.end("fenced", fenced(place, stream.epoch, epoch))
+
+    def revoke(self, token_ids: set[str]) -> None:
+        if not token_ids:
+            return
+        for stream in [one for one in self.streams if one.token_id in token_ids]:
+            stream.end("revoked", ConnectError(Code.UNAUTHENTICATED, "the token was revoked or has expired"))
+
+    def end_all(self, reason: str, error: ConnectError) -> None:
+        for stream in list(self.streams):
+            stream.end(reason, error)
+
+    async def _look_ahead(self, found: WentBack, seen: tuple[int, int]) -> None:
+        """A cursor is ahead of the index: either this process is a moment behind, or the database went back."""
+        database = self._databases.named(found.database)
+        assert database is not None
+        position = await database.position()
+        if _moment(position) >= seen:
+            await self._until(database.name, seen)
+            return
+        async with self._judging:
+            position = await database.position()
+            if _moment(position) < seen:
+                await self._begin_incarnation(database, position, "an agent", "cursor", found.incarnation)
+                self._ready[database.name].clear()
+                await self._load(database)
+
+    async def _begin_incarnation(self, database: Database, at: Position, who: str, by: str, above: int) -> None:
+        self._metrics.incarnations.labels(by).inc()
+        reason = f"the database went back, perhaps a backup was restored: {who} has seen more of it than {at.number}"
+        await database.new_incarnation(reason, after=at.incarnation, above=above)
+
+    async def _follow(self, database: Database) -> None:
+        failures = 0
+        while True:
+            try:
+                async with self._judging:
+                    if not self._ready[database.name].is_set():
+                        await self._load(database)
+                if await self._step(database):
+                    number = self.index.positions[database.name].number
+                    await database.wait_for_change(number, self._config.poll_s)
+                failures = 0
+            except ServiceUnavailable as error:
+                failures += 1
+                _log.warning("changes cannot be read now", database=database.name, error=str(error))
+                await self._clock.sleep(_BACKOFF.delay_s(failures, self._random))
+
+    async def _load(self, database: Database) -> None:
+        """Read what is desired now. The position is read first: what changes meanwhile is read again by the tail."""
+        position = await database.position()
+        self.end_all_of(database.name)
+        self.index.restart(database.name, Position(position.incarnation, 0, position.oldest))
+        statement = queries(database.dialect).index
+        places: dict[tuple[str, str], Place] = {}
+        count = 0
+        async with database.reading() as session:
+            result = await session.stream(statement)
+            async for page in result.partitions(_PAGE):
+                for cluster, shard, stream, key, number, action, by_user, gone_at, fingerprint in page:
+                    place = places.setdefault((cluster, shard), Place(cluster, shard))
+                    self.index.put(place, stream, key, Entry(database.name, number, action, bool(by_user), gone_at > 0))
+                    self._reported.put(place, stream, key, fingerprint)
+                count += len(page)
+                await asyncio.sleep(0)
+        await self._set_position(database.name, position)
+        self._ready[database.name].set()
+        _log.info("desired state loaded", database=database.name, objects=count, number=position.number)
+
+    def end_all_of(self, database: str) -> None:
+        """Streams that began with another history of a database."""
+        if database in self.index.positions:
+            message = f"the database {database} begins a new incarnation: connect again"
+            self.end_all("incarnation", ConnectError(Code.ABORTED, message))
+
+    async def _step(self, database: Database) -> bool:
+        """Take in the next changes; True when there were no more."""
+        known = self.index.positions[database.name]
+        statements = queries(database.dialect)
+        async with database.moment() as ask:
+            position = Position(*(await ask(statements.position, {}))[0])
+            rows: Sequence[Any] = ()
+            if _moment(position) > _moment(known):
+                rows = await ask(statements.changes, {"after": known.number, "limit": _CHANGES})
+        if self.index.positions[database.name] is not known:
+            return False  # it was loaded anew meanwhile
+        if position.incarnation == known.incarnation and position.number < known.number:
+            async with self._judging:
+                above = known.incarnation
+                await self._begin_incarnation(database, position, "this control plane", "tail", above)
+                self._ready[database.name].clear()
+            return False
+        if position.incarnation != known.incarnation or known.number < position.oldest:
+            self._ready[database.name].clear()  # another history, or changes were forgotten before we saw them
+            return False
+        if position.number == known.number:
+            if position.oldest != known.oldest:
+                await self._set_position(database.name, position)
+            return True
+        for _, cluster, shard, stream, key, number, action, by_user, gone_at in rows:
+            place = Place(cluster, shard)
+            self._metrics.changes.labels(stream).inc()
+            if number is None:
+                self.index.forget(place, stream, key)
+            else:
+                self.index.put(place, stream, key, Entry(database.name, number, action, bool(by_user), gone_at > 0))
+        complete = len(rows) < _CHANGES
+        number = max(position.number, rows[-1][0] if rows else 0) if complete else rows[-1][0]
+        await self._set_position(database.name, Position(position.incarnation, number, position.oldest))
+        if not complete:
+            await asyncio.sleep(0)
+        return complete
+
+    async def _set_position(self, database: str, position: Position) -> None:
+        self.index.moved(database, position)
+        async with self._moved:
+            self._moved.notify_all()
+
+    async def _prune(self) -> None:
+        while True:
+            await self._clock.sleep(_PRUNE_EVERY_S)
+            self.index.prune()
+
+
+def _moment(position: Position) -> tuple[int, int]:
+    return position.incarnation, position.number
+
+
+def fenced(place: Place, epoch: int, newest: int) -> ConnectError:
+    """What an agent is told that another one has replaced."""
+    message = f"fenced: epoch {epoch} of {place} was replaced by {newest}; join again to take over"
+    return ConnectError(Code.FAILED_PRECONDITION, message)
+
+
+def to_connect(error: ShoalError) -> ConnectError:
+    """What a failure of ours looks like to an agent."""
+    if isinstance(error, ServiceUnavailable):
+        return ConnectError(Code.UNAVAILABLE, str(error))
+    return ConnectError(Code.INTERNAL, str(error))

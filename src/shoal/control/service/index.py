@@ -1,0 +1,166 @@
+"""What is desired where, in memory: for each place and stream the version of every key, and a digest of all of them.
+
+The index holds no objects. It is loaded once per process, follows the changes, and tells the sessions of a place which
+keys they have to send. A key that is not wanted any more stays as a tombstone, so that whoever comes back with an old
+cursor hears of it. Nothing here waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from shoal.control.database.engine import Position
+from shoal.sync.digest import Digest, bucket_of
+from shoal.sync.keys import Place
+from shoal.sync.versions import Cursor, Version, encode_cursor
+
+APPLY = "apply"
+
+
+@dataclass(slots=True)
+class Entry:
+    database: str
+    number: int
+    action: str  # apply, delete or release
+    by_user: bool
+    gone: bool = False  # a tombstone that the agent has confirmed
+
+    @property
+    def wanted(self) -> bool:
+        return self.action == APPLY
+
+
+class Listener(Protocol):
+    """A session that wants to hear of the changes of its shelf."""
+
+    def changed(self, key: str, entry: Entry) -> None: ...
+
+    def forgotten(self, key: str) -> None: ...
+
+
+class Shelf:
+    """The keys of one place on one stream."""
+
+    __slots__ = ("digest", "entries", "listeners", "place", "stream")
+
+    def __init__(self, place: Place, stream: str) -> None:
+        self.place = place
+        self.stream = stream
+        self.entries: dict[str, Entry] = {}
+        self.digest = Digest()  # of what is wanted; tombstones are not in it
+        self.listeners: set[Listener] = set()
+
+    def wanted(self) -> Iterator[str]:
+        return (key for key, entry in self.entries.items() if entry.wanted)
+
+    def after(self, positions: Mapping[str, tuple[int, int]]) -> list[str]:
+        """Keys that changed after the cursor, tombstones too."""
+        return [
+            key
+            for key, entry in self.entries.items()
+            if entry.number > (positions[entry.database][1] if entry.database in positions else -1)
+        ]
+
+    def to_transfer(self, buckets: Iterable[int] = ()) -> list[str]:
+        """Keys to send in a sync, of these buckets or of all: users' changes first, the newest of them first."""
+        chosen = frozenset(buckets)
+        keys = [
+            key
+            for key, entry in self.entries.items()
+            if (entry.wanted or not entry.gone) and (not chosen or bucket_of(key) in chosen)
+        ]
+        keys.sort(key=lambda key: (not self.entries[key].by_user, -self.entries[key].number))
+        return keys
+
+
+class Index:
+    """All shelves, and the positions up to which they are complete."""
+
+    def __init__(self, keys: Mapping[str, bytes]) -> None:
+        self._keys = keys  # that sign the cursors, per database
+        self._shelves: dict[tuple[Place, str], Shelf] = {}
+        self.positions: dict[str, Position] = {}
+        self._encoded: tuple[Cursor, str] = (Cursor({}), "")
+
+    def shelf(self, place: Place, stream: str) -> Shelf:
+        shelf = self._shelves.get((place, stream))
+        if shelf is None:
+            shelf = self._shelves[place, stream] = Shelf(place, stream)
+        return shelf
+
+    def shelves(self) -> Iterable[Shelf]:
+        return self._shelves.values()
+
+    def put(self, place: Place, stream: str, key: str, entry: Entry) -> bool:
+        """Take a newer version of a key; False when it was known. The sessions of the place hear of it."""
+        shelf = self.shelf(place, stream)
+        known = shelf.entries.get(key)
+        if known is not None and known.database == entry.database and entry.number <= known.number:
+            known.gone = known.gone or (entry.gone and entry.number == known.number)
+            return False
+        shelf.entries[key] = entry
+        self._stamp(shelf, key, entry)
+        for listener in shelf.listeners:
+            listener.changed(key, entry)
+        return True
+
+    def forget(self, place: Place, stream: str, key: str) -> None:
+        """There is no such row (any more)."""
+        shelf = self.shelf(place, stream)
+        if shelf.entries.pop(key, None) is not None:
+            shelf.digest.drop(key)
+            for listener in shelf.listeners:
+                listener.forgotten(key)
+
+    def confirm_gone(self, place: Place, stream: str, key: str) -> None:
+        """The agent has removed what this tombstone says."""
+        entry = self.shelf(place, stream).entries.get(key)
+        if entry is not None and not entry.wanted:
+            entry.gone = True
+
+    def restart(self, database: str, position: Position) -> None:
+        """The database has another history: forget what came from it."""
+        for shelf in self._shelves.values():
+            for key in [key for key, entry in shelf.entries.items() if entry.database == database]:
+                del shelf.entries[key]
+                shelf.digest.drop(key)
+        self.positions[database] = position
+
+    def moved(self, database: str, position: Position) -> None:
+        """Everything up to this position is in the index."""
+        self.positions[database] = position
+
+    def prune(self) -> int:
+        """Drop tombstones that no cursor can ask for any more and that the agent has confirmed."""
+        dropped = 0
+        for shelf in self._shelves.values():
+            old = [
+                key
+                for key, entry in shelf.entries.items()
+                if not entry.wanted and entry.gone and entry.number <= self.positions[entry.database].oldest
+            ]
+            for key in old:
+                del shelf.entries[key]
+            dropped += len(old)
+        return dropped
+
+    def version(self, entry: Entry) -> Version:
+        return Version(entry.database, self.positions[entry.database].incarnation, entry.number)
+
+    def now(self) -> Cursor:
+        """The cursor of who has received everything in the index."""
+        return Cursor({name: (at.incarnation, at.number) for name, at in self.positions.items()})
+
+    def encode(self, cursor: Cursor) -> str:
+        """Most sessions are at the same cursor, so the last one is kept."""
+        if self._encoded[0] != cursor:
+            self._encoded = (cursor, encode_cursor(cursor, self._keys))
+        return self._encoded[1]
+
+    def _stamp(self, shelf: Shelf, key: str, entry: Entry) -> None:
+        if entry.wanted:
+            shelf.digest.put(key, str(self.version(entry)))
+        else:
+            shelf.digest.drop(key)

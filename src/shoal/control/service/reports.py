@@ -1,0 +1,408 @@
+"""Takes the agents' reports and commits many of them together.
+
+While a transaction is being committed the reports that arrive gather; the next one takes them all. Nobody waits for a
+timer, and a thousand agents that report at once are a few commits. What a report says of an object and what follows
+from it (is the revision ready, is the gateway) is one transaction. A report that the database refuses fails alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from connectrpc.code import Code
+from connectrpc.errors import ConnectError
+from sqlalchemy import select
+
+from shoal.base.clock import Clock
+from shoal.base.logs import get_logger
+from shoal.control.database.engine import Database, Databases
+from shoal.control.database.tables import Agent, Sentinel
+from shoal.control.database.transaction import Tx, Wanted
+from shoal.control.service import report_rows
+from shoal.control.service.agents import Member
+from shoal.control.service.auth import Caller
+from shoal.control.service.config import ServiceConfig
+from shoal.control.service.hub import fenced
+from shoal.control.service.index import Index
+from shoal.control.service.metrics import ServiceMetrics
+from shoal.control.service.queries import document, listed
+from shoal.control.service.report_rows import News, Row, report_statements
+from shoal.control.service.reported import Reported
+from shoal.errors import ServiceUnavailable
+from shoal.sync.fingerprint import fingerprint
+from shoal.sync.keys import Place, Stream, key_of, split_key, stream_of
+from shoal.wire.fleet.v1 import cluster_pb as pb
+
+After = Callable[[Tx, set[str]], Awaitable[None]]
+Report = pb.DeploymentReport | pb.SentinelReport
+
+_WAITING = 20  # times ``report_batch``: more reports than that are refused
+_MAX_KEY = 96
+
+_log = get_logger("control.service.reports")
+
+
+@dataclass(frozen=True, slots=True)
+class Consequences:
+    """What follows from reports, in the transaction that stores them."""
+
+    deployments: After  # ids
+    sentinels: After  # keys
+
+
+@dataclass(slots=True)
+class _Request:
+    member: Member
+    stream: Stream
+    sequence: int
+    reports: list[Report]
+    caller: Caller
+    done: asyncio.Future[list[str]]
+
+    def wheres(self) -> Iterable[tuple[Place, str]]:
+        return ((self.member.place, report.key) for report in self.reports)
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """What a batch did, to be acted on once it is committed."""
+
+    known: set[tuple[Place, str]] = field(default_factory=set)
+    counted: list[tuple[Stream, str]] = field(default_factory=list)
+    touched: dict[tuple[Place, str], Row] = field(default_factory=dict)
+    news: list[tuple[Row, News, int]] = field(default_factory=list)
+    fenced: list[tuple[_Request, int]] = field(default_factory=list)
+    sentinels: list[str] = field(default_factory=list)  # outcomes
+
+
+class Reports:
+    """``run`` must be running for reports to be answered."""
+
+    def __init__(
+        self,
+        databases: Databases,
+        index: Index,
+        reported: Reported,
+        config: ServiceConfig,
+        metrics: ServiceMetrics,
+        consequences: Consequences,
+        *,
+        clock: Clock,
+    ) -> None:
+        self._databases = databases
+        self._index = index
+        self._reported = reported
+        self._config = config
+        self._metrics = metrics
+        self._consequences = consequences
+        self._clock = clock
+        self._queue: deque[_Request] = deque()
+        self._count = 0  # reports that wait
+        self._arrived = asyncio.Event()
+
+    async def take(
+        self, caller: Caller, member: Member, stream: Stream, sequence: int, reports: Iterable[Report]
+    ) -> pb.ReportResponse:
+        """Returns once the reports are committed."""
+        started = self._clock.monotonic()
+        request = _Request(member, stream, sequence, list(reports), caller, asyncio.get_running_loop().create_future())
+        for report in request.reports:
+            _check_key(report.key, stream)
+        if self._count + len(request.reports) > _WAITING * self._config.report_batch:
+            raise ConnectError(Code.RESOURCE_EXHAUSTED, "too many reports are waiting to be stored: try again later")
+        result = "failed"
+        try:
+            if request.reports:
+                self._queue.append(request)
+                self._count += len(request.reports)
+                self._arrived.set()
+            else:
+                request.done.set_result([])
+            unknown = await request.done
+            result = "ok"
+        finally:
+            self._metrics.report_s.labels(stream, result).observe(self._clock.monotonic() - started)
+        return pb.ReportResponse(unknown=unknown)
+
+    async def run(self) -> None:
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            while batch := self._next_batch():
+                try:
+                    await self._commit(batch)
+                finally:
+                    for request in batch:
+                        if not request.done.done():
+                            request.done.set_exception(ConnectError(Code.UNAVAILABLE, "reports cannot be stored now"))
+
+    def _next_batch(self) -> list[_Request]:
+        batch: list[_Request] = []
+        size = 0
+        while self._queue and (not batch or size + len(self._queue[0].reports) <= self._config.report_batch):
+            request = self._queue.popleft()
+            size += len(request.reports)
+            if not request.done.done():  # whoever asked has not gone away meanwhile
+                batch.append(request)
+        self._count -= size
+        return batch
+
+    async def _commit(self, batch: list[_Request]) -> None:
+        self._metrics.report_batch.observe(len(batch))
+        outcome = _Outcome()
+        try:
+            for database in self._databases.all:
+                await self._commit_in(database, batch, outcome)
+        except ServiceUnavailable as error:
+            _fail(batch, ConnectError(Code.UNAVAILABLE, str(error)))
+            return
+        except Exception as error:  # a fault in what follows from one report must not stop the reports of all
+            _log.error("reports cannot be stored", error=error, requests=len(batch))
+            if len(batch) == 1:
+                _fail(batch, ConnectError(Code.INTERNAL, "the report cannot be stored"))
+                return
+            for request in batch:
+                await self._commit([request])
+            return
+        self._finish(batch, outcome)
+
+    async def _commit_in(self, database: Database, batch: list[_Request], outcome: _Outcome) -> None:
+        wheres = {where for request in batch for where in request.wheres() if self._may_be_in(database, where)}
+        if not wheres:
+            return
+        correlation = batch[0].caller.correlation if len(batch) == 1 else ""
+        trace = batch[0].caller.trace if len(batch) == 1 else ""
+        done = _Outcome()
+        async with database.transaction(actor="agents", trace=trace, correlation=correlation) as tx:
+            if database is self._databases.fleet:
+                batch = await self._unfenced(tx, batch, done)
+            rows = await _read_rows(tx, database.dialect, wheres)
+            writer = _Writer(tx, database.dialect, tx.incarnation, rows, done)
+            for request in batch:
+                writer.take(request)
+            await writer.write()
+            if writer.deployments:
+                await self._consequences.deployments(tx, writer.deployments)
+            if writer.sentinel_keys:
+                done.sentinels = await self._sentinels(tx, writer)
+        outcome.known |= done.known
+        outcome.counted += done.counted
+        outcome.touched |= done.touched
+        outcome.news += done.news
+        outcome.fenced += done.fenced
+        outcome.sentinels += done.sentinels
+
+    async def _sentinels(self, tx: Tx, writer: _Writer) -> list[str]:
+        """Let gateways become ready, and count which did."""
+        ids = {split_key(key)[1] for key in writer.sentinel_keys if key.startswith("sentinel/")}
+        before = await _deploy_statuses(tx, ids)
+        await self._consequences.sentinels(tx, writer.sentinel_keys)
+        await writer.tell_peers()
+        after = await _deploy_statuses(tx, ids)
+        return [_sentinel_outcome(before.get(id_, ""), after.get(id_, "")) for id_ in sorted(ids)]
+
+    def _may_be_in(self, database: Database, where: tuple[Place, str]) -> bool:
+        entry = self._index.shelf(where[0], stream_of(where[1])).entries.get(where[1])
+        return entry is None or entry.database == database.name
+
+    async def _unfenced(self, tx: Tx, batch: list[_Request], outcome: _Outcome) -> list[_Request]:
+        """Without those whose place has a newer epoch by now."""
+        clusters = {request.member.place.cluster for request in batch}
+        asked = select(Agent.cluster_id, Agent.shard, Agent.epoch).where(Agent.cluster_id.in_(sorted(clusters)))
+        epochs = {Place(cluster, shard): epoch for cluster, shard, epoch in await tx.session.execute(asked)}
+        kept = []
+        for request in batch:
+            newest = epochs.get(request.member.place, 0)
+            if request.member.epoch < newest:
+                outcome.fenced.append((request, newest))
+            else:
+                kept.append(request)
+        return kept
+
+    def _finish(self, batch: list[_Request], outcome: _Outcome) -> None:
+        for request, newest in outcome.fenced:
+            _fail([request], fenced(request.member.place, request.member.epoch, newest))
+        for (place, key), row in outcome.touched.items():
+            self._reported.put(place, row.stream, key, row.fingerprint)
+            if row.gone_ms:
+                self._index.confirm_gone(place, row.stream, key)
+        for stream, result in outcome.counted:
+            self._metrics.reports.labels(stream, result).inc()
+        for result in outcome.sentinels:
+            self._metrics.sentinels_ready.labels(result).inc()
+        for row, news, now_ms in outcome.news:
+            if news.applied:
+                self._metrics.hops.labels(row.stream, "applied").observe(
+                    max(0, (row.applied_ms or now_ms) - row.committed_ms) / 1000
+                )
+            if news.ready:
+                self._metrics.hops.labels(row.stream, "ready").observe(max(0, now_ms - row.committed_ms) / 1000)
+        for request in batch:
+            if request.done.done():
+                continue
+            unknown = [
+                report.key for report in request.reports if (request.member.place, report.key) not in outcome.known
+            ]
+            for _ in unknown:
+                self._metrics.reports.labels(request.stream, "unknown").inc()
+            request.done.set_result(unknown)
+
+
+class _Writer:
+    """The reports of a batch, gathered row by row and then written."""
+
+    def __init__(
+        self, tx: Tx, dialect: str, incarnation: int, rows: dict[tuple[Place, str], Row], outcome: _Outcome
+    ) -> None:
+        self._tx = tx
+        self._incarnation = incarnation
+        self._statements = report_statements(dialect)
+        self._rows = rows
+        self._outcome = outcome
+        self._instances: dict[tuple[Place, str], tuple[Row, str, list[pb.Instance]]] = {}
+        self.deployments: set[str] = set()  # ids, about which something new was said
+        self.sentinel_keys: set[str] = set()
+        self._moved: set[str] = set()  # gateways whose address or health is another
+        outcome.known |= rows.keys()
+
+    def take(self, request: _Request) -> None:
+        place = request.member.place
+        for report in request.reports:
+            row = self._rows.get((place, report.key))
+            if row is None:
+                continue
+            order = (request.member.epoch, request.sequence)
+            print_ = fingerprint(report)
+            result = report_rows.judge(row, order, print_)
+            self._outcome.counted.append((request.stream, result))
+            if result == "old":
+                continue
+            row.order = order
+            self._outcome.touched[place, report.key] = row
+            if result == "same":
+                continue
+            before = _reachable(row)
+            news = report_rows.take(row, report, print_, self._incarnation, self._tx.now)
+            self._outcome.news.append((row, news, self._tx.now))
+            self._tell(request, row, news)
+            if isinstance(report, pb.DeploymentReport):
+                instances = [] if report.gone else list(report.instances)
+                self._instances[place, report.key] = (row, request.member.cluster.region_id, instances)
+                self.deployments.add(row.object_id)
+                continue
+            self.sentinel_keys.add(row.key)
+            if row.kind == "sentinel" and _reachable(row) != before:
+                self._moved.add(row.object_id)
+
+    async def write(self) -> None:
+        if self._outcome.touched:
+            rows = [row.values() for row in self._outcome.touched.values()]
+            await self._tx.session.execute(self._statements.update, {"rows": listed(rows)})
+        if self._instances:
+            await self._write_instances()
+
+    async def _write_instances(self) -> None:
+        scopes, values, kept = [], [], set()
+        for row, region_id, instances in self._instances.values():
+            scopes.append([row.workspace_id, row.object_id, row.place.cluster, row.place.shard])
+            for instance in instances:
+                value = report_rows.instance_values(row, region_id, instance, self._tx.now)
+                if (value[0], value[1]) not in kept:
+                    kept.add((value[0], value[1]))
+                    values.append(value)
+        session = self._tx.session
+        known = await session.execute(self._statements.instances, {"rows": listed(scopes)})
+        removed = [[cluster, uid] for cluster, uid in known if (cluster, uid) not in kept]
+        if removed:
+            await session.execute(self._statements.remove, {"rows": listed(removed)})
+        if values:
+            await session.execute(self._statements.upsert, {"rows": listed(values)})
+
+    async def tell_peers(self) -> None:
+        """Gateways send traffic to those of the same environment in other regions: they need a new address."""
+        if not self._moved:
+            return
+        here = select(Sentinel.environment_id, Sentinel.workspace_id).where(Sentinel.id.in_(sorted(self._moved)))
+        wanted: dict[str, Wanted] = {}
+        for environment, workspace in (await self._tx.session.execute(here)).all():
+            others = await self._tx.session.execute(
+                select(Sentinel.id, Sentinel.cluster_id, Sentinel.shard).where(
+                    Sentinel.environment_id == environment, Sentinel.workspace_id == workspace,
+                    Sentinel.desired_state == "running",
+                )
+            )  # fmt: skip
+            for id_, cluster, shard in others:
+                if id_ not in self._moved or len(self._moved) > 1:
+                    wanted[id_] = Wanted(
+                        place=Place(cluster, shard), key=key_of("sentinel", id_), workspace_id=workspace
+                    )
+        await self._tx.want_many([wanted[id_] for id_ in sorted(wanted)])
+
+    def _tell(self, request: _Request, row: Row, news: News) -> None:
+        region = request.member.cluster.region
+        kind = row.kind.capitalize()
+        if news.error and row.error is not None:
+            self._tx.event(
+                workspace_id=row.workspace_id, kind=kind, object_id=row.object_id, name=row.key, reason="ApplyFailed",
+                type="Warning", message=f"{row.error['reason']}: {row.error['message']}", region=region,
+            )  # fmt: skip
+        if news.drift and row.observed is not None:
+            self._tx.event(
+                workspace_id=row.workspace_id, kind=kind, object_id=row.object_id, name=row.key, reason="Drifted",
+                type="Warning", region=region,
+                message=f"changed in the cluster: {', '.join(row.observed['drift'][:10])}",
+            )  # fmt: skip
+
+
+async def _read_rows(tx: Tx, dialect: str, wheres: set[tuple[Place, str]]) -> dict[tuple[Place, str], Row]:
+    asked = [[place.cluster, place.shard, stream_of(key), key] for place, key in sorted(wheres)]
+    found: dict[tuple[Place, str], Row] = {}
+    for row in await tx.session.execute(report_statements(dialect).rows, {"rows": listed(asked)}):
+        place = Place(row[0], row[1])
+        found[place, row[3]] = Row(
+            place=place, stream=row[2], key=row[3], kind=row[4], object_id=row[5], workspace_id=row[6], action=row[7],
+            number=row[8], committed_ms=row[9], applied=(row[10], row[11]), applied_ms=row[12],
+            error=document(row[13]), observed=document(row[14]), observed_ms=row[15], order=(row[16], row[17]),
+            fingerprint=row[18], gone_ms=row[19],
+        )  # fmt: skip
+    return found
+
+
+async def _deploy_statuses(tx: Tx, ids: set[str]) -> dict[str, str]:
+    if not ids:
+        return {}
+    await tx.session.flush()
+    found = await tx.session.execute(select(Sentinel.id, Sentinel.deploy_status).where(Sentinel.id.in_(sorted(ids))))
+    return {row[0]: row[1] for row in found}
+
+
+def _sentinel_outcome(before: str, after: str) -> str:
+    if not before:
+        return "not_found"
+    if after != "ready":
+        return "not_converged"
+    return "ready" if before != "ready" else "superseded"
+
+
+def _reachable(row: Row) -> tuple[Any, Any]:
+    observed = row.observed or {}
+    return observed.get("address"), observed.get("health")
+
+
+def _check_key(key: str, stream: Stream) -> None:
+    try:
+        split_key(key)
+    except ValueError as error:
+        raise ConnectError(Code.INVALID_ARGUMENT, f"reports.key: {error}") from None
+    if stream_of(key) != stream or len(key) > _MAX_KEY:
+        raise ConnectError(Code.INVALID_ARGUMENT, f"reports.key: {key[:_MAX_KEY]!r} does not belong to {stream}")
+
+
+def _fail(batch: list[_Request], error: ConnectError) -> None:
+    for request in batch:
+        if not request.done.done():
+            request.done.set_exception(error)

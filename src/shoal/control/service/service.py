@@ -1,0 +1,329 @@
+"""The calls of the cluster service. Each one: who calls, is it the newest of its place, then the part that does it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any, cast
+
+from connectrpc.code import Code
+from connectrpc.errors import ConnectError
+from connectrpc.request import RequestContext
+
+from shoal.base.clock import Clock, Timer
+from shoal.base.logs import get_logger
+from shoal.base.tasks import cancel_all
+from shoal.control.service.admission import TurnBucket
+from shoal.control.service.agents import Agents, Member
+from shoal.control.service.auth import Caller, caller
+from shoal.control.service.config import ServiceConfig
+from shoal.control.service.desired import Loader, LoadFailed
+from shoal.control.service.events import PreparedEvent
+from shoal.control.service.hub import Hub, Stream, to_connect
+from shoal.control.service.metrics import ServiceMetrics
+from shoal.control.service.outgoing import outgoing
+from shoal.control.service.protocol import Done, Failure, FullSync, Load, Resume, Send, Session, SessionConfig, Wait
+from shoal.control.service.reports import Reports
+from shoal.errors import ShoalError
+from shoal.sync import keys
+from shoal.sync.versions import BadCursor
+from shoal.wire.fleet.v1 import cluster_pb as pb
+from shoal.wire.fleet.v1.cluster_connect import ClusterService
+
+_MAX_BUCKETS = 256
+
+_log = get_logger("control.service")
+
+
+class ClusterCalls(ClusterService):
+    """Every call of the service."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        agents: Agents,
+        loader: Loader,
+        reports: Reports,
+        config: ServiceConfig,
+        metrics: ServiceMetrics,
+        *,
+        clock: Clock,
+        random: Callable[[], float],
+    ) -> None:
+        self._hub = hub
+        self._agents = agents
+        self._loader = loader
+        self._reports = reports
+        self._config = config
+        self._metrics = metrics
+        self._clock = clock
+        self._random = random
+        self._turns = TurnBucket(config.hello_rate, config.hello_burst)
+
+    async def join(self, request: pb.JoinRequest, _ctx: RequestContext[Any, Any]) -> pb.JoinResponse:
+        try:
+            return await self._agents.join(caller(), request)
+        except ShoalError as error:
+            raise to_connect(error) from error
+
+    async def heartbeat(self, request: pb.HeartbeatRequest, _ctx: RequestContext[Any, Any]) -> pb.HeartbeatResponse:
+        try:
+            return await self._agents.heartbeat(caller(), request)
+        except ShoalError as error:
+            raise to_connect(error) from error
+
+    async def report_deployment_status(
+        self, request: pb.ReportDeploymentStatusRequest, _ctx: RequestContext[Any, Any]
+    ) -> pb.ReportResponse:
+        return await self._report(keys.Stream.DEPLOYMENTS, request)
+
+    async def report_sentinel_status(
+        self, request: pb.ReportSentinelStatusRequest, _ctx: RequestContext[Any, Any]
+    ) -> pb.ReportResponse:
+        return await self._report(keys.Stream.SENTINELS, request)
+
+    async def get_desired_deployment(self, request: pb.GetDesiredRequest, _ctx: RequestContext[Any, Any]) -> pb.Item:
+        return await self._get(keys.Stream.DEPLOYMENTS, request)
+
+    async def get_desired_sentinel(self, request: pb.GetDesiredRequest, _ctx: RequestContext[Any, Any]) -> pb.Item:
+        return await self._get(keys.Stream.SENTINELS, request)
+
+    def watch_deployments(
+        self, request: AsyncIterator[pb.WatchRequest], _ctx: RequestContext[Any, Any]
+    ) -> AsyncIterator[pb.WatchEvent]:
+        return self._watch(keys.Stream.DEPLOYMENTS, request)
+
+    def watch_sentinels(
+        self, request: AsyncIterator[pb.WatchRequest], _ctx: RequestContext[Any, Any]
+    ) -> AsyncIterator[pb.WatchEvent]:
+        return self._watch(keys.Stream.SENTINELS, request)
+
+    def sync_deployments(self, request: pb.SyncRequest, _ctx: RequestContext[Any, Any]) -> AsyncIterator[pb.WatchEvent]:
+        return self._sync(keys.Stream.DEPLOYMENTS, request)
+
+    def sync_sentinels(self, request: pb.SyncRequest, _ctx: RequestContext[Any, Any]) -> AsyncIterator[pb.WatchEvent]:
+        return self._sync(keys.Stream.SENTINELS, request)
+
+    # unary
+
+    async def _report(
+        self, stream: keys.Stream, request: pb.ReportDeploymentStatusRequest | pb.ReportSentinelStatusRequest
+    ) -> pb.ReportResponse:
+        who = caller()
+        try:
+            member = await self._agents.member(who, request.identity)
+            if request.sequence == 0:
+                raise ConnectError(Code.INVALID_ARGUMENT, "sequence: Required value: reports are numbered from 1")
+            return await self._reports.take(who, member, stream, request.sequence, request.reports)
+        except ShoalError as error:
+            raise to_connect(error) from error
+
+    async def _get(self, stream: keys.Stream, request: pb.GetDesiredRequest) -> pb.Item:
+        try:
+            member = await self._agents.member(caller(), request.identity)
+            if _stream_of(request.key) != stream:
+                raise ConnectError(Code.INVALID_ARGUMENT, f"key: {request.key!r} does not belong to {stream}")
+            await self._hub.ready()
+            item = await self._loader.item(member.place, request.key)
+        except LoadFailed as error:
+            code = Code.DATA_LOSS if error.failure is Failure.BROKEN else Code.UNAVAILABLE
+            raise ConnectError(code, str(error)) from error
+        except ShoalError as error:
+            raise to_connect(error) from error
+        if item is None:
+            raise ConnectError(Code.NOT_FOUND, f"{request.key} is not known")
+        return item
+
+    # streams
+
+    async def _watch(
+        self, stream: keys.Stream, requests: AsyncIterator[pb.WatchRequest]
+    ) -> AsyncIterator[pb.WatchEvent]:
+        who = caller()
+        try:
+            member, hello = await self._hello(who, stream, requests)
+            opened = Stream(member.place, stream, member.epoch, who.principal.token_id)
+            how = await self._begin(stream, hello.cursor)
+        except ShoalError as error:
+            raise to_connect(error) from error
+        session = self._session(member, stream, opened.wake.set, once=False)
+        log = _log.bind(place=str(member.place), stream=str(stream), epoch=member.epoch, agent=member.agent,
+                        trace=who.trace, correlation=who.correlation)  # fmt: skip
+        self._hub.open(opened)
+        # The library notices a client that is gone only while somebody reads, so somebody always does.
+        reader = asyncio.create_task(self._read(requests, session, opened, stream), name=f"control-read/{member.place}")
+        try:
+            session.begin(how, self._clock.monotonic())
+            log.info("stream opened", resumed=isinstance(how, Resume), reason=getattr(how, "reason", ""))
+            async for event in self._pump(session, opened, stream):
+                yield event
+        except ConnectError:
+            raise
+        except ShoalError as error:
+            opened.reason = "failed"
+            raise to_connect(error) from error
+        finally:
+            session.close()
+            self._hub.close(opened)
+            log.info("stream closed", reason=opened.reason)
+            await cancel_all(reader)
+
+    async def _hello(
+        self, who: Caller, stream: keys.Stream, requests: AsyncIterator[pb.WatchRequest]
+    ) -> tuple[Member, pb.Hello]:
+        first = await anext(aiter(requests), None)
+        said = first.request if first is not None else None
+        if said is None or said.field != "hello":
+            raise ConnectError(Code.INVALID_ARGUMENT, "the first request of a stream must be a hello")
+        hello: pb.Hello = said.value
+        try:
+            member = await self._agents.member(who, hello.identity)
+        except ConnectError as error:
+            result = "fenced" if error.message.startswith("fenced") else "refused"
+            self._metrics.hellos.labels(stream, result).inc()
+            raise
+        wait_s = self._turns.take(self._clock.monotonic(), self._config.hello_wait_s)
+        if wait_s is None:
+            self._metrics.hellos.labels(stream, "busy").inc()
+            raise ConnectError(Code.RESOURCE_EXHAUSTED, "too many agents connect at once: try again later")
+        if wait_s > 0:
+            await self._clock.sleep(wait_s)
+        return member, hello
+
+    async def _begin(self, stream: keys.Stream, cursor: str) -> Resume | FullSync:
+        try:
+            how = await self._hub.begin(cursor)
+        except BadCursor as error:
+            self._metrics.hellos.labels(stream, "bad_cursor").inc()
+            raise ConnectError(Code.INVALID_ARGUMENT, str(error)) from None
+        except TimeoutError:
+            raise ConnectError(Code.UNAVAILABLE, "this control plane is behind the cursor: try again") from None
+        result = "resumed" if isinstance(how, Resume) else "observe_only" if how.observe_only else "synced"
+        self._metrics.hellos.labels(stream, result).inc()
+        return how
+
+    def _session(self, member: Member, stream: keys.Stream, wake: Callable[[], None], *, once: bool) -> Session:
+        config = SessionConfig(
+            batch=self._config.batch,
+            digest_every_s=self._config.digest_every_s,
+            progress_every_s=self._config.progress_every_s,
+            retry_base_s=self._config.retry_base_s,
+            retry_cap_s=self._config.retry_cap_s,
+            once=once,
+        )
+        shelf = self._hub.index.shelf(member.place, stream)
+        return Session(self._hub.index, shelf, config, wake=wake, random=self._random)
+
+    async def _read(
+        self, requests: AsyncIterator[pb.WatchRequest], session: Session, opened: Stream, stream: keys.Stream
+    ) -> None:
+        """Take what the agent says until it has nothing more to say. One that is gone ends the stream."""
+        try:
+            async for request in requests:
+                said = request.request
+                if said is not None and said.field == "buckets":
+                    buckets: pb.BucketRequest = said.value
+                    self._metrics.buckets.labels(stream).inc(min(len(buckets.buckets), _MAX_BUCKETS))
+                    session.ask(buckets.buckets)
+                elif said is not None and said.field == "hello":
+                    raise ConnectError(Code.INVALID_ARGUMENT, "a stream has one hello, its first request")
+        except ConnectError as error:
+            opened.end("closed" if error.code is Code.CANCELED else "failed", error)
+
+    async def _pump(self, session: Session, opened: Stream, stream: keys.Stream) -> AsyncIterator[pb.WatchEvent]:
+        """Send what the session says, until the stream is ended."""
+        changes, synced = (self._metrics.items.labels(stream, source) for source in ("change", "sync"))
+        sent = self._metrics.hops.labels(stream, "sent")
+        began = self._clock.monotonic()
+        out, alarm = outgoing(), _Alarm(self._clock, opened.wake.set)
+        try:
+            while opened.error is None:
+                opened.wake.clear()
+                now = self._clock.monotonic()
+                match session.next(now):
+                    case Send(events):
+                        for event in events:
+                            if event.event is not None and event.event.field == "sync_end" and session.syncs == 1:
+                                self._metrics.sync_s.labels(stream).observe(self._clock.monotonic() - began)
+                            yield event
+                    case Load(wanted, urgent):
+                        syncing = session.syncing and not urgent
+                        found = await self._loader.load(session.place, wanted, urgent=urgent)
+                        ready = session.loaded(found, self._clock.monotonic())
+                        for left, (_, loaded) in enumerate(ready, 1 - len(ready)):
+                            out.more = left < 0
+                            yield cast(pb.WatchEvent, PreparedEvent(loaded.data))
+                            (synced if syncing else changes).inc()
+                            if not syncing and loaded.committed_ms:
+                                sent.observe(max(0.0, self._clock.wall_s() - loaded.committed_ms / 1000))
+                    case Wait(until):
+                        alarm.set(until, now)
+                        await opened.wake.wait()
+                    case Done(failed):
+                        if failed:
+                            raise ConnectError(
+                                Code.UNAVAILABLE, f"{len(failed)} objects cannot be loaded now: try again"
+                            )
+                        return
+            raise opened.error
+        finally:
+            out.more = False
+            alarm.cancel()
+
+    async def _sync(self, stream: keys.Stream, request: pb.SyncRequest) -> AsyncIterator[pb.WatchEvent]:
+        who = caller()
+        result = "failed"
+        try:
+            member = await self._agents.member(who, request.identity)
+            await self._hub.catch_up()
+            opened = Stream(member.place, stream, member.epoch, who.principal.token_id)
+            self._hub.open(opened)
+            session = self._session(member, stream, opened.wake.set, once=True)
+            try:
+                session.begin(FullSync("asked for"), self._clock.monotonic())
+                async for event in self._pump(session, opened, stream):
+                    yield event
+                result = "ok"
+            finally:
+                self._hub.close(opened)
+        except ConnectError:
+            raise
+        except ShoalError as error:
+            raise to_connect(error) from error
+        finally:
+            self._metrics.syncs.labels(stream, result).inc()
+
+
+class _Alarm:
+    """A timer in place of a time-out, which would cost a task per stream; left alone while its moment is the same."""
+
+    __slots__ = ("_at", "_clock", "_ring", "_timer")
+
+    def __init__(self, clock: Clock, ring: Callable[[], None]) -> None:
+        self._clock = clock
+        self._ring = ring
+        self._at = float("inf")
+        self._timer: Timer | None = None
+
+    def set(self, at: float, now: float) -> None:
+        if at == self._at:
+            return
+        self.cancel()
+        if at != float("inf"):
+            self._at, self._timer = at, self._clock.call_later(at - now, self._rings)
+
+    def _rings(self) -> None:
+        self._at, self._timer = float("inf"), None
+        self._ring()
+
+    def cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._at, self._timer = float("inf"), None
+
+
+def _stream_of(key: str) -> keys.Stream | None:
+    with suppress(ValueError):
+        return keys.stream_of(key)
+    return None

@@ -1,0 +1,32 @@
+"""Encoded states of deployments, for the many places that run the same: made once, whoever asks.
+
+The key is what was read from the database, so nothing has to be told when a row changes. States with secrets are not
+kept, because those are wrapped for one agent.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.control.service.render import EncodedDeployment
+
+_KEPT = 2000
+
+
+class StateCache:
+    def __init__(self) -> None:
+        self._known: dict[Any, EncodedDeployment] = {}
+
+    def get(self, key: Any) -> EncodedDeployment | None:
+        try:
+            return self._known.get(key)
+        except TypeError:  # a driver that decodes documents by itself
+            return None
+
+    def put(self, key: Any, state: EncodedDeployment) -> None:
+        while len(self._known) >= _KEPT:
+            del self._known[next(iter(self._known))]
+        try:
+            self._known[key] = state
+        except TypeError:
+            return

@@ -1,0 +1,176 @@
+"""Builds the cluster service and its ASGI application.
+
+service = ClusterServer(databases, tokens, sealer, clock=…, random=…)
+app = service.app                       # for a listener, or mounted beside another application
+await service.run()                     # until cancelled; streams end with it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+from connectrpc.code import Code
+from connectrpc.errors import ConnectError
+
+from shoal.base.clock import Clock
+from shoal.base.metrics import PROCESS, Metrics
+from shoal.base.tasks import run_all
+from shoal.control.database.engine import Databases
+from shoal.control.database.tokens import Tokens
+from shoal.control.domain import readiness
+from shoal.control.domain.model import Sealer
+from shoal.control.service.agents import Agents
+from shoal.control.service.auth import ALLOWED, Gate
+from shoal.control.service.believed import Believed
+from shoal.control.service.compression import Gzip
+from shoal.control.service.config import ServiceConfig
+from shoal.control.service.desired import Loader
+from shoal.control.service.directory import Directory
+from shoal.control.service.events import codecs
+from shoal.control.service.garbage import keep_aside
+from shoal.control.service.hub import Hub
+from shoal.control.service.metrics import ServiceMetrics
+from shoal.control.service.outgoing import Outgoing
+from shoal.control.service.reported import Reported
+from shoal.control.service.reports import Consequences, Reports
+from shoal.control.service.service import ClusterCalls
+from shoal.wire.fleet.v1.cluster_connect import ClusterService, ClusterServiceASGIApplication
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+PATH = f"/{ClusterService.desc().type_name}/"
+_UNIMPLEMENTED = b"12"  # of gRPC
+DEFAULTS = ServiceConfig()
+CONSEQUENCES = Consequences(deployments=readiness.after_report, sentinels=readiness.after_sentinel_report)
+
+
+class ClusterServer:
+    """One per process."""
+
+    def __init__(
+        self,
+        databases: Databases,
+        tokens: Tokens,
+        sealer: Sealer,
+        *,
+        clock: Clock,
+        random: Callable[[], float],
+        config: ServiceConfig = DEFAULTS,
+        metrics: Metrics = PROCESS,
+        consequences: Consequences = CONSEQUENCES,
+    ) -> None:
+        self._clock = clock
+        counts = ServiceMetrics(metrics)
+        reported, believed = Reported(), Believed()
+        self.directory = Directory(databases, clock)
+        self.hub = Hub(databases, config, counts, reported, clock=clock, random=random)
+        self.agents = Agents(
+            databases,
+            self.directory,
+            self.hub,
+            reported,
+            believed,
+            config,
+            counts,
+            clock=clock,
+            random=random,
+        )
+        self.loader = Loader(databases, self.hub.index, self.directory, sealer, counts, cache_bytes=config.cache_bytes)
+        self.reports = Reports(databases, self.hub.index, reported, config, counts, consequences, clock=clock)
+        calls = ClusterCalls(
+            self.hub, self.agents, self.loader, self.reports, config, counts, clock=clock, random=random
+        )
+        self.app = make_cluster_app(
+            calls, Gate(tokens, believed, counts, clock=clock), read_max_bytes=config.read_max_bytes
+        )
+
+    async def run(self) -> None:
+        """Follow the databases and look after the agents. When it ends, so do the streams."""
+        try:
+            await run_all(
+                {
+                    "control-hub": self.hub.run(),
+                    "control-loader": self.loader.run(),
+                    "control-reports": self.reports.run(),
+                    "control-agents": self.agents.run(),
+                    "control-garbage": self._keep_aside(),
+                }
+            )
+        finally:
+            self.hub.end_all("stopping", ConnectError(Code.UNAVAILABLE, "the control plane is stopping"))
+
+    async def _keep_aside(self) -> None:
+        await self.hub.ready()
+        await keep_aside(self._clock)
+
+    async def ready(self) -> None:
+        """Return once streams can be served."""
+        await self.hub.ready()
+
+
+def make_cluster_app(service: ClusterCalls, gate: Gate, *, read_max_bytes: int) -> Application:
+    """The ASGI application. A method that does not exist is answered in the caller's protocol."""
+    application: Any = ClusterServiceASGIApplication(
+        service, interceptors=[gate], read_max_bytes=read_max_bytes, codecs=codecs(), compressions=[Gzip()]
+    )
+    known = {PATH + name for name in ALLOWED}
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await application(scope, receive, send)
+            return
+        whole = _Whole(scope, receive, send, limit=4 * read_max_bytes)
+        if scope["path"] in known:
+            await application(scope, whole.receive, Outgoing(whole.send).send)
+        else:
+            await _unknown_method(scope, whole.send)
+
+    return app
+
+
+class _Whole:
+    """Reads the rest of a unary request before it is answered: a client whose stream is reset while it still sends may
+    never look at the answer that says why."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, *, limit: int) -> None:
+        self._receive = receive
+        self._send = send
+        self._left = limit
+        content_type = _content_type(scope)
+        self._done = not content_type.startswith((b"application/json", b"application/proto"))  # streams have no end
+
+    async def receive(self) -> Any:
+        message = await self._receive()
+        if message["type"] != "http.request" or not message.get("more_body"):
+            self._done = True
+        self._left -= len(message.get("body", b""))
+        return message
+
+    async def send(self, message: Any) -> None:
+        while not self._done and self._left > 0:
+            await self.receive()
+        await self._send(message)
+
+
+def _content_type(scope: Scope) -> bytes:
+    return next((value for name, value in scope["headers"] if name == b"content-type"), b"")
+
+
+async def _unknown_method(scope: Scope, send: Send) -> None:
+    message = f"there is no method {scope['path'][:200]}"
+    if _content_type(scope).startswith(b"application/grpc"):
+        headers = [(b"content-type", b"application/grpc")]
+        trailers = [(b"grpc-status", _UNIMPLEMENTED), (b"grpc-message", quote(message).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers, "trailers": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await send({"type": "http.response.trailers", "headers": trailers, "more_trailers": False})
+        return
+    body = orjson.dumps({"code": Code.UNIMPLEMENTED.value, "message": message})
+    await send({"type": "http.response.start", "status": 404, "headers": [(b"content-type", b"application/json")]})
+    await send({"type": "http.response.body", "body": body, "more_body": False})

@@ -1,0 +1,287 @@
+"""The agent: stands by until it is elected, joins, runs the two controllers, says that it lives, and stops when fenced.
+
+    standing by ──elected──▶ acting on the cache ──joined (epoch)──▶ acting ──lease lost, fenced──▶ standing by
+
+Two things decide who acts: the Lease in the cluster elects, the epoch from the control plane fences. An agent that was
+fenced stops at once, gives its lease back and waits before it tries again, so that two agents that were set up alike by
+mistake do not take the shard from each other all the time. One controller that fails is started again by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from shoal.base.backoff import Backoff
+from shoal.base.clock import Clock
+from shoal.base.logs import get_logger
+from shoal.base.tasks import run_all, wait_first
+from shoal.client import LostLease
+from shoal.errors import ApiError, Forbidden, Unauthorized
+from shoal.krane.cache import Cache, CacheOwner, Offload
+from shoal.krane.config import JoinFile, KraneConfig
+from shoal.krane.controller import Controller, ControllerParts, DeploymentController, SentinelController
+from shoal.krane.identity import Home, KeyPair
+from shoal.krane.metrics import KraneMetrics
+from shoal.krane.model import ControlPlane, Fenced, Owner, Sides
+from shoal.krane.session import Session
+from shoal.reconcile.leader import Elector
+from shoal.sync.keys import Stream
+from shoal.wire.fleet.v1 import cluster_pb as pb
+
+log = get_logger("krane.agent")
+
+_KINDS: dict[Stream, type[Controller]] = {
+    Stream.DEPLOYMENTS: DeploymentController,
+    Stream.SENTINELS: SentinelController,
+}
+_STABLE_S = 60.0  # a term this long was not a quarrel: the next wait is short again
+_BEAT_GAP_S = 1.0  # heartbeats out of turn, after a reconnect, keep this distance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentParts:
+    """What an agent is made of."""
+
+    config: KraneConfig
+    join: JoinFile
+    plane: ControlPlane
+    sides: Sides
+    elector: Elector | None  # None: no standby, acts at once
+    name: str  # of this process, unique among the standbys
+    software: str
+    metrics: KraneMetrics
+    clock: Clock
+    random: Callable[[], float]
+    offload: Offload = asyncio.to_thread  # what waits for the disk
+
+
+class Agent:
+    def __init__(self, parts: AgentParts) -> None:
+        self._parts = parts
+        self._clock = parts.clock
+        self._home = Home(parts.config.dir)
+        self._key = KeyPair(b"", b"")
+        self._session = self._new_session()
+        self._leading = False
+        self._refused = ""  # why the control plane did not let us join, or answer a heartbeat
+        self._heard_s: float | None = None  # when it last did
+        self.controllers: dict[Stream, Controller] = {}
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        self._home.prepare()
+        self._key = self._home.key_pair()
+        metrics, elector = self._parts.metrics, self._parts.elector
+        metrics.leading.follow(lambda: float(self._leading))
+        metrics.epoch.follow(lambda: float(self._session.epoch if self._leading else 0))
+        backoff = Backoff(base_s=2.0, cap_s=300.0, floor_s=0.1)
+        failures = 0
+        while True:
+            began_s = self._clock.monotonic()
+            try:
+                if elector is not None:
+                    await elector.acquire()
+                    began_s = self._clock.monotonic()
+                    await elector.keep(self._term)
+                else:
+                    await self._term()
+            except LostLease as error:
+                log.warning("standing by", reason=str(error))
+                continue
+            if not self._session.fenced.is_set():
+                continue  # the control plane is another fleet's
+            failures = 1 if self._clock.monotonic() - began_s >= _STABLE_S else failures + 1
+            pause_s = backoff.delay_s(failures, self._parts.random)
+            log.warning("fenced: another agent has this shard; standing by", pause_s=round(pause_s, 1))
+            await self._clock.sleep(pause_s)
+
+    # one term
+
+    async def _term(self) -> None:
+        """Act until fenced, or until the control plane turns out to be another fleet's."""
+        self._session = session = self._new_session()
+        self._leading = True
+        try:
+            await wait_first(self._speak(session), self._act(session), session.fenced.wait())
+        finally:
+            self._leading = False
+            self.controllers.clear()
+
+    def _new_session(self) -> Session:
+        join = self._parts.join
+        return Session(cluster=join.cluster, region=join.region, shard=join.shard, agent=self._parts.name)
+
+    async def _speak(self, session: Session) -> None:
+        fleet = self._home.fleet
+        answer = await self._join(session)
+        if fleet != answer.control_plane:
+            self._home.fleet = answer.control_plane
+            if fleet:  # whoever works for the other one must stop before it can hear a word of this one
+                log.warning("the control plane is another fleet's; starting anew", was=fleet, now=answer.control_plane)
+                return
+        session.begin(answer.epoch)
+        log.info("joined", epoch=answer.epoch, fleet=answer.control_plane)
+        heartbeat_s = answer.heartbeat_seconds or self._parts.config.heartbeat_s
+        while True:
+            await self._beat(session)
+            await self._until_next_beat(heartbeat_s)
+
+    async def _join(self, session: Session) -> pb.JoinResponse:
+        """Ask for an epoch until there is one."""
+        request = pb.JoinRequest(identity=session.identity, public_key=self._key.public, software=self._parts.software)
+        limits = self._parts.config.limits
+        backoff = Backoff(base_s=limits.reconnect_base_s, cap_s=limits.reconnect_cap_s, floor_s=0.02)
+        failures = 0
+        while True:
+            try:
+                answer = await self._parts.plane.join(request)
+            except ApiError as error:
+                failures += 1
+                if str(error) != self._refused:
+                    log.warning("joining failed; trying again", state=_connection(error), reason=str(error))
+                self._refused = str(error)
+                await self._clock.sleep(backoff.delay_s(failures, self._parts.random))
+                continue
+            self._heard()
+            return answer
+
+    async def _beat(self, session: Session) -> None:
+        asked_s = self._clock.monotonic()
+        request = pb.HeartbeatRequest(
+            identity=session.identity,
+            deployments=self._state(Stream.DEPLOYMENTS),
+            sentinels=self._state(Stream.SENTINELS),
+            software=self._parts.software,
+        )
+        counts = self._parts.metrics.heartbeats
+        try:
+            answer = await self._parts.plane.heartbeat(request)
+        except Fenced:
+            counts.labels("fenced").inc()
+            session.end()
+        except ApiError as error:
+            counts.labels("error").inc()
+            if str(error) != self._refused:
+                log.warning("a heartbeat failed", state=_connection(error), reason=str(error))
+            self._refused = str(error)
+        else:
+            counts.labels("ok").inc()
+            self._heard()
+            self._heed(answer, asked_s)
+
+    def _heed(self, answer: pb.HeartbeatResponse, asked_s: float) -> None:
+        resend = {Stream.DEPLOYMENTS: answer.resend_deployments, Stream.SENTINELS: answer.resend_sentinels}
+        for stream, controller in self.controllers.items():
+            if resend[stream]:
+                controller.resend(resend[stream], asked_s)
+            if answer.confirmed_deletes:
+                controller.confirm_deletes(answer.confirmed_deletes)
+
+    async def _until_next_beat(self, heartbeat_s: float) -> None:
+        """After a reconnect at once, so that reports that got lost meanwhile are found."""
+        await self._clock.sleep(min(_BEAT_GAP_S, heartbeat_s))
+        rest_s = heartbeat_s - _BEAT_GAP_S
+        if rest_s > 0:
+            await wait_first(self._clock.sleep(rest_s), *(_next_welcome(one) for one in self.controllers.values()))
+
+    def _heard(self) -> None:
+        self._refused = ""
+        self._heard_s = self._clock.monotonic()
+
+    def _state(self, stream: Stream) -> pb.ControllerState:
+        controller = self.controllers.get(stream)
+        return controller.state() if controller is not None else pb.ControllerState(connection="stopped")
+
+    # acting
+
+    async def _act(self, session: Session) -> None:
+        """Both controllers, for the fleet that is known from last time, or as soon as it is known."""
+        if not self._home.fleet:
+            await session.joined.wait()
+        join = self._parts.join
+        owner = Owner(fleet=self._home.fleet, cluster=join.cluster, region=join.region, shard=join.shard)
+        await run_all({f"krane/{stream}": self._supervise(session, owner, stream) for stream in _KINDS})
+
+    async def _supervise(self, session: Session, owner: Owner, stream: Stream) -> None:
+        """One controller, again whenever it fails: the other one never notices."""
+        backoff = Backoff(base_s=1.0, cap_s=60.0, floor_s=0.1)
+        failures = 0
+        while True:
+            began_s = self._clock.monotonic()
+            try:
+                controller = self._make(session, owner, stream)
+                self.controllers[stream] = controller
+                await controller.run()
+            except Exception as error:
+                log.error("a controller failed; starting it again", controller=str(stream), error=error)
+            failures = 1 if self._clock.monotonic() - began_s >= _STABLE_S else failures + 1
+            await self._clock.sleep(backoff.delay_s(failures, self._parts.random))
+
+    def _make(self, session: Session, owner: Owner, stream: Stream) -> Controller:
+        parts = self._parts
+        cache_owner = CacheOwner(
+            fleet=owner.fleet,
+            cluster=owner.cluster,
+            shard=owner.shard,
+            stream=stream,
+            public_key=self._key.public.hex(),
+        )
+        return _KINDS[stream](
+            ControllerParts(
+                plane=parts.plane,
+                session=session,
+                side=parts.sides(owner, self._key.private)[stream],
+                cache=Cache.open(self._home.path / f"{stream}.cache", cache_owner, offload=parts.offload),
+                metrics=parts.metrics,
+                clock=parts.clock,
+                random=parts.random,
+                limits=parts.config.limits,
+            )
+        )
+
+    # health
+
+    def livez(self) -> tuple[bool, dict[str, str]]:
+        """Whether the process works at all: true as long as it can be asked."""
+        return True, {"process": "ok"}
+
+    def readyz(self) -> tuple[bool, dict[str, str]]:
+        """Whether it does its work. A control plane that is away is no reason: what is cached is kept running."""
+        if not self._leading:
+            return True, {"election": "standing by"}
+        checks = {"election": "ok"}
+        if not self._home.fleet:
+            checks["join"] = self._refused or "not joined yet"
+        for stream in _KINDS:
+            controller = self.controllers.get(stream)
+            checks[str(stream)] = (
+                "ok" if controller is not None and controller.synced else "the cluster is not seen yet"
+            )
+        return all(text == "ok" for text in checks.values()), checks
+
+    def status(self) -> dict[str, Any]:
+        """Everything about this agent, for people."""
+        heard = None if self._heard_s is None else round(self._clock.monotonic() - self._heard_s, 3)
+        return {
+            "agent": self._parts.name,
+            "cluster": self._parts.join.cluster,
+            "region": self._parts.join.region,
+            "shard": self._parts.join.shard,
+            "fleet": self._home.fleet,
+            "leading": self._leading,
+            "epoch": self._session.epoch,
+            "controlPlane": {"secondsSinceAnswer": heard, "reason": self._refused},
+            "controllers": {str(stream): controller.status() for stream, controller in self.controllers.items()},
+        }
+
+
+def _connection(error: ApiError) -> str:
+    return "unauthorized" if isinstance(error, Unauthorized | Forbidden) else "connecting"
+
+
+async def _next_welcome(controller: Controller) -> None:
+    controller.connected.clear()
+    await controller.connected.wait()

@@ -1,0 +1,90 @@
+"""The settings of an agent, and the join file that `shoal token create --kind agent` prints."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+from shoal.base.settings import load, setting
+from shoal.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinFile:
+    """Where the control plane is and who this agent is there. Keep it secret: it has the token."""
+
+    url: str = setting(doc="address of the control plane, https://HOST:PORT")
+    token: str = setting(doc="bearer token of the agent")
+    cluster: str = setting(doc="name of the cluster")
+    region: str = setting(doc="region of the cluster")
+    shard: str = setting("default", doc="which part of the cluster's objects this agent has")
+    ca: str = setting("", doc="certificates, in PEM, of who may sign the control plane's; needed for https")
+
+    def __post_init__(self) -> None:
+        if not self.url.startswith(("https://", "http://")):
+            raise ConfigError(f"url is {self.url!r}: use https://HOST:PORT")
+        if self.url.startswith("https://") and not self.ca:
+            raise ConfigError("ca is not set: an https url needs the certificates that signed the control plane's")
+        for name in ("token", "cluster", "region", "shard"):
+            if not getattr(self, name):
+                raise ConfigError(f"{name} is empty in the join file: make a new one with shoal token create")
+
+
+def read_join_file(path: Path) -> JoinFile:
+    """JSON or YAML; ``ConfigError`` says what is wrong with it."""
+    return load(JoinFile, file=path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Times, numbers and sizes of one controller."""
+
+    buffer: int = setting(1000, doc="keys received and not applied before reading stops")
+    apply_parallel: int = setting(10, doc="keys applied at the same time")
+    apply_timeout_s: float = setting(60.0, doc="longest time one key may take to apply")
+    retry_base_s: float = setting(5.0, doc="wait after a key failed for the first time; doubles")
+    retry_cap_s: float = setting(300.0, doc="longest wait of a failing key")
+    reconnect_base_s: float = setting(0.5, doc="bound of the wait before the first reconnect; doubles, full jitter")
+    reconnect_cap_s: float = setting(30.0, doc="longest wait before a reconnect")
+    report_parallel: int = setting(10, doc="reports sent at the same time")
+    report_batch: int = setting(50, doc="objects in one report")
+    resync_s: float = setting(600.0, doc="every object is asked for at least this often")
+    breaker_threshold: int = setting(5, doc="failed calls in a row that open the circuit breaker")
+    breaker_open_s: float = setting(10.0, doc="how long the circuit breaker stays open")
+    drift_base_s: float = setting(1.0, doc="wait before drift of the same object is corrected again; doubles")
+    drift_cap_s: float = setting(300.0, doc="longest wait before drift of the same object is corrected again")
+
+    def __post_init__(self) -> None:
+        for name in ("buffer", "apply_parallel", "report_parallel", "report_batch", "breaker_threshold"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}: use 1 or more")
+        for field in dataclasses.fields(self):
+            if field.name.endswith("_s") and getattr(self, field.name) <= 0:
+                raise ConfigError(f"{field.name} is {getattr(self, field.name)}: use more than 0")
+        if self.retry_cap_s < self.retry_base_s or self.reconnect_cap_s < self.reconnect_base_s:
+            raise ConfigError("the longest wait of retries and reconnects cannot be shorter than the first")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KraneConfig:
+    """One agent. Durations are in seconds."""
+
+    join: Path = setting(doc="the join file")
+    dir: Path = setting(doc="where the agent keeps its key and the last known state; only for its own eyes")
+    kubeconfig: Path | None = setting(None, doc="the cluster; without it the agent's own service account is used")
+    context: str = setting("", doc="context of the kubeconfig; empty: the current one")
+    agent: str = setting("", doc="name of this process, unique among the standbys; empty: made from the host's name")
+    host: str = setting("127.0.0.1", doc="address for health and metrics")
+    port: int = setting(8070, doc="port for health and metrics; 0: any")
+    elect: bool = setting(True, doc="take part in an election, so that a standby can be started beside this agent")
+    lease_namespace: str = setting("shoal-system", doc="namespace of the Lease of the election")
+    heartbeat_s: float = setting(10.0, doc="how often the control plane hears that we live, unless it says otherwise")
+    rpc_timeout_s: float = setting(10.0, doc="longest time a call to the control plane may take")
+    idle_s: float = setting(100.0, doc="a stream without any message for this long is dead")
+    limits: Limits = setting(Limits(), doc="of each of the two controllers")
+
+    def __post_init__(self) -> None:
+        for name in ("heartbeat_s", "rpc_timeout_s", "idle_s"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}: use more than 0")

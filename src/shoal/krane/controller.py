@@ -1,0 +1,397 @@
+"""A controller of the agent: one kind of desired state, from the control plane to the cluster and back.
+
+Three loops, and nothing shared with the other controller but the agent's identity:
+
+    run_desired_state_apply_loop   the stream into the inbox; one task per key makes the cluster equal to it
+    run_actual_state_report_loop   what the cluster shows, to the control plane; drift is corrected on the way
+    run_resync_loop                asks again for every object, and for what is in the cluster and nobody wants
+
+What was desired last is on disk, and is kept and put back while the control plane is away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from shoal.base.breaker import Breaker, BreakerState
+from shoal.base.clock import Clock
+from shoal.base.logs import get_logger
+from shoal.base.tasks import cancel_all, run_all
+from shoal.errors import ServiceUnavailable
+from shoal.krane.actual import Actual
+from shoal.krane.books import Applied, Books
+from shoal.krane.cache import Cache
+from shoal.krane.config import Limits
+from shoal.krane.following import Follower
+from shoal.krane.inbox import Inbox
+from shoal.krane.metrics import KraneMetrics
+from shoal.krane.model import ControlPlane, Report, Side
+from shoal.krane.protocol import WatchMachine, is_removal, version_of
+from shoal.krane.reports import ReportCounts, Reporter, ReportSeams
+from shoal.krane.resync import Resync
+from shoal.krane.session import Session
+from shoal.krane.station import Station
+from shoal.krane.working import Worker, WorkSeams
+from shoal.sync.brake import DeletionBrake
+from shoal.sync.buffer import Entry
+from shoal.sync.keys import Stream
+from shoal.sync.versions import BadCursor, Version, read_cursor
+from shoal.wire.fleet.v1 import cluster_pb as pb
+
+_HELD_SHOWN = 100
+_BREAKER_NUMBER = {BreakerState.CLOSED: 0.0, BreakerState.HALF_OPEN: 1.0, BreakerState.OPEN: 2.0}
+
+_Request = pb.ReportDeploymentStatusRequest | pb.ReportSentinelStatusRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerParts:
+    """What a controller is made of."""
+
+    plane: ControlPlane
+    session: Session
+    side: Side
+    cache: Cache
+    metrics: KraneMetrics
+    clock: Clock
+    random: Callable[[], float]
+    limits: Limits = Limits()
+
+
+class Controller(ABC):
+    """``start`` and ``stop``, or ``run`` inside a task of one's own. Made anew for every run."""
+
+    stream: ClassVar[Stream]
+
+    def __init__(self, parts: ControllerParts) -> None:
+        self._station = station = self._make_station(parts)
+        self._actual = Actual(station, blank=self._blank)
+        self._reporter = self._make_reporter()
+        self._follower = Follower(station, connected=self._connected)
+        self._resync = Resync(station, self._follower, self._actual, overdue=self._reporter.mark)
+        self._worker = Worker(
+            station,
+            WorkSeams(
+                apply=self._apply,
+                delete=self._delete,
+                finished=lambda key: self._reporter.mark(key, again=True),
+                failed=self._reporter.mark,
+                doubt=self._resync.doubt,
+                cached=self._follower.changed_cache,
+            ),
+        )
+        self._task: asyncio.Task[None] | None = None
+        self.connected = asyncio.Event()  # set at each welcome; whoever waits for the next one clears it
+
+    # life
+
+    async def start(self) -> None:
+        """Begin in the background. An error that ended a loop is raised by ``stop``."""
+        if self._task is not None:
+            raise RuntimeError(f"the controller of {self.stream} was started before")
+        self._task = asyncio.create_task(self.run(), name=f"krane/{self.stream}")
+
+    async def stop(self) -> None:
+        """Returns when every task of the controller has ended."""
+        if self._task is None:
+            return
+        task, self._task = self._task, None
+        await cancel_all(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+
+    async def run(self) -> None:
+        """The three loops until cancelled."""
+        self._follow_metrics()
+        try:
+            await self._resume()
+            await run_all(
+                {
+                    f"{self.stream}/apply": self.run_desired_state_apply_loop(),
+                    f"{self.stream}/report": self.run_actual_state_report_loop(),
+                    f"{self.stream}/resync": self.run_resync_loop(),
+                }
+            )
+        finally:
+            self._actual.close()
+            self._station.cache.close()
+
+    async def run_desired_state_apply_loop(self) -> None:
+        """Receives desired state from the control plane and applies it to the cluster."""
+        await run_all({f"{self.stream}/follow": self._follower.run(), f"{self.stream}/work": self._worker.run()})
+
+    async def run_actual_state_report_loop(self) -> None:
+        """Watches the cluster and reports what it shows to the control plane."""
+        observing = self._station.observer.run(self._observed)
+        await run_all({f"{self.stream}/observe": observing, f"{self.stream}/send": self._reporter.run()})
+
+    async def run_resync_loop(self) -> None:
+        """Asks the control plane again for each object, so that nothing missed stays missed."""
+        await self._resync.run()
+
+    async def _resume(self) -> None:
+        """Put what the cache holds and the cluster lacks into the inbox."""
+        station = self._station
+        self._worker.restore_brake()
+        live: dict[str, Version | None] = {}
+        try:
+            live = {key: found.version for key, found in (await station.live()).items()}
+        except ServiceUnavailable as error:
+            station.log.warning("applying all that is cached", reason=str(error))
+        for item in station.cache.items():
+            version = version_of(item)
+            if not is_removal(item) and live.get(item.key) == version:
+                station.books.applied[item.key] = Applied(version, 0)
+                station.books.unverified.add(item.key)
+            elif not station.inbox.offer(item):
+                self._resync.doubt(item.key)  # more is cached than the inbox takes at once: the rest follows
+
+    # the cluster's side
+
+    @abstractmethod
+    async def _apply(self, item: pb.Item) -> None: ...
+
+    @abstractmethod
+    async def _delete(self, key: str, namespace: str, name: str) -> None: ...
+
+    @abstractmethod
+    def _blank(self) -> Report: ...
+
+    @abstractmethod
+    def _request(self, sequence: int, reports: list[Report]) -> _Request: ...
+
+    def _observed(self, key: str) -> None:
+        self._reporter.mark(key)
+        self._actual.correct_drift(key)
+
+    # the control plane's side
+
+    async def _send(self, reports: list[Report]) -> pb.ReportResponse:
+        station = self._station
+        await station.session.joined.wait()
+        station.session.check()
+        request = self._request(station.session.next_sequence(self.stream), reports)
+        return await station.call(lambda: station.plane.report(self.stream, request))
+
+    def _gone(self, key: str) -> None:
+        """The control plane knows that the key is removed: nothing of it has to be kept."""
+        applied = self._station.books.applied.get(key)
+        if applied is not None and applied.removed and key not in self._station.machine.desired:
+            self._station.books.forget(key)
+            self._actual.forget(key)
+            self._station.cache.drop(key)
+            self._follower.changed_cache()
+
+    def _not_known(self, keys: list[str]) -> None:
+        for key in keys:
+            if key in self._station.machine.desired:
+                self._resync.doubt(key)
+
+    def _connected(self) -> None:
+        self._reporter.reconnected()
+        self.connected.set()
+
+    # the agent's questions and answers
+
+    def state(self) -> pb.ControllerState:
+        """What the heartbeat says of this controller."""
+        station, inbox = self._station, self._station.inbox
+        held = sorted(station.brake.held)
+        brake = pb.Brake(held=bool(held), reason=station.brake.reason(), keys=held[:_HELD_SHOWN], count=len(held))
+        return pb.ControllerState(
+            cursor=self.version_last_seen,
+            connection=self._follower.state,
+            breaker=str(station.breaker.state),
+            objects=len(station.machine.desired),
+            buffered=inbox.depth,
+            retrying=len(inbox) - inbox.depth,
+            lag_seconds=inbox.lag_s,
+            brake=brake,
+            reported=self._reporter.digest,
+        )
+
+    def status(self) -> dict[str, Any]:
+        """The same for people, with every failing key."""
+        station, inbox = self._station, self._station.inbox
+        return {
+            "connection": self._follower.state,
+            "reason": self._follower.reason,
+            "cursor": self.version_last_seen,
+            "breaker": str(station.breaker.state),
+            "observeOnly": station.machine.observe_only,
+            "objects": len(station.machine.desired),
+            "buffered": inbox.depth,
+            "lagSeconds": round(inbox.lag_s, 3),
+            "unreported": self._reporter.pending,
+            "cacheError": self._follower.cache_error,
+            "heldDeletes": sorted(station.brake.held),
+            "failing": [self._shown(retry_s, entry) for retry_s, entry in inbox.retrying()],
+        }
+
+    def _shown(self, retry_s: float, entry: Entry[pb.Item]) -> dict[str, Any]:
+        failure = self._station.books.failures.get(entry.key)
+        return {
+            "key": entry.key,
+            "version": str(entry.version),
+            "attempts": entry.attempts,
+            "retrySeconds": round(retry_s, 3),
+            "reason": failure.reason if failure is not None else "",
+            "message": failure.message if failure is not None else "",
+        }
+
+    @property
+    def version_last_seen(self) -> str:
+        """The cursor: everything up to here is durable in the cache."""
+        return self._station.machine.cursor
+
+    @property
+    def synced(self) -> bool:
+        """Whether everything in the cluster has been seen once."""
+        return self._station.observer.synced
+
+    def describe(self, key: str) -> Report | None:
+        """The report of a key as of now; None when there is nothing to say about it."""
+        return self._actual.describe(key)
+
+    def resend(self, buckets: Iterable[int], asked_s: float) -> None:
+        """The control plane has these buckets of reports otherwise than it was told at ``asked_s``."""
+        self._reporter.resend(buckets, asked_s)
+
+    def confirm_deletes(self, cursor: str) -> list[str]:
+        """A person agrees to the deletions that were held at this cursor: they are done. Returns their keys."""
+        return self._worker.confirm_deletes(cursor)
+
+    # making
+
+    def _make_station(self, parts: ControllerParts) -> Station:
+        limits, cache = parts.limits, parts.cache
+        return Station(
+            stream=self.stream,
+            plane=parts.plane,
+            session=parts.session,
+            machine=WatchMachine(cursor=cache.cursor, items=cache.items()),
+            cache=cache,
+            inbox=Inbox(clock=parts.clock, limit=limits.buffer),
+            books=Books(),
+            brake=DeletionBrake(),
+            breaker=Breaker(
+                f"control plane ({self.stream})",
+                clock=parts.clock,
+                threshold=limits.breaker_threshold,
+                open_s=limits.breaker_open_s,
+            ),
+            applier=parts.side.applier,
+            observer=parts.side.observer,
+            limits=limits,
+            metrics=parts.metrics,
+            clock=parts.clock,
+            random=parts.random,
+            log=get_logger(f"krane.{self.stream}"),
+        )
+
+    def _make_reporter(self) -> Reporter:
+        station, metrics = self._station, self._station.metrics
+        seams = ReportSeams(
+            describe=self._actual.describe,
+            send=self._send,
+            keys=self._actual.keys,
+            gone=self._gone,
+            unknown=self._not_known,
+        )
+        counts = ReportCounts(
+            deduped=metrics.deduped.labels(self.stream),
+            sent_s=metrics.report_s.labels(self.stream, "ok"),
+            failed_s=metrics.report_s.labels(self.stream, "error"),
+        )
+        return Reporter(
+            seams,
+            parallel=station.limits.report_parallel,
+            batch=station.limits.report_batch,
+            backoff=station.backoff(),
+            clock=station.clock,
+            random=station.random,
+            counts=counts,
+            log=station.log,
+        )
+
+    def _follow_metrics(self) -> None:
+        metrics, station, name = self._station.metrics, self._station, self.stream
+        metrics.objects.follow(lambda: len(station.machine.desired), name)
+        metrics.buffered.follow(lambda: station.inbox.depth, name)
+        metrics.retrying.follow(lambda: len(station.inbox) - station.inbox.depth, name)
+        metrics.held.follow(lambda: len(station.brake.held), name)
+        metrics.lag_s.follow(lambda: station.inbox.lag_s, name)
+        metrics.unreported.follow(lambda: self._reporter.pending, name)
+        metrics.connected.follow(lambda: float(self._follower.state == "watching"), name)
+        metrics.breaker.follow(lambda: _BREAKER_NUMBER[station.breaker.state], name)
+        metrics.version.follow(lambda: _newest(self.version_last_seen), name)
+
+
+class DeploymentController(Controller):
+    """Deployments of apps."""
+
+    stream = Stream.DEPLOYMENTS
+
+    async def apply_deployment(self, item: pb.Item) -> None:
+        """Make the cluster's Deployment, with all that belongs to it, equal to the item."""
+        await self._station.applier.apply(item)
+
+    async def delete_deployment(self, key: str, namespace: str, name: str) -> None:
+        """Remove it; what is not there is fine. Its last report is forgotten with it."""
+        await self._station.applier.delete(key, namespace, name)
+        self._reporter.removed(key)
+
+    async def _apply(self, item: pb.Item) -> None:
+        await self.apply_deployment(item)
+
+    async def _delete(self, key: str, namespace: str, name: str) -> None:
+        await self.delete_deployment(key, namespace, name)
+
+    def _blank(self) -> Report:
+        return pb.DeploymentReport()
+
+    def _request(self, sequence: int, reports: list[Report]) -> pb.ReportDeploymentStatusRequest:
+        chosen = [report for report in reports if isinstance(report, pb.DeploymentReport)]
+        identity = self._station.session.identity
+        return pb.ReportDeploymentStatusRequest(identity=identity, sequence=sequence, reports=chosen)
+
+
+class SentinelController(Controller):
+    """Sentinels, and the routes, policies and keys that they read."""
+
+    stream = Stream.SENTINELS
+
+    async def apply_sentinel(self, item: pb.Item) -> None:
+        """Make the cluster's sentinel equal to the item, and report its available replicas at once."""
+        await self._station.applier.apply(item)
+        self._reporter.mark(item.key, again=True)
+
+    async def delete_sentinel(self, key: str, namespace: str, name: str) -> None:
+        """Remove its Service and Deployment; what is not there is fine. Its last report is forgotten with it."""
+        await self._station.applier.delete(key, namespace, name)
+        self._reporter.removed(key)
+
+    async def _apply(self, item: pb.Item) -> None:
+        await self.apply_sentinel(item)
+
+    async def _delete(self, key: str, namespace: str, name: str) -> None:
+        await self.delete_sentinel(key, namespace, name)
+
+    def _blank(self) -> Report:
+        return pb.SentinelReport()
+
+    def _request(self, sequence: int, reports: list[Report]) -> pb.ReportSentinelStatusRequest:
+        chosen = [report for report in reports if isinstance(report, pb.SentinelReport)]
+        identity = self._station.session.identity
+        return pb.ReportSentinelStatusRequest(identity=identity, sequence=sequence, reports=chosen)
+
+
+def _newest(cursor: str) -> float:
+    try:
+        return float(max((number for _, number in read_cursor(cursor).positions.values()), default=0))
+    except BadCursor:
+        return 0.0

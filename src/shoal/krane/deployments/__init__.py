@@ -1,0 +1,1 @@
+"""Deployments of apps in the cluster: rendered to Kubernetes objects, applied, and observed."""

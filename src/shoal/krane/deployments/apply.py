@@ -1,0 +1,106 @@
+"""Makes the cluster's objects of a deployment equal to its desired state; implements ``Applier``.
+
+    read all ─▶ refuse (not ours, newer) ─▶ namespace ─▶ what pods need ─▶ Deployment ─▶ the rest ─▶ remove surplus
+
+Objects that are as they should be are not written.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.client import Client, ResourceType, Scope, builtin
+from shoal.errors import BadRequest, NotFound
+from shoal.krane import labels
+from shoal.krane.deployments.check import check
+from shoal.krane.deployments.render import render, replicas_between
+from shoal.krane.model import Live, Owner
+from shoal.krane.objects.group import Group
+from shoal.krane.objects.memory import Memory
+from shoal.krane.objects.writer import Writer, together
+from shoal.krane.protocol import version_of
+from shoal.krane.unsealing import Unseal, values_of
+from shoal.sync.keys import split_key
+from shoal.wire.fleet.v1 import cluster_pb as pb
+
+Obj = dict[str, Any]
+
+KIND = "deployment"
+ROOT = builtin("deployments", "apps")
+# In the order in which they are deleted. All have the name of the Deployment.
+PARTS = (
+    ROOT,
+    builtin("services"),
+    builtin("horizontalpodautoscalers", "autoscaling"),
+    builtin("poddisruptionbudgets", "policy"),
+    builtin("networkpolicies", "networking.k8s.io"),
+    builtin("secrets"),
+    builtin("serviceaccounts"),
+)
+# Those that ``live`` looks for: a deployment of which anything is there has one of these.
+_FOUND_BY = (builtin("serviceaccounts"), builtin("services"), ROOT)
+
+
+class DeploymentApplier:
+    def __init__(self, client: Client, owner: Owner, memory: Memory, open_secret: Unseal) -> None:
+        self._writer = Writer(client, owner)
+        self._owner = owner
+        self._memory = memory
+        self._open_secret = open_secret
+
+    async def apply(self, item: pb.Item) -> None:
+        state = item.action.value if item.action is not None else None
+        if not isinstance(state, pb.DeploymentState):
+            raise BadRequest(f"{item.key} is not the state of a deployment")
+        values = values_of(state.secrets, self._open_secret)
+        check(state, values)
+        rendered = render(state, self._owner, values)
+        wants = rendered.objects[1:]
+        strict = state.drift != pb.Drift.REPORT
+        group = await Group.read(self._writer, self._memory, (item.key, version_of(item)), wants, strict=strict)
+        try:
+            await self._writer.ensure_namespace(rendered.namespace)
+            written = await group.write(
+                rendered.before, rendered.root, rendered.after,
+                between=replicas_between(state), surplus=self._surplus(item.key, wants),
+            )  # fmt: skip
+        except NotFound:
+            self._writer.doubt_namespace(state.namespace)
+            raise
+        self._memory.remember(item.key, written)
+
+    def _surplus(self, key: str, wants: tuple[Obj, ...]) -> list[ResourceType]:
+        wanted = {want["kind"] for want in wants}
+        return [kind for kind in PARTS if kind.kind not in wanted and not self._memory.has_none(key, kind.kind)]
+
+    async def delete(self, key: str, namespace: str, name: str) -> None:
+        self._memory.forget(key)
+        for place in await self._places(key, namespace, name):
+            for kind in PARTS:
+                await self._writer.remove(kind, *place)
+
+    async def release(self, key: str, namespace: str, name: str) -> None:
+        self._memory.forget(key)
+        for place in await self._places(key, namespace, name):
+            for kind in reversed(PARTS):  # the Deployment last: until then the key is found again
+                await self._writer.release(kind, *place)
+
+    async def live(self) -> dict[str, Live]:
+        scope = Scope(label_selector=labels.selector(self._owner, KIND))
+        lists = await together({kind.plural: self._writer.list(kind, scope) for kind in _FOUND_BY})
+        found: dict[str, Live] = {}
+        for kind in _FOUND_BY:
+            for obj in lists[kind.plural]:
+                key = labels.key_of(obj)
+                if key is not None:
+                    about = obj["metadata"]
+                    found[key] = Live(about["namespace"], about["name"], labels.live_version(obj))
+        return found
+
+    async def _places(self, key: str, namespace: str, name: str) -> list[tuple[str, str]]:
+        """Namespace and name of the key's objects: as given, else as their labels say."""
+        if namespace and name:
+            return [(namespace, name)]
+        scope = Scope(namespace=namespace, label_selector=labels.selector(self._owner, *split_key(key)))
+        lists = await together({kind.plural: self._writer.list(kind, scope) for kind in _FOUND_BY})
+        return sorted({(o["metadata"]["namespace"], o["metadata"]["name"]) for objs in lists.values() for o in objs})

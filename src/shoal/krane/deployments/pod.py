@@ -1,0 +1,220 @@
+"""The pods of a deployment: what runs in them, how they are probed, ended and spread; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shoal.krane.labels import SECRETS, TOPOLOGY_KEY_HOST, TOPOLOGY_KEY_ZONE
+from shoal.kube import quantity
+from shoal.wire.fleet.v1 import cluster_pb as pb
+
+Obj = dict[str, Any]
+
+CONTAINER = "app"
+PORT_NAME = "http"
+DRAIN_S = 5  # a pod that is being ended still answers for this long: gateways need to hear of it first
+TERMINATION_S = 30
+DEFAULT_CPU_MILLICORES = 50  # asked for, not a limit, where the app says nothing
+DEFAULT_MEMORY_MIB = 64
+DEFAULT_EPHEMERAL_MIB = 1024  # a limit: one pod must not fill the disk of its node
+
+_START_S = 300  # how long a start may take before the container counts as failed
+_LIVENESS_PATIENCE = 3  # times as many failures as make it unready: it leaves traffic long before it is restarted
+_PERIOD_S, _TIMEOUT_S, _FAILURES = 10, 1, 3
+_RESERVED = "SHOAL_"
+_CLUSTER_VARIABLES = (
+    "KUBERNETES_SERVICE_HOST",
+    "KUBERNETES_SERVICE_PORT",
+    "KUBERNETES_SERVICE_PORT_HTTPS",
+    "KUBERNETES_PORT",
+)
+
+
+def template(state: pb.DeploymentState, labels: Mapping[str, str], selector: Mapping[str, str], secrets: str) -> Obj:
+    """``secrets`` stands for the secrets in their versions: other ones are a reason to start new pods."""
+    about: Obj = {"labels": dict(labels)}
+    if secrets:
+        about["annotations"] = {SECRETS: secrets}
+    drain_s = _drain_s(state)
+    spec: Obj = {
+        "serviceAccountName": state.name,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": _grace_s(state, drain_s),
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "topologySpreadConstraints": [spread(key, selector) for key in (TOPOLOGY_KEY_HOST, TOPOLOGY_KEY_ZONE)],
+        "containers": [_container(state, drain_s, bool(secrets))],
+    }
+    if state.node_selector:
+        spec["nodeSelector"] = dict(sorted(state.node_selector.items()))
+    if state.tolerations:
+        spec["tolerations"] = [_toleration(each) for each in state.tolerations]
+    return {"metadata": about, "spec": spec}
+
+
+def spread(topology_key: str, selector: Mapping[str, str]) -> Obj:
+    """Evenly, but a place that is full keeps nobody from starting elsewhere."""
+    return {
+        "maxSkew": 1,
+        "topologyKey": topology_key,
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": dict(selector)},
+    }
+
+
+def cpu(millicores: int) -> str:
+    return quantity.canonical(f"{millicores}m")
+
+
+def mib(amount: int) -> str:
+    return quantity.canonical(f"{amount}Mi")
+
+
+def _container(state: pb.DeploymentState, drain_s: int, has_secrets: bool) -> Obj:
+    made: Obj = {
+        "name": CONTAINER,
+        "image": state.image,
+        "env": _environment(state),
+        "resources": _resources(state.resources),
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["NET_RAW"]}},
+    }
+    if state.command:
+        made["command"] = list(state.command)
+    if state.args:
+        made["args"] = list(state.args)
+    if state.port:
+        made["ports"] = [{"name": PORT_NAME, "containerPort": state.port, "protocol": "TCP"}]
+    if has_secrets:
+        made["envFrom"] = [{"secretRef": {"name": state.name}}]
+    if hook := _before_stop(state, drain_s):
+        made["lifecycle"] = {"preStop": hook}
+    return made | _probes(state)
+
+
+# variables
+
+
+def _environment(state: pb.DeploymentState) -> list[Obj]:
+    """Ours first, so that the app's may refer to them; the app cannot give ours other values."""
+    own = _own_variables(state)
+    theirs = {
+        name: value for name, value in sorted(state.env.items()) if name not in own and not name.startswith(_RESERVED)
+    }
+    instance = {
+        "name": "SHOAL_INSTANCE_ID",
+        "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}},
+    }
+    blanked = {
+        name: "" for name in _CLUSTER_VARIABLES if name not in theirs
+    }  # where the cluster is, is not their business
+    plain = [{"name": name, "value": value} for name, value in (own | blanked | theirs).items()]
+    return [instance, *plain]
+
+
+def _own_variables(state: pb.DeploymentState) -> dict[str, str]:
+    git = state.git or pb.Git()
+    own = {
+        "SHOAL_DEPLOYMENT_ID": state.deployment,
+        "SHOAL_APP": state.app_name or state.app,
+        "SHOAL_PROJECT": state.project_name or state.project,
+        "SHOAL_ENVIRONMENT": state.environment_name or state.environment,
+        "SHOAL_REGION": state.region,
+        "SHOAL_REVISION": str(state.revision),
+        "SHOAL_GIT_SHA": git.sha,
+        "SHOAL_GIT_BRANCH": git.branch,
+        "SHOAL_GIT_REPOSITORY": git.repository,
+        "SHOAL_GIT_MESSAGE": git.message,
+    }
+    if state.port:
+        own["PORT"] = str(state.port)
+    return {name: value.replace("$(", "$$(") for name, value in own.items()}  # as it is, nothing to be filled in
+
+
+# resources
+
+
+def _resources(given: pb.Resources | None) -> Obj:
+    """What is asked for is given and not exceeded: a percentage of an autoscaler is one of what the app asked for."""
+    given = given or pb.Resources()
+    requests = {
+        "cpu": cpu(given.cpu_millicores or DEFAULT_CPU_MILLICORES),
+        "memory": mib(given.memory_mib or DEFAULT_MEMORY_MIB),
+    }
+    limits = {"ephemeral-storage": mib(given.ephemeral_mib or DEFAULT_EPHEMERAL_MIB)}
+    if given.cpu_millicores:
+        limits["cpu"] = requests["cpu"]
+    if given.memory_mib:
+        limits["memory"] = requests["memory"]
+    if given.ephemeral_mib:
+        requests["ephemeral-storage"] = limits["ephemeral-storage"]
+    else:
+        requests["ephemeral-storage"] = "0"  # else the limit would be asked for
+    return {"requests": requests, "limits": limits}
+
+
+# probes
+
+
+def _probes(state: pb.DeploymentState) -> Obj:
+    check = state.healthcheck
+    if check is None or not check.kind:
+        return {}
+    handler = _handler(state, check)
+    period_s = check.period_seconds or _PERIOD_S
+    timing = {"timeoutSeconds": check.timeout_seconds or _TIMEOUT_S, "periodSeconds": period_s}
+    failures = check.failures or _FAILURES
+    starting: Obj = {**handler, **timing, "periodSeconds": 1, "failureThreshold": _START_S}
+    if check.initial_delay_seconds:
+        starting["initialDelaySeconds"] = check.initial_delay_seconds
+    return {
+        "startupProbe": starting,
+        "readinessProbe": {**handler, **timing, "failureThreshold": failures},
+        "livenessProbe": {**handler, **timing, "failureThreshold": failures * _LIVENESS_PATIENCE},
+    }
+
+
+def _handler(state: pb.DeploymentState, check: pb.HealthCheck) -> Obj:
+    port = check.port or state.port
+    match check.kind:
+        case "http":
+            return {"httpGet": {"path": check.path or "/", "port": port, "scheme": "HTTP"}}
+        case "tcp":
+            return {"tcpSocket": {"port": port}}
+        case "grpc":
+            return {"grpc": {"port": port}}
+        case _:
+            return {"exec": {"command": list(check.command)}}
+
+
+# the end
+
+
+def _drain_s(state: pb.DeploymentState) -> int:
+    """How long it still answers; what takes no traffic need not."""
+    return min(DRAIN_S, (state.termination_seconds or TERMINATION_S) // 2) if state.port else 0
+
+
+def _grace_s(state: pb.DeploymentState, drain_s: int) -> int:
+    if state.shutdown_signal == "SIGKILL":
+        return drain_s + 1  # then the kubelet kills it; from inside nobody can kill the first process
+    return drain_s + (state.termination_seconds or TERMINATION_S)
+
+
+def _before_stop(state: pb.DeploymentState, drain_s: int) -> Obj | None:
+    signal = state.shutdown_signal.removeprefix("SIG")
+    if signal in ("", "TERM", "KILL"):
+        return {"sleep": {"seconds": drain_s}} if drain_s else None
+    # Only the app's own first process is signalled, known by its variables: where containers share the machine's
+    # processes, number 1 is somebody else. It is then left alone until its time is up, so that no TERM comes on top.
+    script = (
+        f"sleep {drain_s}; "
+        'tr "\\0" "\\n" </proc/1/environ | grep -qx "SHOAL_DEPLOYMENT_ID=$SHOAL_DEPLOYMENT_ID" && '
+        f"kill -s {signal} 1 && sleep {state.termination_seconds or TERMINATION_S}"
+    )
+    return {"exec": {"command": ["/bin/sh", "-c", script]}}
+
+
+def _toleration(given: pb.Toleration) -> Obj:
+    made = {"key": given.key, "operator": given.operator, "value": given.value, "effect": given.effect}
+    return {name: value for name, value in made.items() if value}

@@ -1,0 +1,92 @@
+"""What an agent keeps of itself in its directory: its key pair, made once, and the fleet it belongs to.
+
+The pair is stored as plain numbers, so that an agent that has one and gets no secrets need not load a library for it.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+
+from shoal.base.logs import get_logger
+from shoal.errors import ConfigError
+
+log = get_logger("krane.identity")
+
+_KEY_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """X25519, 32 bytes each. Others wrap keys for the public one."""
+
+    private: bytes
+    public: bytes
+
+
+class Home:
+    """The directory. Made with nobody else able to look into it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def prepare(self) -> None:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.path.chmod(0o700)
+        except OSError as error:
+            raise ConfigError(f"dir is {str(self.path)!r}: {error.strerror}") from None
+
+    def key_pair(self) -> KeyPair:
+        """The pair of this agent; a new one when there is none or it cannot be read."""
+        path = self.path / "agent.key"
+        try:
+            content = orjson.loads(path.read_bytes())
+            pair = KeyPair(bytes.fromhex(content["private"]), bytes.fromhex(content["public"]))
+            if len(pair.private) == len(pair.public) == _KEY_BYTES:
+                return pair
+            log.warning("the key of the agent has another length; making a new one", path=str(path))
+        except FileNotFoundError:
+            pass
+        except (ValueError, TypeError, KeyError) as error:
+            log.warning("the key of the agent cannot be read; making a new one", path=str(path), reason=str(error))
+        fresh = _generate()
+        write_private(path, orjson.dumps({"private": fresh.private.hex(), "public": fresh.public.hex()}))
+        return fresh
+
+    @property
+    def fleet(self) -> str:
+        """The fleet the control plane named when this agent joined last; empty before the first time."""
+        try:
+            return (self.path / "fleet").read_text().strip()
+        except (OSError, ValueError):
+            return ""
+
+    @fleet.setter
+    def fleet(self, name: str) -> None:
+        write_private(self.path / "fleet", f"{name}\n".encode())
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """The whole file or nothing, for its owner's eyes only, on disk when this returns."""
+    fresh = path.with_name(f"{path.name}.new")
+    with suppress(FileNotFoundError):
+        fresh.unlink()
+    file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.write(file, content)
+        os.fsync(file)
+    finally:
+        os.close(file)
+    os.replace(fresh, path)
+
+
+def _generate() -> KeyPair:
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+    key = X25519PrivateKey.generate()
+    return KeyPair(key.private_bytes_raw(), key.public_key().public_bytes_raw())

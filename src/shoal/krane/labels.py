@@ -1,0 +1,123 @@
+"""What an agent writes on its objects: whose they are, what they belong to, which version they show; pure.
+
+Everything carries the labels of its owner (fleet, cluster, shard) and of what it is a part of, by id. An object without
+them, or with those of another owner, is not ours: it is neither changed nor deleted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from shoal.krane.model import Owner
+from shoal.kube.names import is_label_value
+from shoal.sync.versions import Version
+
+Obj = dict[str, Any]
+
+FIELD_MANAGER_KRANE = "krane"
+FIELD_MANAGER_SCALE = "krane-scale"  # holds the replicas while nobody says how many: an autoscaler takes them from it
+
+PREFIX = "shoal.dev/"
+FLEET = f"{PREFIX}fleet"
+CLUSTER = f"{PREFIX}cluster"
+SHARD = f"{PREFIX}shard"
+WORKSPACE = f"{PREFIX}workspace"
+PROJECT = f"{PREFIX}project"
+ENVIRONMENT = f"{PREFIX}environment"
+APP = f"{PREFIX}app"
+DEPLOYMENT = f"{PREFIX}deployment"
+SENTINEL = f"{PREFIX}sentinel"
+NAME = "app.kubernetes.io/name"
+COMPONENT = "app.kubernetes.io/component"
+MANAGED_BY = "app.kubernetes.io/managed-by"
+KRANE = "krane"
+
+VERSION = f"{PREFIX}version"  # annotation: DATABASE:INCARNATION:NUMBER
+APPLIED = f"{PREFIX}applied"  # annotation: fingerprint of what was applied
+SECRETS = f"{PREFIX}secrets"  # annotation of pods: which secrets, in which versions, they started with
+
+OF_KIND = {
+    "deployment": DEPLOYMENT,
+    "sentinel": SENTINEL,
+    "route": f"{PREFIX}route",
+    "policy": f"{PREFIX}policy",
+    "keys": f"{PREFIX}keys",
+}
+"""By kind of key, the label that has its id; the kind is also the component."""
+
+TOPOLOGY_KEY_ZONE = "topology.kubernetes.io/zone"
+TOPOLOGY_KEY_HOST = "kubernetes.io/hostname"
+
+_LABEL_VALUE_MAX = 63
+
+
+def label_value(text: str) -> str:
+    """The text, or what stands for it where it cannot be a label: its beginning and a digest."""
+    if not is_label_value(text):
+        return text
+    head = "".join(each if each.isascii() and (each.isalnum() or each in "-_.") else "-" for each in text)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:10]
+    return f"x{head[: _LABEL_VALUE_MAX - 12]}-{digest}"
+
+
+def owner_labels(owner: Owner) -> dict[str, str]:
+    return {
+        MANAGED_BY: KRANE,
+        FLEET: label_value(owner.fleet),
+        CLUSTER: label_value(owner.cluster),
+        SHARD: label_value(owner.shard),
+    }
+
+
+def labels_of(owner: Owner, kind: str, id_: str, **parts: str) -> dict[str, str]:
+    """Of an object that belongs to a key. ``parts`` are ids by label name; empty ones are left out."""
+    more = {f"{PREFIX}{name}": label_value(text) for name, text in parts.items() if text}
+    return {**owner_labels(owner), COMPONENT: kind, OF_KIND[kind]: label_value(id_), **more}
+
+
+def selector(owner: Owner, kind: str = "", id_: str = "") -> str:
+    """Everything of the owner; of one kind of key; of one key."""
+    wanted = owner_labels(owner)
+    if kind:
+        wanted[COMPONENT] = kind
+    if id_:
+        wanted[OF_KIND[kind]] = label_value(id_)
+    return ",".join(f"{name}={value}" for name, value in wanted.items())
+
+
+def key_of(obj: Obj) -> str | None:
+    """The key that an object of ours belongs to; None when its labels do not say."""
+    labels: Mapping[str, str] = obj["metadata"].get("labels") or {}
+    kind = labels.get(COMPONENT, "")
+    id_ = labels.get(OF_KIND.get(kind, ""), "")
+    return f"{kind}/{id_}" if id_ else None
+
+
+def is_of(obj: Obj, owner: Owner) -> bool:
+    labels: Mapping[str, str] = obj["metadata"].get("labels") or {}
+    return all(labels.get(name) == value for name, value in owner_labels(owner).items())
+
+
+def owner_shown(obj: Obj) -> str:
+    """Whose an object is, for messages."""
+    labels: Mapping[str, str] = obj["metadata"].get("labels") or {}
+    manager = labels.get(MANAGED_BY)
+    if manager != KRANE:
+        return f"managed by {manager!r}" if manager else "not managed by krane"
+    return f"of fleet {labels.get(FLEET, '')!r}, cluster {labels.get(CLUSTER, '')!r}, shard {labels.get(SHARD, '')!r}"
+
+
+def live_version(obj: Obj) -> Version | None:
+    """The version its annotation names; None when it is missing or cannot be read."""
+    text = (obj["metadata"].get("annotations") or {}).get(VERSION, "")
+    try:
+        return Version.parse(text)
+    except ValueError:
+        return None
+
+
+def is_ours_to_remove(name: str) -> bool:
+    """Whether a label or annotation goes when an object is released."""
+    return name.startswith(PREFIX) or name in (MANAGED_BY, COMPONENT)

@@ -1,0 +1,1 @@
+"""Writing and watching single Kubernetes objects for both controllers: ownership, versions, drift."""

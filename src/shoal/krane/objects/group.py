@@ -1,0 +1,110 @@
+"""Writes the objects that belong together: what the root needs, the root, and what stands around it, which it owns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from shoal.client import ResourceType
+from shoal.krane.labels import FIELD_MANAGER_SCALE
+from shoal.krane.objects.compare import FOREIGN, owns
+from shoal.krane.objects.memory import Memory, Written
+from shoal.krane.objects.writer import Writer, together
+from shoal.sync.versions import Version
+
+Obj = dict[str, Any]
+
+
+class Group:
+    """One pass over the objects of one key; at most one of each kind. Until the root exists its companions have no
+    owner; they get it as soon as it has a uid, so that nothing is left when somebody deletes the root by hand."""
+
+    def __init__(self, writer: Writer, version: Version, live: dict[str, Obj], *, strict: bool = True) -> None:
+        self._writer = writer
+        self._version = version
+        self._live = live  # by kind
+        self._strict = strict
+
+    @classmethod
+    async def read(
+        cls, writer: Writer, memory: Memory, item: tuple[str, Version], wants: Iterable[Obj], *, strict: bool = True
+    ) -> Group:
+        """What there is of the wanted objects, from memory where it is seen anyway. Refuses before anything is
+        written."""
+        key, version = item
+        live: dict[str, Obj] = {}
+        unseen: dict[str, Obj] = {}
+        for want in wants:
+            seen = memory.recall(key, want)
+            if seen is not None:
+                live[want["kind"]] = seen
+            else:
+                unseen[want["kind"]] = want
+        found = await together({kind: writer.read(want) for kind, want in unseen.items()})
+        live |= {kind: obj for kind, obj in found.items() if obj is not None}
+        for obj in live.values():
+            writer.check(obj, version)
+        return cls(writer, version, live, strict=strict)
+
+    async def write(
+        self,
+        before: tuple[Obj, ...],
+        root: Obj,
+        after: tuple[Obj, ...],
+        *,
+        between: tuple[int, int] | None = None,
+        surplus: Iterable[ResourceType] = (),
+    ) -> list[Written]:
+        """``between``: an autoscaler decides on the replicas. ``surplus`` are kinds that must not be there, under the
+        name of the root."""
+        known = self._live.get(root["kind"])
+        done_before = await self._write_all(before, known)
+        made = await self._write_root(root, between)
+        done_after = await self._write_all(after, made)
+        if known is None:
+            done_before = await self._write_all(before, made)  # now there is somebody to own them
+        for kind in surplus:
+            await self._writer.remove(kind, root["metadata"]["namespace"], root["metadata"]["name"])
+        return [*done_before, Written.of(root, made), *done_after]
+
+    async def _write_all(self, wants: tuple[Obj, ...], owner: Obj | None) -> list[Written]:
+        owned = [_owned(want, owner) for want in wants]
+        done = await together({want["kind"]: self._write(want) for want in owned})
+        return [Written.of(want, done[want["kind"]]) for want in owned]
+
+    async def _write(self, want: Obj) -> Obj:
+        made = await self._writer.write(want, self._live.get(want["kind"]), self._version, strict=self._strict)
+        self._live[want["kind"]] = made
+        return made
+
+    async def _write_root(self, want: Obj, between: tuple[int, int] | None) -> Obj:
+        live = self._live.get(want["kind"])
+        if between is not None and live is not None:
+            live = await self._hand_over_replicas(want, live)
+        made = await self._writer.write(want, live, self._version, every_version=True, strict=self._strict)
+        if between is not None and not between[0] <= (replicas := made["spec"].get("replicas") or 0) <= between[1]:
+            # an autoscaler would do the same, but only at its next look
+            await self._writer.scale(want, min(max(replicas, between[0]), between[1]))
+        return made
+
+    async def _hand_over_replicas(self, want: Obj, live: Obj) -> Obj:
+        """An autoscaler is to decide from now on. What we stop naming would fall back to one replica, so somebody has
+        to hold it until the autoscaler takes it."""
+        if FOREIGN in live:
+            live = await self._writer.read(want) or live
+        if not owns(live["metadata"].get("managedFields") or (), ("spec", "replicas")):
+            return live
+        about = {name: want["metadata"][name] for name in ("name", "namespace")}
+        held = {"apiVersion": want["apiVersion"], "kind": want["kind"], "metadata": about}
+        await self._writer.co_own({**held, "spec": {"replicas": live["spec"]["replicas"]}}, FIELD_MANAGER_SCALE)
+        return await self._writer.read(want) or live
+
+
+def _owned(want: Obj, owner: Obj | None) -> Obj:
+    if owner is None:
+        return want
+    reference = {
+        "apiVersion": owner["apiVersion"], "kind": owner["kind"],
+        "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"],
+    }  # fmt: skip
+    return {**want, "metadata": {**want["metadata"], "ownerReferences": [reference]}}

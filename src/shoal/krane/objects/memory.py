@@ -1,0 +1,119 @@
+"""What was last applied, by key, and what is seen of it: what an applier and an observer know together.
+
+With it an observer can tell what somebody has changed since, and an applier need not ask for what is seen anyway. An
+object from here may be a moment old; who writes it says which one was seen, so nothing newer is overwritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shoal.krane.objects.compare import FOREIGN, additions, differences, foreign_fields
+from shoal.reconcile.cache import Cache
+from shoal.reconcile.keys import ObjectKey, is_older
+from shoal.reconcile.keys import key_of as object_key
+
+Obj = dict[str, Any]
+
+
+def with_foreign_fields(obj: Obj) -> Obj:
+    """A transform for informers: keeps of the managed fields only those of others."""
+    obj[FOREIGN] = foreign_fields(obj)
+    obj["metadata"].pop("managedFields", None)
+    return obj
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An object as it was wanted, and when the cluster had it so. ``settled`` are fields that the cluster's own rules
+    make otherwise at once: to put them back again and again would change nothing."""
+
+    want: Obj
+    resource_version: str
+    settled: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, want: Obj, made: Obj) -> Written:
+        """``made`` is what the server answered."""
+        return cls(want, made["metadata"]["resourceVersion"], frozenset(_fields(want, made)))
+
+    @property
+    def object_key(self) -> ObjectKey:
+        return object_key(self.want)
+
+
+class Memory:
+    """One per controller. The applier tells what it wrote; the observer gives its caches, by kind."""
+
+    def __init__(self, *, keeps_secrets: bool = False) -> None:
+        self.caches: Mapping[str, Cache] = {}
+        self._keeps_secrets = keeps_secrets
+        self._written: dict[str, tuple[Written, ...]] = {}
+        self._kinds: dict[str, frozenset[str]] = {}
+
+    def remember(self, key: str, written: Iterable[Written]) -> None:
+        """Unless it ``keeps_secrets``, the values of a Secret are not kept, only that there is one."""
+        made = tuple(written)
+        self._kinds[key] = frozenset(one.want["kind"] for one in made)
+        self._written[key] = tuple(one for one in made if self._keeps_secrets or one.want["kind"] != "Secret")
+
+    def forget(self, key: str) -> None:
+        self._written.pop(key, None)
+        self._kinds.pop(key, None)
+
+    def has_none(self, key: str, kind: str) -> bool:
+        """Whether it is certain that the key has no object of ours of this kind."""
+        if self._is_watched(kind):
+            return not self.caches[kind].by_index("key", key)
+        return key in self._kinds and kind not in self._kinds[key]
+
+    def recall(self, key: str, want: Obj) -> Obj | None:
+        """The object as it was last seen, without its managed fields; None when it is not watched, was not seen, or is
+        known to be newer than what was seen."""
+        kind, wanted = want["kind"], object_key(want)
+        live = self.caches[kind].get(wanted) if self._is_watched(kind) else None
+        if live is None:
+            return None
+        for one in self._written.get(key, ()):
+            if one.want["kind"] == kind and one.object_key == wanted and _is_before(live, one.resource_version):
+                return None
+        return live
+
+    def _is_watched(self, kind: str) -> bool:
+        return kind in self.caches and self.caches[kind].synced.is_set()
+
+    def knows(self, key: str, obj: Obj) -> bool:
+        """Whether the object is one that was applied for the key, and not a copy that somebody made of it."""
+        found = object_key(obj)
+        return any(written.object_key == found for written in self._written.get(key, ()))
+
+    def drift(self, key: str) -> list[str]:
+        """Fields of the key's objects that are not as they were applied. What was not seen yet is not judged."""
+        return [
+            f"{written.want['kind']}.{path}"
+            for written in self._written.get(key, ())
+            if self._is_watched(written.want["kind"])
+            for path in _drift(written, self.caches[written.want["kind"]])
+        ]
+
+
+def _is_before(live: Obj, resource_version: str) -> bool:
+    seen: str = live["metadata"]["resourceVersion"]
+    return seen != resource_version and is_older(seen, resource_version)
+
+
+def _drift(written: Written, cache: Cache) -> list[str]:
+    live = cache.get(written.object_key)
+    if live is None:
+        seen = cache.resource_version
+        return [] if seen != written.resource_version and is_older(seen, written.resource_version) else ["(deleted)"]
+    if _is_before(live, written.resource_version):
+        return []
+    return [field for field in _fields(written.want, live) if field not in written.settled]
+
+
+def _fields(want: Obj, live: Obj) -> list[str]:
+    """What is otherwise in the live object than wanted, or is there in addition."""
+    return [*differences(want, live), *additions(want, foreign_fields(live))]

@@ -1,0 +1,86 @@
+"""Informers of one controller: they run together, and every change tells whose report may differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from shoal.base.clock import Clock
+from shoal.base.tasks import run_all
+from shoal.client import Client, ResourceType, Scope
+from shoal.krane import labels
+from shoal.krane.objects.memory import Memory, with_foreign_fields
+from shoal.reconcile import Cache, Change, Informer
+from shoal.reconcile.cache import Transform, without_managed_fields
+
+Obj = dict[str, Any]
+
+
+def by_key(obj: Obj) -> Iterable[str]:
+    key = labels.key_of(obj)
+    return (key,) if key is not None else ()
+
+
+def _age(obj: Obj) -> tuple[str, str]:
+    about = obj["metadata"]
+    return str(about.get("creationTimestamp", "")), str(about["name"])
+
+
+class Watched:
+    """The informers of one run. ``caches`` are by kind."""
+
+    def __init__(self, client: Client, *, clock: Clock, random: Callable[[], float]) -> None:
+        self._client = client
+        self._clock = clock
+        self._random = random
+        self._informers: list[Informer] = []
+        self._caches: dict[str, Cache] = {}
+
+    @property
+    def caches(self) -> Mapping[str, Cache]:
+        return self._caches
+
+    @property
+    def synced(self) -> bool:
+        return bool(self._informers) and all(informer.synced for informer in self._informers)
+
+    def parts(self, kinds: Iterable[ResourceType], scope: Scope) -> None:
+        """Objects that we apply: their managed fields are looked at for drift."""
+        for kind in kinds:
+            self.add(kind, scope, with_foreign_fields)
+
+    def add(self, kind: ResourceType, scope: Scope, transform: Transform = without_managed_fields) -> None:
+        informer = Informer(
+            self._client.of(kind), clock=self._clock, random=self._random, scope=scope, transform=transform,
+            indexes={"key": by_key},
+        )  # fmt: skip
+        self._informers.append(informer)
+        self._caches[kind.kind] = informer.cache
+
+    def of(self, kind: str, key: str) -> tuple[Obj, ...]:
+        """The objects of a kind that belong to a key."""
+        cache = self._caches.get(kind)
+        return cache.by_index("key", key) if cache is not None else ()
+
+    def first(self, kind: str, key: str, memory: Memory) -> Obj | None:
+        """The object of a kind that stands for a key. A copy has the same labels: what we applied is preferred, then
+        what is older."""
+        found = self.of(kind, key)
+        if len(found) < 2:
+            return found[0] if found else None
+        return min(found, key=lambda obj: (not memory.knows(key, obj), *_age(obj)))
+
+    def keys(self, kinds: Iterable[str]) -> set[str]:
+        return {key for kind in kinds if kind in self._caches for obj in self._caches[kind] for key in by_key(obj)}
+
+    async def run(self, changed: Callable[[str], None]) -> None:
+        def heard(change: Change) -> None:
+            for obj in (change.old, change.new):
+                key = labels.key_of(obj) if obj is not None else None
+                if key is not None:
+                    changed(key)
+                    return
+
+        for cache in self._caches.values():
+            cache.add_handler(heard)
+        await run_all({f"informer/{informer.name}": informer.run() for informer in self._informers})

@@ -1,0 +1,233 @@
+"""Writes single objects: reads, refuses what is not ours or newer, applies only what differs, deletes only ours.
+
+Every write is a server-side apply with the resourceVersion that was read, so nothing that happened in between is
+overwritten unseen. An object that somebody else changes meanwhile (its controller, say) is read and judged again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping
+from typing import Any, TypeVar
+
+from shoal.base.tasks import run_all
+from shoal.client import Client, PatchType, Propagation, ResourceType, Scope, builtin
+from shoal.crds import sentinel as crds
+from shoal.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
+from shoal.krane import labels
+from shoal.krane.labels import APPLIED, FIELD_MANAGER_KRANE, VERSION
+from shoal.krane.model import Newer, Owner
+from shoal.krane.objects.compare import FOREIGN, additions, differences, fingerprint, foreign_fields, taken_over
+from shoal.sync.versions import Version
+
+Obj = dict[str, Any]
+T = TypeVar("T")
+
+_ATTEMPTS = 6
+_CUSTOM = {
+    "SentinelRoute": ResourceType(crds.GROUP, crds.VERSION, "sentinelroutes", True, "SentinelRoute"),
+    "SentinelPolicy": ResourceType(crds.GROUP, crds.VERSION, "sentinelpolicies", True, "SentinelPolicy"),
+}
+
+
+class NotOurs(AlreadyExists):
+    """An object of that name exists and belongs to somebody else; it was left as it is."""
+
+
+def type_of(kind: str, api_version: str) -> ResourceType:
+    return _CUSTOM.get(kind) or builtin(kind, api_version.rpartition("/")[0])
+
+
+def shown(obj: Obj) -> str:
+    about = obj["metadata"]
+    place = f"{about['namespace']}/" if about.get("namespace") else ""
+    return f"{obj['kind']} {place}{about['name']}"
+
+
+async def together(parts: Mapping[str, Coroutine[Any, Any, T]]) -> dict[str, T]:
+    """The results of all parts, run at the same time; of several failures the first is raised."""
+    results: dict[str, T] = {}
+
+    async def one(name: str, part: Coroutine[Any, Any, T]) -> None:
+        results[name] = await part
+
+    try:
+        await run_all({name: one(name, part) for name, part in parts.items()})
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return results
+
+
+class Writer:
+    """For one owner. Calls for one object must not overlap."""
+
+    def __init__(self, client: Client, owner: Owner) -> None:
+        self._client = client
+        self._owner = owner
+        self._namespaces: set[str] = set()  # that are there, as far as is known
+
+    async def read(self, want: Obj) -> Obj | None:
+        about = want["metadata"]
+        return await self.get(type_of(want["kind"], want["apiVersion"]), about.get("namespace", ""), about["name"])
+
+    async def get(self, kind: ResourceType, namespace: str, name: str) -> Obj | None:
+        try:
+            return await self._client.of(kind).get(name, namespace)
+        except NotFound:
+            return None
+
+    async def list(self, kind: ResourceType, scope: Scope) -> list[Obj]:
+        """Of the API server; nothing where the kind does not exist."""
+        try:
+            return (await self._client.of(kind).list(scope)).items
+        except NotFound:
+            return []
+
+    def check(self, live: Obj, version: Version) -> None:
+        """``NotOurs`` or ``Newer`` when the live object may not be written."""
+        if not labels.is_of(live, self._owner):
+            raise NotOurs(
+                f"{shown(live)} exists and is {labels.owner_shown(live)}: it is left as it is; delete or rename it"
+            )
+        found = labels.live_version(live)
+        if found is not None and found.database == version.database and found.is_after(version):
+            raise Newer(f"{shown(live)} is of version {found}, newer than {version}")
+
+    async def write(
+        self, want: Obj, live: Obj | None, version: Version, *, every_version: bool = False, strict: bool = True
+    ) -> Obj:
+        """Make the object as wanted; ``live`` is it as it was read. ``every_version``: its annotation follows the
+        version even when nothing else changes. ``strict`` also removes fields that others have added."""
+        for _ in range(_ATTEMPTS):
+            if live is not None:
+                self.check(live, version)
+                if _is_current(want, live, version if every_version else None, strict):
+                    return live
+            try:
+                if live is not None and strict and additions(want, foreign_fields(live)):
+                    if FOREIGN in live:
+                        live = await self.read(want)  # with its managed fields
+                        continue
+                    live = await self._take_over(live)
+                return await self._apply(want, live, version)
+            except Conflict:
+                live = await self.read(want)
+            except NotFound:
+                if live is None:
+                    raise  # its namespace, or its kind
+                live = None
+        raise Conflict(f"{shown(want)} was changed by others {_ATTEMPTS} times while it was being written")
+
+    async def ensure(self, want: Obj) -> Obj:
+        """Make sure that an object which several agents share is there. What is not krane's is taken as it is."""
+        live = await self.read(want)
+        if live is not None:
+            found: Mapping[str, str] = live["metadata"].get("labels") or {}
+            fleet = want["metadata"]["labels"].get(labels.FLEET)
+            is_krane = found.get(labels.MANAGED_BY) == labels.KRANE and fleet in (None, found.get(labels.FLEET))
+            if not is_krane or not differences(want, live):
+                return live
+        try:
+            return await self._applied(want)
+        except Forbidden:
+            if live is None:
+                raise
+            return live  # an administrator made it, and keeps it
+        except Conflict:  # another agent was faster
+            return await self._client.of(type_of(want["kind"], want["apiVersion"])).get(
+                want["metadata"]["name"], want["metadata"].get("namespace", "")
+            )
+
+    async def ensure_namespace(self, want: Obj) -> None:
+        """As ``ensure``, and not asked again until something is not found in it."""
+        name = want["metadata"]["name"]
+        if name not in self._namespaces:
+            await self.ensure(want)
+            self._namespaces.add(name)
+
+    def doubt_namespace(self, name: str) -> None:
+        self._namespaces.discard(name)
+
+    async def co_own(self, want: Obj, manager: str) -> None:
+        """Hold some fields of an object under another manager's name."""
+        await self._client.of(type_of(want["kind"], want["apiVersion"])).apply(want, field_manager=manager, force=True)
+
+    async def scale(self, want: Obj, replicas: int) -> None:
+        about = want["metadata"]
+        patch = {"spec": {"replicas": replicas}}
+        await self._client.of(type_of(want["kind"], want["apiVersion"])).patch(
+            about["name"], patch, about["namespace"], subresource="scale", field_manager=labels.FIELD_MANAGER_SCALE
+        )
+
+    async def remove(self, kind: ResourceType, namespace: str, name: str, live: Obj | None = None) -> None:
+        """Delete it if it is ours; what is not found, or somebody else's, is fine."""
+        live = live or await self.get(kind, namespace, name)
+        if live is None or not labels.is_of(live, self._owner) or live["metadata"].get("deletionTimestamp"):
+            return
+        try:
+            await self._client.of(kind).delete(
+                name, namespace, propagation=Propagation.BACKGROUND, uid=live["metadata"]["uid"]
+            )
+        except (NotFound, Conflict):
+            return  # gone, or another object has its name now
+
+    async def release(self, kind: ResourceType, namespace: str, name: str) -> None:
+        """Take our labels and annotations off."""
+        for _ in range(_ATTEMPTS):
+            live = await self.get(kind, namespace, name)
+            if live is None or not labels.is_of(live, self._owner):
+                return
+            about = live["metadata"]
+            marks: Obj = {"resourceVersion": about["resourceVersion"]}
+            for field in ("labels", "annotations"):
+                marks[field] = {mark: None for mark in about.get(field) or {} if labels.is_ours_to_remove(mark)}
+            try:
+                await self._client.of(kind).patch(
+                    name, {"metadata": marks}, namespace, field_manager=FIELD_MANAGER_KRANE
+                )
+                return
+            except Conflict:
+                continue
+            except NotFound:
+                return
+        raise Conflict(f"{kind.kind} {namespace}/{name} was changed by others {_ATTEMPTS} times while being released")
+
+    async def _apply(self, want: Obj, live: Obj | None, version: Version) -> Obj:
+        about = dict(want["metadata"])
+        about["annotations"] = {
+            **(about.get("annotations") or {}), VERSION: str(version), APPLIED: fingerprint(want),
+        }  # fmt: skip
+        if live is not None:
+            if live["metadata"].get("deletionTimestamp"):
+                raise _Leaving(f"{shown(want)} is still being deleted")
+            about["resourceVersion"] = live["metadata"]["resourceVersion"]
+        return await self._applied({**want, "metadata": about})
+
+    async def _applied(self, body: Obj) -> Obj:
+        resource = self._client.of(type_of(body["kind"], body["apiVersion"]))
+        return await resource.apply(body, field_manager=FIELD_MANAGER_KRANE, force=True)
+
+    async def _take_over(self, live: Obj) -> Obj:
+        """Become the manager of what others have added, so that the next apply removes it."""
+        about = live["metadata"]
+        patch = [
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": about["resourceVersion"]},
+            {"op": "replace", "path": "/metadata/managedFields", "value": taken_over(about["managedFields"])},
+        ]
+        return await self._client.of(type_of(live["kind"], live["apiVersion"])).patch(
+            about["name"], patch, about.get("namespace", ""), type=PatchType.JSON, field_manager=FIELD_MANAGER_KRANE
+        )
+
+
+class _Leaving(ApiError):
+    """Of the same name as one that is being deleted: it can be made once that has gone."""
+
+    reason, code = "Conflict", 409
+
+
+def _is_current(want: Obj, live: Obj, version: Version | None, strict: bool) -> bool:
+    annotations: Mapping[str, str] = live["metadata"].get("annotations") or {}
+    if annotations.get(APPLIED) != fingerprint(want) or (
+        version is not None and annotations.get(VERSION) != str(version)
+    ):
+        return False
+    return not differences(want, live) and not (strict and additions(want, foreign_fields(live)))

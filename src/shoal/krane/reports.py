@@ -1,0 +1,224 @@
+"""Telling the control plane what really runs: the newest report per key, each delivered, none twice in a row.
+
+A key is marked when its report may differ. What is sent is made at the moment of sending, so that while the control
+plane is away a key costs one entry, however often it changes. Several requests are under way at once, and a key is in
+at most one of them: a slow call delays the keys in it, not the others, and reports of one object arrive in order. A
+report like the last one is left out; what was last is forgotten when the connection was renewed or the object removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+
+from shoal.base.backoff import Backoff
+from shoal.base.clock import Clock
+from shoal.base.logs import Logger
+from shoal.base.metrics import Distribution, Value
+from shoal.errors import ApiError, BadRequest, Invalid, TooManyRequests
+from shoal.krane.model import Report
+from shoal.sync.digest import Digest, bucket_of
+from shoal.sync.fingerprint import fingerprint
+from shoal.wire.fleet.v1 import cluster_pb as pb
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportSeams:
+    """What a reporter is given: how to make a report, how to send some, and who wants to know what came of it."""
+
+    describe: Callable[[str], Report | None]
+    send: Callable[[list[Report]], Awaitable[pb.ReportResponse]]
+    keys: Callable[[], Iterable[str]]  # everything that can be reported
+    gone: Callable[[str], None]  # the control plane knows that the key is removed
+    unknown: Callable[[list[str]], None]  # keys the control plane does not know
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportCounts:
+    deduped: Value
+    sent_s: Distribution
+    failed_s: Distribution
+
+
+class Reporter:
+    def __init__(
+        self,
+        seams: ReportSeams,
+        *,
+        parallel: int,
+        batch: int,
+        backoff: Backoff,
+        clock: Clock,
+        random: Callable[[], float],
+        counts: ReportCounts,
+        log: Logger,
+    ) -> None:
+        self._seams = seams
+        self._parallel = parallel
+        self._batch = batch
+        self._backoff = backoff
+        self._clock = clock
+        self._random = random
+        self._counts = counts
+        self._log = log
+        self._marked: dict[str, bool] = {}  # in the order they came; True: send also when nothing changed
+        self._sending: set[str] = set()
+        self._requests = 0
+        self._alone: set[str] = set()  # were in a request that was refused: sent one by one until they arrive
+        self._last: dict[str, int] = {}  # fingerprints of what was delivered
+        self._delivered_s: dict[str, float] = {}  # when, on the monotonic clock
+        self._digest = Digest()  # of what was delivered last; also after a reconnect, unlike _last
+        self._failures = 0
+        self._failed_s = float("-inf")
+        self._paused_until_s = 0.0
+        self._changed = asyncio.Event()
+
+    # what happens
+
+    def mark(self, key: str, *, again: bool = False) -> None:
+        """The report of the key may differ; ``again``: send it in any case."""
+        self._marked[key] = self._marked.get(key, False) or again
+        self._changed.set()
+
+    def reconnected(self) -> None:
+        """The control plane may have forgotten what it was told: leave nothing out because of what was sent before."""
+        self._last.clear()
+        self._failures = 0
+        self._paused_until_s = 0.0
+        self._changed.set()
+
+    def removed(self, key: str) -> None:
+        """The object was deleted here: its last report says nothing about a next one of that name."""
+        self._last.pop(key, None)
+
+    def resend(self, buckets: Iterable[int], asked_s: float) -> int:
+        """The control plane has these buckets otherwise than the digest it was given at ``asked_s``. What has been
+        delivered since, or is on its way, is not sent again."""
+        wanted = frozenset(buckets)
+        count = 0
+        for key in {*self._seams.keys(), *self._digest.keys_in(wanted)}:
+            if bucket_of(key) not in wanted or key in self._sending or key in self._marked:
+                continue
+            if self._delivered_s.get(key, -1.0) < asked_s:
+                self.mark(key, again=True)
+                count += 1
+        return count
+
+    @property
+    def digest(self) -> list[int]:
+        return self._digest.buckets
+
+    @property
+    def pending(self) -> int:
+        return len(self._marked) + len(self._sending - self._marked.keys())
+
+    # sending
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._until_some()
+                reports = self._take()
+                if reports:
+                    self._requests += 1
+                    self._sending.update(report.key for report in reports)
+                    group.create_task(self._send(reports), name=f"report/{reports[0].key}")
+
+    async def _until_some(self) -> None:
+        while True:
+            self._changed.clear()
+            paused_s = self._paused_until_s - self._clock.monotonic()
+            free = self._requests < self._parallel and any(key not in self._sending for key in self._marked)
+            if free and paused_s <= 0:
+                return
+            timer = self._clock.call_later(max(paused_s, 0.001), self._changed.set) if free else None
+            try:
+                await self._changed.wait()
+            finally:
+                if timer is not None:
+                    timer.cancel()
+
+    def _take(self) -> list[Report]:
+        reports: list[Report] = []
+        for key in [key for key in self._marked if key not in self._sending]:
+            alone = key in self._alone
+            if alone and reports:
+                continue
+            again = self._marked.pop(key)
+            report = self._seams.describe(key)
+            if report is None:
+                self._forget(key)
+            elif not again and self._last.get(key) == fingerprint(report):
+                self._counts.deduped.inc()
+            else:
+                reports.append(report)
+            if len(reports) >= self._batch or (alone and reports):
+                break
+        return reports
+
+    async def _send(self, reports: list[Report]) -> None:
+        started_s = self._clock.monotonic()
+        try:
+            answer = await self._seams.send(reports)
+        except (BadRequest, Invalid, TooManyRequests) as error:
+            self._counts.failed_s.observe(self._clock.monotonic() - started_s)
+            self._refused(reports, error, started_s)
+        except ApiError as error:
+            self._counts.failed_s.observe(self._clock.monotonic() - started_s)
+            self._failed(reports, error, started_s)
+        else:
+            self._counts.sent_s.observe(self._clock.monotonic() - started_s)
+            self._delivered(reports, answer)
+        finally:
+            self._requests -= 1
+            self._sending.difference_update(report.key for report in reports)
+            self._changed.set()
+
+    def _delivered(self, reports: list[Report], answer: pb.ReportResponse) -> None:
+        self._failures = 0
+        now_s = self._clock.monotonic()
+        for report in reports:
+            key = report.key
+            self._alone.discard(key)
+            if report.gone:
+                self._forget(key)
+                self._seams.gone(key)
+                continue
+            self._last[key] = print_ = fingerprint(report)
+            self._delivered_s[key] = now_s
+            self._digest.put(key, str(print_))
+        gone = {report.key for report in reports if report.gone}
+        unknown = [key for key in answer.unknown if key not in gone]
+        for key in unknown:
+            self._forget(key)
+        if unknown:
+            self._seams.unknown(unknown)
+
+    def _failed(self, reports: list[Report], error: ApiError, started_s: float) -> None:
+        if not self._failures:
+            self._log.warning("reporting failed; trying again until it succeeds", reason=str(error))
+        if started_s > self._failed_s:  # what was under way together fails together, and counts once
+            self._failures += 1
+            self._failed_s = self._clock.monotonic()
+            self._paused_until_s = self._failed_s + self._backoff.delay_s(self._failures, self._random)
+        for report in reports:
+            self.mark(report.key, again=True)
+
+    def _refused(self, reports: list[Report], error: ApiError, started_s: float) -> None:
+        """One of them is malformed, or all of them are too much for one request: each is sent alone."""
+        if len(reports) == 1 and isinstance(error, TooManyRequests):
+            self._failed(reports, error, started_s)
+            return
+        if len(reports) == 1:
+            self._alone.discard(reports[0].key)
+            self._log.error("the control plane cannot read a report", key=reports[0].key, reason=str(error))
+            return
+        for report in reports:
+            self._alone.add(report.key)
+            self.mark(report.key, again=True)
+
+    def _forget(self, key: str) -> None:
+        self._last.pop(key, None)
+        self._delivered_s.pop(key, None)
+        self._digest.drop(key)

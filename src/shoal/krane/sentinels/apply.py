@@ -1,0 +1,102 @@
+"""Makes sentinels, routes, policies and keys of the cluster equal to what is desired; implements ``Applier``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.client import Client, ResourceType, Scope, builtin
+from shoal.errors import BadRequest, NotFound
+from shoal.krane import labels
+from shoal.krane.model import Live, Owner
+from shoal.krane.objects.group import Group
+from shoal.krane.objects.memory import Memory, Written
+from shoal.krane.objects.writer import Writer, together
+from shoal.krane.protocol import version_of
+from shoal.krane.sentinels.custom import TYPES, name_of, render_custom
+from shoal.krane.sentinels.install import Installation
+from shoal.krane.sentinels.render import NAMESPACE_SENTINEL, check, peers_name, render
+from shoal.sync.keys import split_key
+from shoal.sync.versions import Version
+from shoal.wire.fleet.v1 import cluster_pb as pb
+
+Obj = dict[str, Any]
+
+ROOT = builtin("deployments", "apps")
+_CONFIG = builtin("configmaps")
+# In the order in which they are deleted.
+PARTS = (ROOT, builtin("services"), builtin("poddisruptionbudgets", "policy"), _CONFIG, builtin("serviceaccounts"))
+ROOTS: dict[str, ResourceType] = {"sentinel": ROOT, **TYPES}
+"""By kind of key, what stands for it in the cluster."""
+
+
+class SentinelApplier:
+    def __init__(self, client: Client, owner: Owner, memory: Memory, installation: Installation) -> None:
+        self._writer = Writer(client, owner)
+        self._owner = owner
+        self._memory = memory
+        self._installation = installation
+
+    async def apply(self, item: pb.Item) -> None:
+        state = item.action.value if item.action is not None else None
+        await self._installation.objects(self._owner)
+        try:
+            if isinstance(state, pb.SentinelState):
+                written = await self._apply_sentinel(item.key, state, version_of(item))
+            elif isinstance(state, pb.CustomState):
+                written = await self._apply_custom(item.key, state, version_of(item))
+            else:
+                raise BadRequest(f"{item.key} is neither the state of a sentinel nor of a route, policy or set of keys")
+        except NotFound:
+            self._installation.doubt()  # somebody removed the namespace or the kinds
+            raise
+        self._memory.remember(item.key, written)
+
+    async def delete(self, key: str, namespace: str, name: str) -> None:
+        self._memory.forget(key)
+        for kind, found in await self._objects(key, name):
+            await self._writer.remove(kind, NAMESPACE_SENTINEL, found)
+
+    async def release(self, key: str, namespace: str, name: str) -> None:
+        self._memory.forget(key)
+        for kind, found in reversed(await self._objects(key, name)):
+            await self._writer.release(kind, NAMESPACE_SENTINEL, found)
+
+    async def live(self) -> dict[str, Live]:
+        lists = await together({kind: self._writer.list(ROOTS[kind], self._scope(kind)) for kind in ROOTS})
+        return {
+            key: Live(obj["metadata"]["namespace"], obj["metadata"]["name"], labels.live_version(obj))
+            for objects in lists.values()
+            for obj in objects
+            if (key := labels.key_of(obj)) is not None
+        }
+
+    def _scope(self, kind: str, id_: str = "") -> Scope:
+        return Scope(namespace=NAMESPACE_SENTINEL, label_selector=labels.selector(self._owner, kind, id_))
+
+    async def _apply_sentinel(self, key: str, state: pb.SentinelState, version: Version) -> list[Written]:
+        check(state)
+        rendered = render(state, self._owner)
+        wants = (*rendered.before, rendered.root, *rendered.after)
+        group = await Group.read(self._writer, self._memory, (key, version), wants)
+        return await group.write(rendered.before, rendered.root, rendered.after)
+
+    async def _apply_custom(self, key: str, state: pb.CustomState, version: Version) -> list[Written]:
+        want = render_custom(key, state, self._owner)
+        live = self._memory.recall(key, want) or await self._writer.read(want)
+        made = await self._writer.write(want, live, version, every_version=True)
+        return [Written.of(want, made)]
+
+    async def _objects(self, key: str, name: str) -> list[tuple[ResourceType, str]]:
+        """Kind and name of everything that belongs to a key, in the order of deletion."""
+        kind, id_ = split_key(key)
+        if kind == "keys":
+            name = name_of(key, name)
+        if not name:
+            found = await self._writer.list(ROOTS[kind], self._scope(kind, id_))
+            found = found or (await self._writer.list(PARTS[1], self._scope(kind, id_)) if kind == "sentinel" else [])
+            if not found:
+                return []
+            name = found[0]["metadata"]["name"]
+        if kind != "sentinel":
+            return [(ROOTS[kind], name)]
+        return [(part, peers_name(name) if part is _CONFIG else name) for part in PARTS]

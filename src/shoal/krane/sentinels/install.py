@@ -1,0 +1,123 @@
+"""What all sentinels of a cluster share: their namespace, the custom kinds, and what they may read.
+
+Made once per process, before the first of their objects, by whichever agent comes first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from shoal.base.clock import Clock
+from shoal.client import Client, builtin
+from shoal.crds.sentinel import GROUP, definitions
+from shoal.errors import ServiceUnavailable
+from shoal.krane.labels import COMPONENT, KRANE, MANAGED_BY
+from shoal.krane.model import Owner
+from shoal.krane.objects.writer import Writer
+from shoal.krane.sentinels.render import NAMESPACE_SENTINEL
+
+Obj = dict[str, Any]
+
+ROLE = "shoal-sentinel"
+READ = ("get", "list", "watch")
+NAMESPACED_RULES: tuple[Obj, ...] = (
+    {"apiGroups": [GROUP], "resources": ["sentinelroutes", "sentinelpolicies"], "verbs": list(READ)},
+    {
+        "apiGroups": [GROUP],
+        "resources": ["sentinelroutes/status", "sentinelpolicies/status"],
+        "verbs": ["get", "patch"],
+    },
+    {"apiGroups": [""], "resources": ["secrets", "configmaps"], "verbs": list(READ)},
+    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "patch"]},  # its counters
+)
+"""What a sentinel may do in its namespace."""
+CLUSTER_RULES: tuple[Obj, ...] = (
+    {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": list(READ)},
+)
+"""What a sentinel may do everywhere: its backends are in other namespaces."""
+
+_DEFINITIONS = builtin("customresourcedefinitions", "apiextensions.k8s.io")
+_LOOK_S, _LOOKS = 0.1, 100
+_RBAC = "rbac.authorization.k8s.io"
+
+
+_LABELS = {MANAGED_BY: KRANE, COMPONENT: "sentinel"}
+
+
+def namespace() -> Obj:
+    """Where the sentinels are."""
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE_SENTINEL, "labels": _LABELS}}
+
+
+def shared_objects() -> list[Obj]:
+    """In the order in which they are made."""
+    inside = {"name": ROLE, "namespace": NAMESPACE_SENTINEL, "labels": _LABELS}
+    everywhere = {"name": ROLE, "labels": _LABELS}
+    subject = {"apiGroup": _RBAC, "kind": "Group", "name": f"system:serviceaccounts:{NAMESPACE_SENTINEL}"}
+
+    def rbac(kind: str, about: Obj, **rest: Any) -> Obj:
+        return {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": about, **rest}
+
+    def role(kind: str) -> Obj:
+        return {"apiGroup": _RBAC, "kind": kind, "name": ROLE}
+
+    return [
+        namespace(),
+        rbac("Role", inside, rules=list(NAMESPACED_RULES)),
+        rbac("RoleBinding", inside, roleRef=role("Role"), subjects=[subject]),
+        rbac("ClusterRole", everywhere, rules=list(CLUSTER_RULES)),
+        rbac("ClusterRoleBinding", everywhere, roleRef=role("ClusterRole"), subjects=[subject]),
+    ]
+
+
+class Installation:
+    """One per process; shared by the controllers that need it."""
+
+    def __init__(self, client: Client, *, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._turn = asyncio.Lock()
+        self._kinds_made = False
+        self._objects_made = False
+
+    async def kinds(self) -> None:
+        """The custom kinds exist and are served when this returns."""
+        async with self._turn:
+            if not self._kinds_made:
+                for definition in definitions():
+                    await self._define(definition)
+                self._kinds_made = True
+
+    async def objects(self, owner: Owner) -> None:
+        """Everything that sentinels share is there when this returns."""
+        await self.kinds()
+        async with self._turn:
+            if not self._objects_made:
+                writer = Writer(self._client, owner)
+                for want in shared_objects():
+                    await writer.ensure(want)
+                self._objects_made = True
+
+    def doubt(self) -> None:
+        """Something that should be there was not found: look again before the next object."""
+        self._kinds_made = self._objects_made = False
+
+    async def _define(self, definition: Obj) -> None:
+        name = definition["metadata"]["name"]
+        writer = Writer(self._client, _NOBODY)
+        live = await writer.ensure(_labelled(definition))
+        for _ in range(_LOOKS):
+            conditions = (live.get("status") or {}).get("conditions") or ()
+            if any(each["type"] == "Established" and each["status"] == "True" for each in conditions):
+                return
+            await self._clock.sleep(_LOOK_S)
+            live = await self._client.of(_DEFINITIONS).get(name)
+        raise ServiceUnavailable(f"{name} is defined but not served by the cluster")
+
+
+_NOBODY = Owner(fleet="", cluster="", region="", shard="")  # what all share belongs to no shard
+
+
+def _labelled(definition: Obj) -> Obj:
+    return {**definition, "metadata": {**definition["metadata"], "labels": {MANAGED_BY: KRANE}}}

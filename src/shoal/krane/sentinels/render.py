@@ -1,0 +1,166 @@
+"""A sentinel to its Kubernetes objects; pure. All stand in one namespace and have the sentinel's name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from shoal.errors import Invalid, required
+from shoal.krane.deployments.check import check_id, check_name
+from shoal.krane.deployments.pod import cpu, mib, spread
+from shoal.krane.labels import FLEET, SENTINEL, TOPOLOGY_KEY_HOST, TOPOLOGY_KEY_ZONE, labels_of
+from shoal.krane.model import Owner
+from shoal.wire.fleet.v1 import cluster_pb as pb
+
+Obj = dict[str, Any]
+
+NAMESPACE_SENTINEL = "sentinel"
+SENTINEL_PORT = 8040
+HEALTH_PORT = 8041
+METRICS_PORT = 8042
+SENTINEL_NODE_CLASS = "sentinel"
+PEERS = "peers.json"  # the entry of the ConfigMap
+
+NOT_FOR_KUBERNETES: frozenset[str] = frozenset()
+
+_TOLERATION = {"key": "node-class", "operator": "Equal", "value": SENTINEL_NODE_CLASS, "effect": "NoSchedule"}
+_PROGRESS_S = 300
+_GRACE_S = 45
+_DRAIN_S = 5
+_CPU_MILLICORES, _MEMORY_MIB = 250, 256
+_IP = {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}
+_POD = {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendered:
+    before: tuple[Obj, ...]
+    root: Obj
+    after: tuple[Obj, ...]
+
+
+def peers_name(name: str) -> str:
+    return f"peers-{name}"
+
+
+def check(state: pb.SentinelState) -> None:
+    errors = [*check_id("sentinel", state.sentinel), *check_name("name", state.name)]
+    for field in ("workspace", "project", "environment"):
+        if value := getattr(state, field):
+            errors += check_id(field, value)
+    if not state.image.strip():
+        errors.append(required("image"))
+    if errors:
+        raise Invalid.of("SentinelState", "", state.name or state.sentinel, errors)
+
+
+def render(state: pb.SentinelState, owner: Owner) -> Rendered:
+    """The state has been checked."""
+    labels = labels_of(
+        owner, "sentinel", state.sentinel,
+        workspace=state.workspace, project=state.project, environment=state.environment,
+    )  # fmt: skip
+    selector = {FLEET: labels[FLEET], SENTINEL: labels[SENTINEL]}
+    about = {"name": state.name, "namespace": NAMESPACE_SENTINEL, "labels": labels}
+    peers = {**about, "name": peers_name(state.name)}
+    return Rendered(
+        before=(
+            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": about},
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": peers, "data": {PEERS: _peers(state)}},
+        ),
+        root={"apiVersion": "apps/v1", "kind": "Deployment", "metadata": about, "spec": _spec(state, labels, selector)},
+        after=(_service(about, selector), _disruption_budget(about, selector)),
+    )
+
+
+def _spec(state: pb.SentinelState, labels: Mapping[str, str], selector: Mapping[str, str]) -> Obj:
+    pod = {
+        "serviceAccountName": state.name,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": _GRACE_S,
+        "tolerations": [_TOLERATION],
+        "topologySpreadConstraints": [spread(key, selector) for key in (TOPOLOGY_KEY_ZONE, TOPOLOGY_KEY_HOST)],
+        "containers": [_container(state)],
+    }
+    return {
+        "replicas": state.replicas,
+        "selector": {"matchLabels": dict(selector)},
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
+        "progressDeadlineSeconds": _PROGRESS_S,
+        "template": {"metadata": {"labels": dict(labels)}, "spec": pod},
+    }
+
+
+def _container(state: pb.SentinelState) -> Obj:
+    plain = {
+        "SHOAL_SENTINEL_NAME": state.name,
+        "SHOAL_SENTINEL_REGION": state.region,
+        "SHOAL_SENTINEL_SHARED": "true" if state.shared else "false",
+        "SHOAL_SENTINEL_ENVIRONMENT": state.environment,
+    }
+    return {
+        "name": "sentinel",
+        "image": state.image,
+        "imagePullPolicy": "IfNotPresent",
+        "env": [
+            {"name": "POD_NAME", "valueFrom": _POD},
+            {"name": "POD_IP", "valueFrom": _IP},
+            *({"name": name, "value": value} for name, value in plain.items() if value),
+        ],
+        "ports": [
+            {"name": "http", "containerPort": SENTINEL_PORT, "protocol": "TCP"},
+            {"name": "health", "containerPort": HEALTH_PORT, "protocol": "TCP"},
+            {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
+        ],
+        "resources": _resources(state.resources or pb.Resources()),
+        "livenessProbe": _probe("/livez", delay_s=10, period_s=10, timeout_s=5, failures=3),
+        "readinessProbe": _probe("/readyz", delay_s=0, period_s=5, timeout_s=3, failures=2),
+        "lifecycle": {"preStop": {"sleep": {"seconds": _DRAIN_S}}},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["NET_RAW"]}},
+    }
+
+
+def _resources(given: pb.Resources) -> Obj:
+    millicores, memory_mib = given.cpu_millicores or _CPU_MILLICORES, given.memory_mib or _MEMORY_MIB
+    requests = {"cpu": cpu(max(1, millicores // 2)), "memory": mib(memory_mib)}
+    limits = {"cpu": cpu(millicores), "memory": mib(memory_mib)}
+    if given.ephemeral_mib:
+        requests["ephemeral-storage"] = limits["ephemeral-storage"] = mib(given.ephemeral_mib)
+    return {"requests": requests, "limits": limits}
+
+
+def _probe(path: str, *, delay_s: int, period_s: int, timeout_s: int, failures: int) -> Obj:
+    made: Obj = {
+        "httpGet": {"path": path, "port": HEALTH_PORT, "scheme": "HTTP"},
+        "periodSeconds": period_s,
+        "timeoutSeconds": timeout_s,
+        "failureThreshold": failures,
+    }
+    return made | ({"initialDelaySeconds": delay_s} if delay_s else {})
+
+
+def _peers(state: pb.SentinelState) -> str:
+    peers = [
+        {"region": one.region, "addresses": sorted(one.addresses), "distance": one.distance, "healthy": one.healthy}
+        for one in sorted(state.peers, key=lambda peer: peer.region)
+    ]
+    return orjson.dumps(peers).decode()
+
+
+def _service(about: Obj, selector: Mapping[str, str]) -> Obj:
+    port = {"name": "http", "port": SENTINEL_PORT, "targetPort": SENTINEL_PORT, "protocol": "TCP"}
+    spec = {"type": "ClusterIP", "selector": dict(selector), "ports": [port]}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": about, "spec": spec}
+
+
+def _disruption_budget(about: Obj, selector: Mapping[str, str]) -> Obj:
+    """One may go at a time, however many there are, so that a node can always be drained."""
+    spec = {
+        "selector": {"matchLabels": dict(selector)},
+        "maxUnavailable": 1,
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+    }
+    return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": about, "spec": spec}

@@ -1,0 +1,38 @@
+"""Builds the cluster's side of both controllers from a client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from shoal.base.clock import Clock
+from shoal.client import Client
+from shoal.krane.deployments.apply import DeploymentApplier
+from shoal.krane.deployments.observe import DeploymentObserver
+from shoal.krane.model import Owner, Side, Sides
+from shoal.krane.objects.memory import Memory
+from shoal.krane.sentinels.apply import SentinelApplier
+from shoal.krane.sentinels.install import Installation
+from shoal.krane.sentinels.observe import SentinelObserver
+from shoal.krane.unsealing import unseal
+from shoal.sync.keys import Stream
+
+
+def make_sides(client: Client, *, clock: Clock, random: Callable[[], float]) -> Sides:
+    """What an agent needs to know its fleet for. Nothing is read or written before the controllers run."""
+    installation = Installation(client, clock=clock)
+
+    def build(owner: Owner, private_key: bytes) -> dict[Stream, Side]:
+        deployments, sentinels = Memory(), Memory(keeps_secrets=True)  # those of sentinels are digests
+        return {
+            Stream.DEPLOYMENTS: Side(
+                DeploymentApplier(client, owner, deployments, partial(unseal, private_key=private_key)),
+                DeploymentObserver(client, owner, deployments, clock=clock, random=random),
+            ),
+            Stream.SENTINELS: Side(
+                SentinelApplier(client, owner, sentinels, installation),
+                SentinelObserver(client, owner, sentinels, installation, clock=clock, random=random),
+            ),
+        }
+
+    return build

@@ -1,0 +1,117 @@
+"""What the parts of one controller share, and how they call the control plane."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from shoal.base.backoff import Backoff
+from shoal.base.breaker import Breaker
+from shoal.base.clock import Clock
+from shoal.base.logs import Logger
+from shoal.client import TransportError
+from shoal.client.deadline import within
+from shoal.errors import ApiError, BadRequest, Forbidden, NotFound, ServiceUnavailable, Unauthorized
+from shoal.krane.books import Books
+from shoal.krane.cache import Cache
+from shoal.krane.config import Limits
+from shoal.krane.inbox import Inbox
+from shoal.krane.metrics import KraneMetrics
+from shoal.krane.model import Applier, ControlPlane, Fenced, Live, Observer
+from shoal.krane.protocol import WatchMachine
+from shoal.krane.session import Session
+from shoal.sync.brake import DeletionBrake
+from shoal.sync.keys import Stream
+from shoal.wire.fleet.v1 import cluster_pb as pb
+
+T = TypeVar("T")
+
+ANSWERS = (NotFound, BadRequest, Forbidden, Unauthorized)  # what a control plane says that works
+
+
+class _Noticed(BaseException):
+    """A failure that has been counted with another call; like a cancelled one it says nothing to the breaker."""
+
+    def __init__(self, error: ApiError) -> None:
+        self.error = error
+
+
+@dataclass(slots=True)
+class Outage:
+    """When a call to the control plane failed last, on the monotonic clock."""
+
+    noticed_s: float = float("-inf")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Station:
+    """One per controller."""
+
+    stream: Stream
+    plane: ControlPlane
+    session: Session
+    machine: WatchMachine
+    cache: Cache
+    inbox: Inbox
+    books: Books
+    brake: DeletionBrake
+    breaker: Breaker
+    applier: Applier
+    observer: Observer
+    limits: Limits
+    metrics: KraneMetrics
+    clock: Clock
+    random: Callable[[], float]
+    log: Logger
+    outage: Outage = field(default_factory=Outage)
+
+    async def ask(self, key: str) -> pb.Item:
+        """What is desired of one key now; ``NotFound`` when the control plane does not know it."""
+        request = pb.GetDesiredRequest(identity=self.session.identity, key=key)
+        return await self.call(lambda: self.plane.get_desired(self.stream, request))
+
+    async def call(self, rpc: Callable[[], Awaitable[T]]) -> T:
+        """A call through the circuit breaker. An answer counts as success, whatever it says; calls that were under way
+        together and fail together, because one connection broke, count as one failure."""
+        began_s = self.clock.monotonic()
+        answer: ApiError
+        try:
+            with self.breaker:
+                try:
+                    return await rpc()
+                except ANSWERS as error:
+                    answer = error
+                except ApiError as error:
+                    if began_s <= self.outage.noticed_s:
+                        raise _Noticed(error) from None
+                    self.outage.noticed_s = self.clock.monotonic()
+                    raise
+        except _Noticed as same:
+            raise same.error from None
+        if isinstance(answer, Fenced):
+            self.session.end()
+        raise answer
+
+    async def live(self) -> dict[str, Live]:
+        """What the cluster has of ours; every way in which it does not say is ``ServiceUnavailable``."""
+        try:
+            async with within(self.clock, self.limits.apply_timeout_s):
+                return await self.applier.live()
+        except (ApiError, TransportError, TimeoutError) as error:
+            raise ServiceUnavailable(f"the cluster cannot be listed: {error or 'it does not answer'}") from error
+
+    def backoff(self) -> Backoff:
+        return Backoff(base_s=self.limits.reconnect_base_s, cap_s=self.limits.reconnect_cap_s, floor_s=0.02)
+
+    def may_be_there(self, key: str) -> bool:
+        """False when the cluster surely has nothing of the key: then a tombstone takes nothing away."""
+        return self.books.is_running(key) or not self.observer.synced or self.observer.report(key) is not None
+
+    def now_ms(self) -> int:
+        return round(self.clock.wall_s() * 1000)
+
+    def hop(self, hop: str, committed_ms: int) -> None:
+        """Measure how long after its commit a change has come this far."""
+        if committed_ms:
+            self.metrics.hop_s.labels(self.stream, hop).observe(max(0, self.now_ms() - committed_ms) / 1000)

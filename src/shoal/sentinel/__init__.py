@@ -1,0 +1,1 @@
+"""Sentinels: the gateways that carry an environment's traffic to the instances of its deployments."""

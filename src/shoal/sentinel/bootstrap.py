@@ -1,0 +1,146 @@
+"""What Envoy is started with: who it is, where it is told the rest, and how much it may take on; pure.
+
+Everything that concerns traffic comes by discovery. Envoy has no port of its own for administration, only a Unix socket
+in the gateway's folder.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Obj = dict[str, Any]
+
+XDS_CLUSTER = "xds"
+SOCKET_PATH_MAX = 100  # the kernel takes 107 bytes; Envoy adds some
+
+LATENCY_MS = (1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2500.0, 5000.0, 10000.0)
+"""Upper bounds of the latency histograms."""
+BEYOND_MS = 3_600_000.0  # Envoy shows nothing above its last bound, so there is one above all that is of interest
+
+# Every stat costs memory per cluster and time per look. These are read by ``shoal.sentinel.stats`` or tell of Envoy.
+_CLUSTER_STATS = (
+    "upstream_rq_(1|2|3|4|5)xx|upstream_rq_time|upstream_rq_timeout|upstream_rq_retry|upstream_rq_active|"
+    "upstream_cx_connect_fail|upstream_rq_pending_overflow|membership_healthy|membership_total"
+)
+_OWN_STATS = (
+    r"^server\.(live|uptime|memory_allocated|total_connections|initialization_time_ms)$",
+    r"^http\.[^.]+\.(downstream_rq_(1|2|3|4|5)xx|downstream_cx_active|downstream_rq_active|no_route)$",
+    r"^listener_manager\.(listener_create_failure|total_listeners_active|total_listeners_warming)$",
+    r"^overload\.",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bootstrap:
+    node: str
+    cluster: str
+    region: str
+    zone: str
+    xds_socket: Path
+    admin_socket: Path
+    max_connections: int
+    max_heap_bytes: int  # 0: no limit
+    flush_s: float  # how often histograms take in what was counted
+
+
+def bootstrap(wanted: Bootstrap) -> Obj:
+    return {
+        "node": {
+            "id": wanted.node,
+            "cluster": wanted.cluster,
+            "locality": {"region": wanted.region, "zone": wanted.zone},
+        },
+        "admin": {"address": _pipe(wanted.admin_socket)},
+        "dynamic_resources": {
+            "ads_config": {
+                "api_type": "DELTA_GRPC",
+                "transport_api_version": "V3",
+                "set_node_on_first_message_only": True,
+                "grpc_services": [{"envoy_grpc": {"cluster_name": XDS_CLUSTER}}],
+            },
+            "cds_config": _ads(),
+            "lds_config": _ads(),
+        },
+        "static_resources": {"clusters": [_xds(wanted.xds_socket)]},
+        "overload_manager": _overload(wanted),
+        "layered_runtime": {"layers": [{"name": "static", "static_layer": {"re2.max_program_size.error_level": 1000}}]},
+        "stats_config": _stats(),
+        "stats_flush_interval": f"{wanted.flush_s:g}s",
+    }
+
+
+def _pipe(path: Path) -> Obj:
+    return {"pipe": {"path": str(path), "mode": 0o600}}
+
+
+def _ads() -> Obj:
+    # Waiting for the first answer for ever: a gateway that knows no routes must not say that there are none.
+    return {"ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s"}
+
+
+def _xds(socket: Path) -> Obj:
+    return {
+        "name": XDS_CLUSTER,
+        "type": "STATIC",
+        "connect_timeout": "1s",
+        "load_assignment": {
+            "cluster_name": XDS_CLUSTER,
+            "endpoints": [
+                {"lb_endpoints": [{"endpoint": {"address": {"pipe": {"path": str(socket)}}}}]},
+            ],
+        },
+        "typed_extension_protocol_options": {
+            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+                "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+                "explicit_http_config": {"http2_protocol_options": {}},
+            }
+        },
+    }
+
+
+def _overload(wanted: Bootstrap) -> Obj:
+    monitors: list[Obj] = [
+        {
+            "name": "envoy.resource_monitors.global_downstream_max_connections",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.resource_monitors.downstream_connections.v3"
+                ".DownstreamConnectionsConfig",
+                "max_active_downstream_connections": wanted.max_connections,
+            },
+        }
+    ]
+    actions: list[Obj] = []
+    if wanted.max_heap_bytes:
+        heap = "envoy.resource_monitors.fixed_heap"
+        monitors.append(
+            {
+                "name": heap,
+                "typed_config": {
+                    "@type": "type.googleapis.com/envoy.extensions.resource_monitors.fixed_heap.v3.FixedHeapConfig",
+                    "max_heap_size_bytes": wanted.max_heap_bytes,
+                },
+            }
+        )
+        actions = [
+            _action("envoy.overload_actions.shrink_heap", heap, 0.9),
+            _action("envoy.overload_actions.disable_http_keepalive", heap, 0.92),
+            _action("envoy.overload_actions.stop_accepting_requests", heap, 0.95),
+        ]
+    return {"refresh_interval": "0.25s", "resource_monitors": monitors, "actions": actions}
+
+
+def _action(name: str, monitor: str, at: float) -> Obj:
+    return {"name": name, "triggers": [{"name": monitor, "threshold": {"value": at}}]}
+
+
+def _stats() -> Obj:
+    patterns = [rf"^cluster\.(deployment|sticky|local)_[^.]+\.({_CLUSTER_STATS})$", *_OWN_STATS]
+    return {
+        "use_all_default_tags": False,
+        "stats_matcher": {"inclusion_list": {"patterns": [{"safe_regex": {"regex": one}} for one in patterns]}},
+        "histogram_bucket_settings": [
+            {"match": {"suffix": "upstream_rq_time"}, "buckets": [*LATENCY_MS, BEYOND_MS]},
+        ],
+    }

@@ -1,0 +1,52 @@
+"""The ports for health and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import orjson
+
+from shoal.base.asgi import Application, Receive, Scope, Send, answer
+from shoal.base.metrics import CONTENT_TYPE, Metrics
+from shoal.sentinel.stats import StatsKeeper
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+Checks = Callable[[], Mapping[str, bool]]
+
+
+def health_app(alive: Checks, ready: Checks) -> Application:
+    """``/livez`` and ``/readyz``: 200 when all checks are good; the body says which are not."""
+    paths = {"/livez": alive, "/readyz": ready}
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        checks = paths.get(scope["path"])
+        if checks is None:
+            await answer(send, 404, b'{"error":{"code":"not_found","message":"use /livez or /readyz"}}')
+            return
+        found = dict(checks())
+        good = all(found.values())
+        await answer(send, 200 if good else 503, orjson.dumps({"ok": good, "checks": found}))
+
+    return app
+
+
+def metrics_app(metrics: Metrics, stats: StatsKeeper) -> Application:
+    """``/metrics``: of this process, and of Envoy per deployment, as fresh as the last look."""
+
+    class Both:
+        def collect(self) -> Iterator[Metric]:
+            yield from metrics.collect()
+            yield from stats.collect()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            from prometheus_client.exposition import generate_latest
+
+            await answer(send, 200, generate_latest(Both()), CONTENT_TYPE)
+
+    return app

@@ -1,0 +1,128 @@
+"""Counts strict limits for Envoy over a Unix socket: the rate-limit service.
+
+Redis has a few milliseconds to answer. When it does not, the answer is an error and the filter that asked fails open or
+closed, as its policy says; the same happens when this service is not there at all. After a failure Redis is left alone
+for a moment, so that one that hangs costs requests nothing but what the first ones waited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Protocol
+
+import grpc
+from envoy.config.core.v3 import base_pb2
+from envoy.service.ratelimit.v3 import rls_pb2, rls_pb2_grpc
+from redis.exceptions import RedisError
+
+from shoal.base.clock import Clock
+from shoal.base.logs import get_logger
+from shoal.base.metrics import Metrics
+from shoal.sentinel.policies.limits import (
+    TAKE,
+    Judgement,
+    Question,
+    judgements,
+    limit_headers,
+    read_descriptor,
+    script_arguments,
+    tightest,
+)
+from shoal.sentinel.policies.wire import BadRule
+
+log = get_logger("sentinel.limits")
+
+REDIS_S = 0.015  # below the 20 ms that Envoy waits
+_REST_S = 0.5  # how long Redis is left alone after it did not answer
+_OK, _OVER = rls_pb2.RateLimitResponse.Code.OK, rls_pb2.RateLimitResponse.Code.OVER_LIMIT
+
+_question = lru_cache(maxsize=10_000)(read_descriptor)
+
+
+class Counters(Protocol):
+    """What is needed of ``redis.asyncio.Redis``."""
+
+    def register_script(self, script: str) -> Any: ...
+
+
+class LimitsUnavailable(Exception):
+    """Redis did not answer in time, or is being left alone."""
+
+
+class StrictLimits:
+    """Asks Redis. ``redis`` None: there is none, and nothing strict can be counted."""
+
+    def __init__(self, redis: Counters | None, *, clock: Clock, timeout_s: float = REDIS_S) -> None:
+        self._take = redis.register_script(TAKE) if redis is not None else None
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._rests_until = 0.0
+
+    async def judge(self, questions: Sequence[Question], costs: Sequence[int]) -> list[Judgement]:
+        """All of them, or ``LimitsUnavailable``. Who does not say who it is has nothing left."""
+        unknown = [Judgement(one.limit, one.window_s, False, retry_s=-1.0) for one in questions if not one.key]
+        if unknown:
+            return unknown
+        if self._take is None:
+            raise LimitsUnavailable("there is no Redis")
+        if self._clock.monotonic() < self._rests_until:
+            raise LimitsUnavailable("Redis did not answer a moment ago")
+        keys = [question.key for question in questions]
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                answer = await self._take(keys=keys, args=script_arguments(questions, costs))
+        except (TimeoutError, RedisError, OSError) as error:
+            self._rests_until = self._clock.monotonic() + _REST_S
+            log.warning("strict limits cannot be counted", reason=repr(error))
+            raise LimitsUnavailable(str(error)) from error
+        return judgements(questions, answer)
+
+
+class LimitsService(rls_pb2_grpc.RateLimitServiceServicer):  # type: ignore[misc]
+    """``ShouldRateLimit`` of the rate-limit service."""
+
+    def __init__(self, limits: StrictLimits, *, metrics: Metrics) -> None:
+        self._limits = limits
+        counter = metrics.counter("shoal_sentinel_limit_verdicts_total", "Strict limits judged.", ("verdict",))
+        self._allowed, self._limited, self._failed = map(counter.labels, ("allowed", "limited", "failed"))
+
+    async def ShouldRateLimit(
+        self, request: rls_pb2.RateLimitRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> rls_pb2.RateLimitResponse:
+        try:
+            asked = [
+                _question(tuple((entry.key, entry.value) for entry in descriptor.entries))
+                for descriptor in request.descriptors
+            ]
+            if not asked:
+                raise BadRule("no limit was asked for")
+            judged = await self._limits.judge(asked, _costs(request))
+        except BadRule as error:
+            self._failed.inc()
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except LimitsUnavailable as error:
+            self._failed.inc()
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        told = tightest(judged)
+        (self._allowed if told.allowed else self._limited).inc()
+        return response(told)
+
+
+def _costs(request: rls_pb2.RateLimitRequest) -> list[int]:
+    usual = request.hits_addend or 1
+    return [
+        descriptor.hits_addend.value if descriptor.HasField("hits_addend") else usual
+        for descriptor in request.descriptors
+    ]
+
+
+def response(told: Judgement) -> rls_pb2.RateLimitResponse:
+    """Clients are told of the tightest limit only."""
+    return rls_pb2.RateLimitResponse(
+        overall_code=_OK if told.allowed else _OVER,
+        response_headers_to_add=[
+            base_pb2.HeaderValue(key=name, value=value) for name, value in limit_headers(told).items()
+        ],
+    )

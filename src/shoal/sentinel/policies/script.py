@@ -1,0 +1,129 @@
+"""Keys judged inside Envoy: the text of its Lua filter, with the digests of all keys in it.
+
+The text changes with the keys, not with the routes; it belongs into an extension configuration of its own, which Envoy
+replaces without touching listeners. What a route asks is its filter context (``filter_context``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from shoal.crds.sentinel import KeyAuth, KeyLocation
+from shoal.sentinel.policies import wire
+from shoal.sentinel.translate.model import Key, KeySet
+from shoal.sentinel.translate.parts import PRINCIPAL_HEADER
+
+_PROGRAM = Path(__file__).with_name("keys.lua").read_text()
+_NAMES = {
+    "PRINCIPAL_HEADER": PRINCIPAL_HEADER,
+    "METADATA": wire.KEYS_METADATA,
+    "SUBJECT": wire.SUBJECT,
+    "PRINCIPAL": wire.PRINCIPAL,
+    "ALLOWED": wire.ALLOWED,
+    "FORBIDDEN": wire.FORBIDDEN,
+    "MISSING": wire.MISSING,
+    "INVALID": wire.INVALID,
+    "RULES": wire.RULES,
+}
+_HEX = frozenset("0123456789abcdef")
+_PLAIN = frozenset(range(32, 127)) - set(b'"\\')
+
+
+def key_script(keys: Mapping[str, KeySet]) -> str:
+    """The program that judges the keys of these environments. Keys that are switched off or unreadable are not in."""
+    lines: list[str] = []
+    at = 1  # as Lua counts
+    indexes: list[str] = []
+    for environment in sorted(keys):
+        records: list[str] = []
+        for digest, line in sorted(_lines(keys[environment].keys).items()):
+            records.append(f"{digest}{at:010}")
+            lines.append(line)
+            at += len(line.encode()) + 1
+        indexes.append(f"[{_quoted(environment)}] = {_quoted(''.join(records))},\n")
+    names = "".join(f"local {name} = {_quoted(value)}\n" for name, value in _NAMES.items())
+    table = "".join(f"{line}\n" for line in lines)
+    return f"{names}local KEYS = {_bracketed(table)}\nlocal INDEX = {{\n{''.join(indexes)}}}\n{_PROGRAM}"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One policy of a route: its verdict goes into the request header ``header``, which nobody outside can set."""
+
+    header: str
+    rule: KeyAuth
+
+
+def filter_context(environment: str, asked: Sequence[Asked], *, tell: bool) -> dict[str, str]:
+    """What a route asks: lines of fields with tabs between them. ``BadRule`` when it cannot be said so. With ``tell``
+    subject and principal are also put into the metadata, for those who count by them."""
+    lines = [f"environment\t{_field(environment)}\t"]
+    if tell:
+        lines.append("tell\t\t")
+    for one in asked:
+        lines.append(f"policy\t{_field(one.header)}\t")
+        lines += [_location(location) for location in one.rule.locations]
+        lines += [f"permission\t{_field(name)}\t" for name in sorted(one.rule.permissions)]
+    return {wire.RULES: "\n".join(lines)}
+
+
+def _location(location: KeyLocation) -> str:
+    wire.check_location(location)
+    if location.header:
+        kind, name = "header", location.header.lower()
+    elif location.query:
+        kind, name = "query", location.query
+    else:
+        kind, name = "bearer", ""
+    return f"{kind}\t{_field(name)}\t{_field(location.strip_prefix)}"
+
+
+def _field(text: str) -> str:
+    if any(one in text for one in "\t\n\r\0"):
+        raise wire.BadRule(f"{text!r} has characters that separate fields")
+    return text
+
+
+def _lines(keys: Iterable[Key]) -> dict[str, str]:
+    """By digest. Of two keys that are the same, the one whose id comes first."""
+    made: dict[str, str] = {}
+    for key in sorted(keys, key=lambda key: key.id):
+        digest = key.digest.lower()
+        if not key.enabled or len(digest) != 64 or not _HEX.issuperset(digest) or digest in made:
+            continue
+        # A permission with a space in it can be asked for by no rule of ours; it must not become two.
+        permissions = " ".join(
+            sorted(name for name in key.permissions if len(name.split()) == 1 and name == name.strip())
+        )
+        principal = wire.principal_of(key)
+        fields = (f"{max(key.expires, 0):.3f}", permissions, wire.principal_text(principal))
+        made[digest] = "\t".join((*fields, _quoted(key.subject), _lua(principal)))
+    return made
+
+
+def _lua(value: object) -> str:
+    """As an expression of Lua. What has no value there is left out, as Envoy's metadata would."""
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"[{_quoted(str(key))}]={_lua(item)}" for key, item in sorted(value.items())) + "}"
+    if isinstance(value, list | tuple):
+        return "{" + ",".join(_lua(item) for item in value) + "}"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(float(value)) if abs(value) < 1e300 else "0"
+    return _quoted("" if value is None else str(value))
+
+
+def _quoted(text: str) -> str:
+    """Bytes that are not plain are written as numbers: nothing can end the string, or the line."""
+    return '"' + "".join(chr(one) if one in _PLAIN else f"\\{one:03}" for one in text.encode()) + '"'
+
+
+def _bracketed(text: str) -> str:
+    """As a long string of Lua, which knows no escapes and ends only where ours does."""
+    level = ""
+    while f"]{level}]" in text or text.endswith(f"]{level}"):
+        level += "="
+    return f"[{level}[\n{text}]{level}]"

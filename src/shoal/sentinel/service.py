@@ -1,0 +1,336 @@
+"""A gateway as a process: Envoy, what it is told, and what is told of it.
+
+    informers ──▶ Inputs ──▶ Isolation ──▶ Translator ──▶ Machine ──▶ Envoy
+                                 ▲                           │
+                                 └──── what Envoy refuses ◀──┘ ──▶ status of routes and policies
+
+The first snapshot is published when everything has been read once. After that the gateway needs nobody: whatever is
+away, Envoy serves what it has, and a new Envoy is told the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+
+from shoal.base.asgi import serving
+from shoal.base.clock import Clock
+from shoal.base.logs import get_logger
+from shoal.base.metrics import Metrics
+from shoal.base.tasks import cancel_all, run_all
+from shoal.client import AccessConfig, Client, connect, in_cluster, load
+from shoal.sentinel.bootstrap import SOCKET_PATH_MAX, Bootstrap
+from shoal.sentinel.config import SentinelConfig
+from shoal.sentinel.health import health_app, metrics_app
+from shoal.sentinel.inputs import POLICY_TYPE, ROUTE_TYPE, InputKeeper
+from shoal.sentinel.isolation import REFUSED, Isolation
+from shoal.sentinel.issuers import IssuerFinder
+from shoal.sentinel.policies.keys import KeyBook
+from shoal.sentinel.policies.server import serving_keys, serving_limits, strict_redis
+from shoal.sentinel.stats import StatsKeeper
+from shoal.sentinel.status import Kind, StatusWriter, Verdict
+from shoal.sentinel.supervisor import Supervisor, find_envoy
+from shoal.sentinel.translate.model import Inputs, ServiceKey, Settings
+from shoal.sentinel.translate.translator import Translator
+from shoal.sentinel.xds.model import CLUSTER, ENDPOINTS, SECRET, Ref
+from shoal.sentinel.xds.protocol import Limits, Machine
+from shoal.sentinel.xds.resources import Packager
+from shoal.sentinel.xds.server import Discovery
+
+log = get_logger("sentinel")
+
+KEYS_SOCKET, LIMITS_SOCKET = "keys.sock", "limits.sock"
+_COALESCE_S = 0.05
+_LONGEST_NAME = len("/limits.sock")
+
+
+async def run_sentinel(
+    config: SentinelConfig,
+    stop: asyncio.Event,
+    on_ready: Callable[[], None],
+    *,
+    clock: Clock,
+    random: Callable[[], float],
+    metrics: Metrics,
+    client: Client | None = None,
+) -> None:
+    """Serve until ``stop``; ``on_ready`` is called when Envoy first has everything. Without a ``client`` the cluster is
+    the one that this process runs in, else that of the kubeconfig."""
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(_folder(config))
+        if client is None:
+            agent = f"sentinel/{config.name}"
+            client = await stack.enter_async_context(connect(_access(), clock=clock, user_agent=agent))
+        gateway = Gateway(config, client, folder, clock=clock, random=random, metrics=metrics, on_ready=on_ready)
+        await stack.enter_async_context(gateway.running())
+        await gateway.until(stop)
+
+
+class Gateway:
+    """The parts of one gateway, and the way from a change in the cluster to Envoy."""
+
+    def __init__(
+        self,
+        config: SentinelConfig,
+        client: Client,
+        folder: Path,
+        *,
+        clock: Clock,
+        random: Callable[[], float],
+        metrics: Metrics,
+        on_ready: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._metrics = metrics
+        self._on_ready = on_ready
+        self._folder = folder
+        self._dirty = asyncio.Event()
+        self._leaving = False
+        self._tasks: tuple[asyncio.Task[None], ...] = ()
+        self._was_ready = False
+        self._decided = False  # whether it was ever known what Envoy makes of all routes
+        self.machine = Machine(Limits(drain_s=config.drain_s))
+        self.discovery = Discovery(self.machine, clock=clock, on_change=self._on_change)
+        self.inputs = InputKeeper(
+            client, config, settings_of(config, folder), clock=clock, random=random, changed=self._dirty.set
+        )
+        self.issuers = IssuerFinder(self.inputs.set_issuers, clock=clock, random=random)
+        self._keys = KeyBook()
+        self.supervisor = Supervisor(
+            find_envoy(), folder, _bootstrap(config, folder), clock=clock, random=random,
+            concurrency=config.concurrency, drain_s=config.drain_s,
+        )  # fmt: skip
+        self.stats = StatsKeeper(
+            config,
+            self.supervisor.admin,
+            client,
+            clock=clock,
+            starts=lambda: self.supervisor.starts,
+            peers_map=self.inputs.peers_map,
+        )
+        kinds = tuple(
+            Kind(one.type, one.cache, prefix)
+            for prefix, type_ in (("route", ROUTE_TYPE), ("policy", POLICY_TYPE))
+            for one in self.inputs.informers
+            if one.type == type_
+        )
+        self.status = StatusWriter(client, config.replica, kinds, lambda: self._verdicts, clock=clock)
+        self._isolation = Isolation()
+        self._translator = Translator()
+        self._packager = Packager()
+        self._known: Inputs | None = None  # what the newest snapshot was made of, as the cluster has it
+        self._settled: Inputs | None = None  # the newest of those that Envoy has answered completely
+        self._reasons: Mapping[Ref, str] = {}  # of Envoy, when it had last answered
+        self._verdicts: Mapping[str, Verdict] = {}
+        self._published = metrics.counter("shoal_sentinel_snapshots_total", "Snapshots made for Envoy.")
+        self._failed = metrics.counter("shoal_sentinel_translation_failures_total", "Inputs that made no snapshot.")
+        metrics.gauge("shoal_sentinel_envoy_starts", "How often Envoy was started.").follow(
+            lambda: float(self.supervisor.starts)
+        )
+        metrics.gauge("shoal_sentinel_refusals", "Resources, routes and policies that Envoy does not take.").follow(
+            lambda: float(len(self.machine.refusals) + len(self._isolation.reasons))
+        )
+
+    @property
+    def ready(self) -> Mapping[str, bool]:
+        return {
+            "inputs": self.inputs.synced,
+            "envoy": self.machine.complete and self.supervisor.pid is not None,
+            "routes": self._decided,
+            "staying": not self._leaving,
+        }
+
+    def leave(self) -> None:
+        """Not ready any more; Envoy is drained and ends."""
+        self._leaving = True
+        self.supervisor.stop()
+
+    async def until(self, stop: asyncio.Event) -> None:
+        """Return when ``stop`` is set; raise when a part of the gateway has failed."""
+        stopping = asyncio.create_task(stop.wait(), name="gateway/stop")
+        try:
+            await asyncio.wait({stopping, *self._tasks}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+        for task in self._tasks:
+            if task.done():
+                task.result()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Entered when the ports for health and metrics answer; on leaving, Envoy has been drained."""
+        config = self._config
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.discovery.serving(self._folder / "xds.sock"))
+            await self._serve_policies(stack)
+            fronts = {
+                config.health_port: health_app(lambda: {"process": True}, lambda: self.ready),
+                config.metrics_port: metrics_app(self._metrics, self.stats),
+            }
+            for port, app in fronts.items():
+                await stack.enter_async_context(serving(app, host=config.host, port=port, clock=self._clock))
+            envoy = asyncio.create_task(self.supervisor.run(), name="envoy")
+            parts = {
+                "inputs": self.inputs.run(),
+                "issuers": self.issuers.run(),
+                "publish": self._publish(),
+                "stats": self.stats.run(),
+                "status": self.status.run(),
+            }
+            rest = asyncio.create_task(run_all(parts), name="gateway")
+            self._tasks = (envoy, rest)
+            try:
+                yield
+            finally:
+                self.leave()
+                await asyncio.wait([envoy])
+                await cancel_all(rest)
+
+    async def _serve_policies(self, stack: AsyncExitStack) -> None:
+        """What judges beside Envoy."""
+        clock, metrics = self._clock, self._metrics
+        keys = serving_keys(str(self._folder / KEYS_SOCKET), self._keys, clock=clock, metrics=metrics)
+        await stack.enter_async_context(keys)
+        if self._config.redis_url:
+            redis = strict_redis(self._config.redis_url)
+            stack.push_async_callback(redis.aclose)
+            limits = serving_limits(str(self._folder / LIMITS_SOCKET), redis, clock=clock, metrics=metrics)
+            await stack.enter_async_context(limits)
+
+    # from the cluster to Envoy
+
+    async def _publish(self) -> None:
+        while True:
+            await self._dirty.wait()
+            self._dirty.clear()
+            if self.inputs.synced:
+                self._publish_once()
+                await self._clock.sleep(_COALESCE_S)  # what comes meanwhile goes together
+
+    def _publish_once(self) -> None:
+        known = self.inputs.current()
+        if self._known is None or known.keys is not self._known.keys:
+            self._keys.replace(known.keys)
+        if self._known is None or known.policies is not self._known.policies:
+            self.issuers.look_for(known.policies.values())
+        inputs = self._isolation.apply(known)
+        try:
+            messages = self._translator.resources(inputs)
+            snapshot = self._packager.package(messages)
+        except Exception as error:  # one route must not keep the others from Envoy
+            self._failed.inc()
+            log.error("the inputs cannot be translated", error=error)
+            self._translator = Translator()
+            if self._isolation.settled(f"it cannot be translated: {error}"):
+                self._dirty.set()
+            return
+        self._known = known
+        self._published.inc()
+        self.discovery.publish(snapshot)
+
+    def _on_change(self) -> None:
+        """Something became of what Envoy was told."""
+        if self.machine.idle and self._known is not self._settled:
+            self._settle()
+        if not self._was_ready and all(self.ready.values()):
+            self._was_ready = True
+            log.info("envoy has everything", routes=len(self.inputs.current().routes))
+            self._on_ready()
+
+    def _settle(self) -> None:
+        before, self._settled = self._settled, self._known
+        assert self._known is not None
+        reasons = {one.ref: one.reason for one in self.machine.refusals}
+        if before is not None and _alike(before, self._known) and reasons == self._reasons:
+            return  # only endpoints or keys moved
+        self._reasons = reasons
+        refused = [reason for ref, reason in reasons.items() if ref.type not in (CLUSTER, ENDPOINTS, SECRET)]
+        if self._isolation.settled(refused[0] if refused else None):
+            self._settled = None
+            self._dirty.set()
+            return
+        self._decided = True
+        self._verdicts = self._judge(self._known)
+        self.status.look()
+
+    def _judge(self, inputs: Inputs) -> dict[str, Verdict]:
+        faults = dict(self._translator.faults)
+        faults |= {key: REFUSED + reason for key, reason in self._isolation.reasons.items()}
+        beside = {one.ref.name: one.reason for one in self.machine.refusals}
+        found: dict[str, Verdict] = {}
+        for route in inputs.routes.values():
+            fault = faults.get(f"route/{route.name}", "")
+            if not fault and beside and route.spec is not None:
+                named = (name for one in route.spec.backends for name in beside if name.endswith(f"/{one.deployment}"))
+                fault = next((REFUSED + beside[name] for name in named), "")
+            found[f"route/{route.name}"] = Verdict(route.generation, fault)
+        for policy in inputs.policies.values():
+            found[f"policy/{policy.name}"] = Verdict(policy.generation, faults.get(f"policy/{policy.name}", ""))
+        return found
+
+
+def _alike(one: Inputs, other: Inputs) -> bool:
+    """Whether nothing differs that a status tells of."""
+    same = one.routes is other.routes and one.policies is other.policies
+    return same and one.tls is other.tls and one.issuers is other.issuers
+
+
+def settings_of(config: SentinelConfig, folder: Path) -> Settings:
+    """What a translation needs to know of the gateway."""
+    return Settings(
+        name=config.name,
+        region=config.region,
+        zone=config.zone,
+        host=config.host,
+        port=config.port,
+        tls_port=config.tls_port,
+        entry_port=config.entry_port,
+        entry_secret=config.entry_secret,
+        trusted_hops=config.trusted_hops,
+        drain_s=config.drain_s,
+        keys_socket=str(folder / KEYS_SOCKET),
+        limits_socket=str(folder / LIMITS_SOCKET) if config.redis_url else "",
+        log_percent=config.log_percent,
+        replicas=ServiceKey(config.namespace, config.name) if config.zone else None,
+    )
+
+
+def _bootstrap(config: SentinelConfig, folder: Path) -> Bootstrap:
+    return Bootstrap(
+        node=config.replica,
+        cluster=config.name,
+        region=config.region,
+        zone=config.zone,
+        xds_socket=folder / "xds.sock",
+        admin_socket=folder / "admin.sock",
+        max_connections=config.max_connections,
+        max_heap_bytes=config.max_heap_mib * 1024 * 1024,
+        flush_s=config.stats_s,
+    )
+
+
+@contextmanager
+def _folder(config: SentinelConfig) -> Iterator[Path]:
+    """For sockets. One of our own making is removed in the end."""
+    if config.directory is not None:
+        config.directory.mkdir(parents=True, exist_ok=True)
+        yield config.directory
+        return
+    place = tempfile.gettempdir()
+    room = SOCKET_PATH_MAX - _LONGEST_NAME - len("/shoal-xxxxxxxx")
+    made = Path(tempfile.mkdtemp(prefix="shoal-", dir=place if len(os.fsencode(place)) <= room else "/tmp"))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _access() -> AccessConfig:
+    """A pod's own account comes before whatever kubeconfig the machine may have."""
+    return in_cluster() if os.environ.get("KUBERNETES_SERVICE_HOST") else load()

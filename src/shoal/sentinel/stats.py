@@ -1,0 +1,297 @@
+"""Counters of Envoy per deployment, and how they reach the control plane.
+
+Every ``stats_s`` Envoy is asked for a short list of its stats. Its counters begin anew when it is started anew; here
+they are added up, so that they only rise while this process lives.
+
+The way out is the ConfigMap ``stats-<gateway>`` in the gateways' namespace, where each replica owns one entry, named as
+its pod (server-side apply, one field manager per pod, written only when it changed). It has the labels of the gateway's
+ConfigMap of peers, but for the component (``sentinel-stats``) and the manager, and goes with it. krane's observer of
+sentinels finds it by them and copies the entries into ``SentinelReport.stats``. An entry is JSON:
+
+    {"v": 1, "at": seconds since 1970, "since": the same of this process's start, "region": "eu",
+     "bounds": upper bounds of the latency histogram in ms,
+     "deployments": {ID: {"codes": [1xx, 2xx, 3xx, 4xx, 5xx], "latency": count per bound and beyond all,
+                          "latencyMs": sum, by the middles between bounds, "timeouts": n, "retries": n,
+                          "connectFailures": n, "overflows": n, "active": n, "healthy": n, "total": n}}}
+
+Counts are since ``since``; a reader subtracts what it saw before and takes a smaller number for a new beginning.
+Entries whose ``at`` is older than a minute are of replicas that are gone.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from shoal.base.clock import Clock
+from shoal.base.logs import get_logger
+from shoal.client import Client, TransportError, builtin
+from shoal.errors import ApiError
+from shoal.sentinel.admin import Admin
+from shoal.sentinel.bootstrap import LATENCY_MS
+from shoal.sentinel.config import SentinelConfig
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+log = get_logger("sentinel.stats")
+
+Obj = dict[str, Any]
+
+VERSION = 1
+COMPONENT = "sentinel-stats"
+_OURS, _COMPONENT = "shoal.dev/", "app.kubernetes.io/component"
+_STATS = "/stats?format=json&usedonly&histogram_buckets=disjoint&filter=%5Ecluster%5C."
+_CODES = ("1xx", "2xx", "3xx", "4xx", "5xx")
+_PREFIXES = ("deployment_", "sticky_", "local_")  # of the clusters of one deployment
+_COUNTERS = {
+    "upstream_rq_timeout": "timeouts",
+    "upstream_rq_retry": "retries",
+    "upstream_cx_connect_fail": "connect_failures",
+    "upstream_rq_pending_overflow": "overflows",
+}
+_ENTRY_BYTES = 256 * 1024
+_REFRESH_S = 20.0  # an entry that does not change is written this often, to show that its replica lives
+_LABELLED = 500  # deployments that have series of their own in /metrics
+
+
+def stats_name(gateway: str) -> str:
+    return f"stats-{gateway}"
+
+
+@dataclass(slots=True)
+class DeploymentStats:
+    codes: list[int] = field(default_factory=lambda: [0] * len(_CODES))
+    latency: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_MS) + 1))
+    latency_ms: float = 0.0
+    timeouts: int = 0
+    retries: int = 0
+    connect_failures: int = 0
+    overflows: int = 0
+    active: int = 0
+    healthy: int = 0
+    total: int = 0
+
+    def plus(self, other: DeploymentStats) -> DeploymentStats:
+        """The counters of both; the rest is ``other``'s."""
+        return DeploymentStats(
+            codes=[a + b for a, b in zip(self.codes, other.codes, strict=True)],
+            latency=[a + b for a, b in zip(self.latency, other.latency, strict=True)],
+            latency_ms=self.latency_ms + other.latency_ms,
+            timeouts=self.timeouts + other.timeouts,
+            retries=self.retries + other.retries,
+            connect_failures=self.connect_failures + other.connect_failures,
+            overflows=self.overflows + other.overflows,
+            active=other.active,
+            healthy=other.healthy,
+            total=other.total,
+        )
+
+    def shown(self) -> dict[str, Any]:
+        return {
+            "codes": self.codes, "latency": self.latency, "latencyMs": round(self.latency_ms),
+            "timeouts": self.timeouts, "retries": self.retries, "connectFailures": self.connect_failures,
+            "overflows": self.overflows, "active": self.active, "healthy": self.healthy, "total": self.total,
+        }  # fmt: skip
+
+
+Stats = dict[str, DeploymentStats]
+
+
+def read_stats(body: bytes) -> Stats:
+    """Per deployment what Envoy's answer says; the clusters of one deployment are added up. Pure."""
+    found: Stats = {}
+    for entry in orjson.loads(body).get("stats") or ():
+        if "histograms" in entry:
+            for one in entry["histograms"]:
+                _read_histogram(found, one)
+        elif "name" in entry:
+            _read_number(found, entry["name"], int(entry.get("value") or 0))
+    return found
+
+
+def _place(found: Stats, name: str) -> tuple[DeploymentStats, str, str] | None:
+    """The deployment, which of its clusters, and what of it a stat's name is about."""
+    parts = name.split(".")
+    if len(parts) != 3 or parts[0] != "cluster":
+        return None
+    for prefix in _PREFIXES:
+        if parts[1].startswith(prefix):
+            return found.setdefault(parts[1].removeprefix(prefix), DeploymentStats()), prefix, parts[2]
+    return None
+
+
+def _read_number(found: Stats, name: str, value: int) -> None:
+    place = _place(found, name)
+    if place is None:
+        return
+    stats, prefix, what = place
+    if what in _COUNTERS:
+        setattr(stats, _COUNTERS[what], getattr(stats, _COUNTERS[what]) + value)
+    elif what == "upstream_rq_active":
+        stats.active += value
+    elif what == "membership_healthy" and prefix == _PREFIXES[0]:
+        stats.healthy = value
+    elif what == "membership_total" and prefix == _PREFIXES[0]:
+        stats.total = value
+    elif (code := what.removeprefix("upstream_rq_")) in _CODES:
+        stats.codes[_CODES.index(code)] += value
+
+
+def _read_histogram(found: Stats, one: Mapping[str, Any]) -> None:
+    place = _place(found, one["name"])
+    if place is None or place[2] != "upstream_rq_time":
+        return
+    stats, lower_ms = place[0], 0.0
+    for bucket in one["buckets"]:
+        bound_ms, count = float(bucket["upper_bound"]), int(bucket["cumulative"])
+        at = bisect_left(LATENCY_MS, bound_ms)
+        stats.latency[at] += count
+        stats.latency_ms += count * (lower_ms + bound_ms) / 2 if at < len(LATENCY_MS) else count * lower_ms
+        lower_ms = bound_ms
+
+
+def belonging(peers: Obj | None) -> Obj:
+    """The labels and the owner of what is written, as the ConfigMap of the peers has them."""
+    if peers is None:
+        return {}
+    about = peers["metadata"]
+    labels = {name: text for name, text in (about.get("labels") or {}).items() if name.startswith(_OURS)}
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": about["name"], "uid": about["uid"]}
+    return {"labels": {**labels, _COMPONENT: COMPONENT}, "ownerReferences": [owner]}
+
+
+class StatsKeeper:
+    """``run`` it as a task."""
+
+    def __init__(
+        self,
+        config: SentinelConfig,
+        admin: Admin,
+        client: Client,
+        *,
+        clock: Clock,
+        starts: Callable[[], int],
+        peers_map: Callable[[], Obj | None],
+    ) -> None:
+        self._config = config
+        self._admin = admin
+        self._client = client
+        self._clock = clock
+        self._starts = starts  # how often Envoy was started
+        self._peers_map = peers_map
+        self._seen = 0
+        self._base: Stats = {}  # of earlier Envoys of this process
+        self._latest: Stats = {}  # of this one
+        self._since = clock.wall_s()
+        self._written: tuple[bytes, float] = (b"", 0.0)
+
+    async def run(self) -> None:
+        while True:
+            await self._clock.sleep(self._config.stats_s)
+            if await self.look():
+                await self._write()
+
+    async def look(self) -> bool:
+        """Ask Envoy; False when it does not answer."""
+        starts = self._starts()
+        body = await self._admin.get(_STATS)
+        if body is None or starts != self._starts():
+            return False
+        if starts != self._seen:
+            self._base, self._seen = self.current(), starts
+        self._latest = read_stats(body)
+        return True
+
+    def current(self) -> Stats:
+        """Since this process began."""
+        none = DeploymentStats()
+        names = self._base.keys() | self._latest.keys()
+        return {name: self._base.get(name, none).plus(self._latest.get(name, none)) for name in sorted(names)}
+
+    def entry(self) -> bytes:
+        """What is written for the control plane, without when. The busiest where not all have room."""
+        shown = {name: stats.shown() for name, stats in self.current().items()}
+        about = {"v": VERSION, "since": round(self._since), "region": self._config.region, "bounds": LATENCY_MS}
+        made = orjson.dumps(about | {"deployments": shown})
+        while len(made) > _ENTRY_BYTES:
+            busiest = sorted(shown, key=lambda name: -sum(shown[name]["codes"]))
+            shown = {name: shown[name] for name in busiest[: len(busiest) * 3 // 4]}
+            made = orjson.dumps(about | {"deployments": shown})
+        return made
+
+    async def _write(self) -> None:
+        made, now = self.entry(), self._clock.monotonic()
+        if made == self._written[0] and now - self._written[1] < _REFRESH_S:
+            return
+        stamped = orjson.dumps({"at": round(self._clock.wall_s(), 1), **orjson.loads(made)}).decode()
+        about = {
+            "name": stats_name(self._config.name),
+            "namespace": self._config.namespace,
+            **belonging(self._peers_map()),
+        }
+        wanted = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": {self._config.replica: stamped}}
+        try:
+            await self._client.of(builtin("configmaps")).apply(
+                wanted, field_manager=f"sentinel-{self._config.replica}", force=True
+            )
+            self._written = (made, now)
+        except (ApiError, TransportError) as error:
+            log.debug("the counters were not written", reason=str(error))
+
+    # Prometheus
+
+    def collect(self) -> Iterator[Metric]:
+        """For ``/metrics``: per deployment; those beyond a number are shown together."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+        labels = ("deployment", "region")
+        requests = CounterMetricFamily(
+            "shoal_sentinel_requests", "Answers of instances by class.", labels=(*labels, "code")
+        )
+        latency = HistogramMetricFamily(
+            "shoal_sentinel_request_duration_seconds", "Time to the whole answer of an instance.", labels=labels
+        )
+        events = CounterMetricFamily(
+            "shoal_sentinel_upstream_events", "What went wrong towards instances.", labels=(*labels, "event")
+        )
+        instances = GaugeMetricFamily(
+            "shoal_sentinel_instances", "Instances by what Envoy thinks of them.", labels=(*labels, "state")
+        )
+        for name, stats in self._labelled().items():
+            where = (name, self._config.region)
+            for code, count in zip(_CODES, stats.codes, strict=True):
+                requests.add_metric((*where, code), count)
+            latency.add_metric(where, list(_buckets(stats.latency)), stats.latency_ms / 1000)
+            for event in ("timeouts", "retries", "connect_failures", "overflows"):
+                events.add_metric((*where, event), getattr(stats, event))
+            instances.add_metric((*where, "healthy"), stats.healthy)
+            instances.add_metric((*where, "total"), stats.total)
+        yield from (requests, latency, events, instances)
+
+    def _labelled(self) -> Stats:
+        everything = self.current()
+        if len(everything) <= _LABELLED:
+            return everything
+        busiest = sorted(everything, key=lambda name: (-sum(everything[name].codes), name))
+        shown = {name: everything[name] for name in busiest[:_LABELLED]}
+        rest = DeploymentStats()
+        for name in busiest[_LABELLED:]:
+            one = everything[name]
+            both = rest.plus(one)
+            both.active, both.healthy, both.total = (
+                rest.active + one.active, rest.healthy + one.healthy, rest.total + one.total,
+            )  # fmt: skip
+            rest = both
+        return shown | {"other": rest}
+
+
+def _buckets(counts: list[int]) -> Iterator[tuple[str, int]]:
+    seen = 0
+    for bound, count in zip((*LATENCY_MS, float("inf")), counts, strict=True):
+        seen += count
+        yield ("+Inf" if bound == float("inf") else str(bound / 1000)), seen

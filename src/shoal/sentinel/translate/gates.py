@@ -1,0 +1,134 @@
+"""The rules of policies that let a request through or not, as two filters of Envoy that only ever deny.
+
+The first stands before anybody is asked who the request is from, the second behind: there, whatever judges credentials
+must have said yes. If it said nothing, because it crashed or is not there, the rule denies: an error lets nobody in.
+Rules have numbers, since Envoy tries them by name, and the first that fits says what is answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+from envoy.config.rbac.v3 import rbac_pb2
+from envoy.extensions.filters.http.rbac.v3 import rbac_pb2 as filter_pb2
+from envoy.type.matcher.v3 import string_pb2
+
+from shoal.crds.sentinel import Firewall, Jwt, PolicySpec
+from shoal.sentinel.translate import parts, rules
+from shoal.sentinel.translate.model import Policy
+
+KEYS_METADATA = "envoy.filters.http.ext_authz"
+JWT_METADATA = "envoy.filters.http.jwt_authn"
+VERDICTS, SUBJECT, PRINCIPAL = "verdicts", "subject", "principal"  # what the judge of keys says
+ALLOWED, FORBIDDEN = "ok", "forbidden"  # its verdicts; any other is a no
+
+_Rule: TypeAlias = tuple[str, str, rbac_pb2.Principal]  # kind of denial, policy, whom it fits
+
+
+def payload_key(policy: str) -> str:
+    """Where the claims of a token that a policy accepted are."""
+    return f"claims/{policy}"
+
+
+def header_key(policy: str) -> str:
+    return f"header/{policy}"
+
+
+def gates(policies: Sequence[Policy]) -> tuple[filter_pb2.RBACPerRoute | None, filter_pb2.RBACPerRoute | None]:
+    """Before and behind the judges; None where there is nothing to deny."""
+    at = next((at for at, one in enumerate(policies) if is_judged(one)), len(policies))
+    return _filter(_rules(policies[:at], ())), _filter(_rules(policies[at:], policies))
+
+
+def is_judged(policy: Policy) -> bool:
+    return policy.spec is not None and (policy.spec.key_auth is not None or policy.spec.jwt is not None)
+
+
+def _filter(found: Iterable[_Rule]) -> filter_pb2.RBACPerRoute | None:
+    made = rbac_pb2.RBAC(action=rbac_pb2.RBAC.Action.DENY)
+    for number, (kind, policy, whom) in enumerate(found):
+        made.policies[f"{number:04}-{kind}/{policy}"].CopyFrom(
+            rbac_pb2.Policy(permissions=[rbac_pb2.Permission(any=True)], principals=[whom])
+        )
+    if not made.policies:
+        return None
+    return filter_pb2.RBACPerRoute(rbac=filter_pb2.RBAC(rules=made))
+
+
+def _rules(policies: Sequence[Policy], judged: Sequence[Policy]) -> Iterator[_Rule]:
+    for policy in policies:
+        spec = policy.spec
+        assert spec is not None
+        when = rules.by_conditions(spec.match)
+        for kind, whom in _denials(policy.name, spec):
+            yield kind, policy.name, rules.all_of([*when, whom])
+        if spec.rate_limit is not None and (known := identified(policy, judged)) is not None:
+            yield "unidentified", policy.name, rules.all_of([*when, rules.negated(known)])
+
+
+def _denials(name: str, spec: PolicySpec) -> Iterator[tuple[str, rbac_pb2.Principal]]:
+    if spec.firewall is not None:
+        yield "firewall", _walled(spec.firewall)
+    elif spec.key_auth is not None:
+        verdict = (VERDICTS, name)
+        yield "policy_error", rules.negated(rules.by_metadata(KEYS_METADATA, verdict, None))
+        yield "forbidden", rules.by_metadata(KEYS_METADATA, verdict, parts.exactly(FORBIDDEN))
+        yield "unauthorized", rules.negated(rules.by_metadata(KEYS_METADATA, verdict, parts.exactly(ALLOWED)))
+    elif spec.jwt is not None:
+        yield "unauthorized", _unproven(name, spec.jwt)
+
+
+def _walled(firewall: Firewall) -> rbac_pb2.Principal:
+    named = [
+        *map(rules.by_network, firewall.cidrs),
+        *map(rules.by_header, firewall.headers),
+        *map(rules.by_path, firewall.paths),
+    ]
+    if not named:  # fits nobody: deny lets all in, allow nobody
+        nobody = rules.negated(rbac_pb2.Principal(any=True))
+        return nobody if firewall.action == "deny" else rbac_pb2.Principal(any=True)
+    fits = rules.any_of(named)
+    return fits if firewall.action == "deny" else rules.negated(fits)
+
+
+def _unproven(name: str, jwt: Jwt) -> rbac_pb2.Principal:
+    algorithm = rules.by_metadata(
+        JWT_METADATA, (header_key(name), "alg"), _either(jwt.algorithms) if jwt.algorithms else None
+    )
+    unproven = rules.negated(algorithm)
+    if jwt.anonymous:  # without a token one may come in, with a bad one not
+        return rules.all_of([rules.by_header("authorization"), unproven])
+    return unproven
+
+
+def _either(texts: Sequence[str]) -> string_pb2.StringMatcher:
+    return string_pb2.StringMatcher(safe_regex=parts.regex("|".join(texts)))
+
+
+def identified(policy: Policy, judged: Sequence[Policy]) -> rbac_pb2.Principal | None:
+    """What has to hold so that a limit knows whom it counts; None when it always does."""
+    spec = policy.spec
+    if spec is None or spec.rate_limit is None:
+        return None
+    by = spec.rate_limit.identifier
+    if by.header:
+        return rules.by_header(by.header)
+    where = subject_path(policy, judged)
+    return rules.by_metadata(where[0], where[1:], None) if where else None
+
+
+def subject_path(policy: Policy, judged: Sequence[Policy]) -> tuple[str, ...]:
+    """Namespace and path of what a limit counts by, as the last judge before it says; empty: by something else."""
+    spec = policy.spec
+    assert spec is not None and spec.rate_limit is not None
+    by = spec.rate_limit.identifier
+    if by.subject is None and not by.principal:
+        return ()
+    before = [one for one in judged[: judged.index(policy)] if is_judged(one)] if policy in judged else []
+    if not before or before[-1].spec is None:
+        return ()
+    judge, dotted = before[-1], tuple(by.principal.split(".")) if by.principal else ()
+    if before[-1].spec.jwt is not None:
+        return (JWT_METADATA, payload_key(judge.name), *(dotted or (before[-1].spec.jwt.subject_claim,)))
+    return (KEYS_METADATA, *((PRINCIPAL, *dotted) if dotted else (SUBJECT,)))

@@ -1,0 +1,171 @@
+"""Limits of how often: buckets in Envoy itself (of one gateway, or shared out between its replicas), and counters of
+the service beside it for those that are strict.
+
+Buckets are told apart from routes, so that no change of a route empties them: a route turns the filter on and names the
+limits that are for it. A limit before the first policy that asks who somebody is holds for everybody, one behind it
+only counts requests that were let through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+from envoy.config.route.v3 import route_components_pb2 as route_pb2
+from envoy.extensions.common.ratelimit.v3 import ratelimit_pb2
+from envoy.extensions.filters.http.local_ratelimit.v3 import local_rate_limit_pb2 as local_pb2
+from envoy.extensions.filters.http.ratelimit.v3 import rate_limit_pb2 as service_pb2
+from envoy.type.matcher.v3 import string_pb2
+from envoy.type.v3 import token_bucket_pb2
+from google.protobuf import wrappers_pb2
+
+from shoal.crds.sentinel import RateLimit
+from shoal.sentinel.translate import parts, rules
+from shoal.sentinel.translate.gates import is_judged, subject_path
+from shoal.sentinel.translate.model import Policy, Settings
+
+BUCKETS = ("early", "early_shared", "late", "late_shared")
+"""Filters with buckets."""
+STRICT, STRICT_OPEN = "strict", "strict_open"
+DOMAIN = "shoal"
+_MAX = 2**32 - 1
+_COUNTED_AT_ONCE = 10_000  # values of an identifier with a bucket of their own; the oldest is forgotten
+_PERCENT = 100.0
+_Action: TypeAlias = route_pb2.RateLimit.Action
+
+
+def filter_of(policy: Policy, policies: Sequence[Policy], settings: Settings) -> str:
+    """The name of the filter that counts."""
+    assert policy.spec is not None and policy.spec.rate_limit is not None
+    scope = policy.spec.rate_limit.scope
+    if scope == "strict":
+        return STRICT_OPEN if policy.spec.fail_open else STRICT
+    late = any(is_judged(one) for one in policies[: policies.index(policy)])
+    shared = scope == "cluster" and settings.replicas is not None
+    return ("late" if late else "early") + ("_shared" if shared else "")
+
+
+def limit_fault(policy: Policy, policies: Sequence[Policy]) -> str:
+    if policy.spec is None or policy.spec.rate_limit is None:
+        return ""
+    by = policy.spec.rate_limit.identifier
+    if (by.subject is not None or by.principal) and not subject_path(policy, policies):
+        return "nobody before it says who somebody is"
+    return ""
+
+
+def limit_id(policy: Policy, policies: Sequence[Policy]) -> str:
+    """A policy that counts by who somebody is may do so by different judges on different routes."""
+    where = subject_path(policy, policies)
+    return f"{policy.name}@{'/'.join(where)}" if where else policy.name
+
+
+def fact(found: Iterable[str]) -> str:
+    """The header that says which limits are for a route."""
+    return parts.literal(f",{','.join(found)},")
+
+
+def _counted(policy: Policy, policies: Sequence[Policy]) -> route_pb2.RateLimit:
+    """What of a request counts. Without its identifier a request is denied elsewhere."""
+    assert policy.spec is not None and policy.spec.rate_limit is not None
+    limit = policy.spec.rate_limit
+    name = limit_id(policy, policies)
+    here = route_pb2.HeaderMatcher(name=rules.LIMITS_FACT, string_match=string_pb2.StringMatcher(contains=fact([name])))
+    fits = _Action.HeaderValueMatch(
+        descriptor_key="policy", descriptor_value=name, headers=[here, *rules.header_matchers(policy.spec.match)]
+    )
+    made = route_pb2.RateLimit(actions=[_Action(header_value_match=fits), _identifier(policy, limit, policies)])
+    if limit.cost > 1:
+        made.hits_addend.number.value = limit.cost
+    return made
+
+
+def strictly(policy: Policy, policies: Sequence[Policy]) -> route_pb2.RateLimit:
+    """The same for the service, which has to be told the limit too."""
+    assert policy.spec is not None and policy.spec.rate_limit is not None
+    limit = policy.spec.rate_limit
+    made = _counted(policy, policies)
+    made.actions.insert(1, _generic("limit", str(limit.limit)))
+    made.actions.insert(2, _generic("window", str(limit.window)))
+    return made
+
+
+def _generic(key: str, value: str) -> _Action:
+    return _Action(generic_key=_Action.GenericKey(descriptor_key=key, descriptor_value=value))
+
+
+def _identifier(policy: Policy, limit: RateLimit, policies: Sequence[Policy]) -> _Action:
+    by = limit.identifier
+    if by.header:
+        return _Action(request_headers=_Action.RequestHeaders(header_name=by.header.lower(), descriptor_key="by"))
+    if by.path is not None:
+        return _Action(request_headers=_Action.RequestHeaders(header_name=rules.PATH_FACT, descriptor_key="by"))
+    if where := subject_path(policy, policies):
+        made = _Action(metadata=_Action.MetaData(descriptor_key="by"))
+        made.metadata.metadata_key.key = where[0]
+        for step in where[1:]:
+            made.metadata.metadata_key.path.add(key=step)
+        return made
+    return _Action(remote_address=_Action.RemoteAddress())
+
+
+def buckets(name: str, limited: Sequence[tuple[Policy, Sequence[Policy]]]) -> local_pb2.LocalRateLimit:
+    """A bucket for every value that one of the limits counts by. Each limit comes with the policies of its route."""
+    made = local_pb2.LocalRateLimit(
+        stat_prefix=name,
+        filter_enabled=parts.fraction(_PERCENT),
+        filter_enforced=parts.fraction(_PERCENT),
+        always_consume_default_token_bucket=wrappers_pb2.BoolValue(value=False),
+        enable_x_ratelimit_headers=ratelimit_pb2.XRateLimitHeadersRFCVersion.DRAFT_VERSION_03,
+        max_dynamic_descriptors=wrappers_pb2.UInt32Value(value=_COUNTED_AT_ONCE),
+    )
+    if name.endswith("_shared"):
+        made.local_cluster_rate_limit.SetInParent()
+    for policy, policies in limited:
+        assert policy.spec is not None and policy.spec.rate_limit is not None
+        limit = policy.spec.rate_limit
+        entry = ratelimit_pb2.RateLimitDescriptor.Entry
+        who = "remote_address" if limit.identifier.remote_ip is not None else "by"
+        made.rate_limits.append(_counted(policy, policies))
+        made.descriptors.add(
+            entries=[entry(key="policy", value=limit_id(policy, policies)), entry(key=who)],
+            token_bucket=_bucket(limit.limit, limit.window),
+        )
+    return made
+
+
+def closed(name: str) -> local_pb2.LocalRateLimit:
+    """Lets nearly nobody through: should Envoy refuse the buckets."""
+    return local_pb2.LocalRateLimit(
+        stat_prefix=name,
+        token_bucket=_bucket(1, 86_400),
+        filter_enabled=parts.fraction(_PERCENT),
+        filter_enforced=parts.fraction(_PERCENT),
+    )
+
+
+def _bucket(tokens: int, window_s: int) -> token_bucket_pb2.TokenBucket:
+    return token_bucket_pb2.TokenBucket(
+        max_tokens=min(tokens, _MAX),
+        tokens_per_fill=wrappers_pb2.UInt32Value(value=min(tokens, _MAX)),
+        fill_interval=parts.duration(window_s),
+    )
+
+
+def service_filter(name: str, cluster: str, settings: Settings) -> service_pb2.RateLimit:
+    made = service_pb2.RateLimit(
+        domain=DOMAIN,
+        failure_mode_deny=name == STRICT,
+        timeout=parts.duration(settings.limits_timeout_s),
+        enable_x_ratelimit_headers=service_pb2.RateLimit.XRateLimitHeadersRFCVersion.DRAFT_VERSION_03,
+        stat_prefix=name,
+    )
+    service = made.rate_limit_service
+    service.transport_api_version = 2  # of Envoy: version 3
+    service.grpc_service.envoy_grpc.cluster_name = cluster
+    service.grpc_service.timeout.CopyFrom(parts.duration(settings.limits_timeout_s))
+    return made
+
+
+def service_route(limits: Sequence[route_pb2.RateLimit]) -> service_pb2.RateLimitPerRoute:
+    return service_pb2.RateLimitPerRoute(rate_limits=limits, domain=DOMAIN)

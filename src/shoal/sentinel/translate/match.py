@@ -1,0 +1,100 @@
+"""Conditions on requests as Envoy states them, and which regular expressions it can take.
+
+One expression that Envoy refuses would make it refuse all routes, so they are judged here first. Envoy uses RE2: no
+look-around, no back references; what Python cannot read either is refused too.
+"""
+
+from __future__ import annotations
+
+import re
+
+from envoy.config.route.v3 import route_components_pb2 as route_pb2
+from envoy.type.matcher.v3 import string_pb2
+
+from shoal.crds.sentinel import NamedMatch, TextMatch
+from shoal.sentinel.translate import parts
+
+IDEMPOTENT = "GET|HEAD|OPTIONS|PUT|DELETE|TRACE"
+_BEYOND_RE2 = re.compile(
+    r"""\(\?(?:[=!>(]|<[=!]|P=|\#)   # look-around, atomic and conditional groups, named back references, comments
+    | \\[1-9]                        # back references
+    | \\[ZuUN]                       # escapes of Python
+    | [*+?}]\+                       # possessive
+    """,
+    re.VERBOSE,
+)
+_REPEATED = re.compile(r"\{(\d+)(?:,(\d*))?\}")
+_MAX_REPEAT, _MAX_LENGTH = 1000, 1000
+
+
+def regex_fault(pattern: str) -> str:
+    """Why Envoy could not take it; empty when it can."""
+    if len(pattern) > _MAX_LENGTH:
+        return f"a regular expression may have at most {_MAX_LENGTH} characters"
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        return f"{pattern!r} is no regular expression: {error}"
+    bare = pattern.replace("\\\\", "")
+    if found := _BEYOND_RE2.search(bare):
+        return f"{pattern!r} uses {found.group()!r}, which a gateway does not know"
+    counts = [int(number) for pair in _REPEATED.findall(bare) for number in pair if number]
+    if any(count > _MAX_REPEAT for count in counts):
+        return f"{pattern!r} repeats more than {_MAX_REPEAT} times"
+    return ""
+
+
+def text_fault(match: TextMatch) -> str:
+    given = [text for text in (match.exact, match.prefix, match.regex) if text is not None]
+    if len(given) > 1:
+        return "only one of exact, prefix and regex may be set"
+    return regex_fault(match.regex) if match.regex is not None else ""
+
+
+def text_matcher(match: TextMatch) -> string_pb2.StringMatcher | None:
+    """None when it is only asked that it is there."""
+    if match.exact is not None:
+        return string_pb2.StringMatcher(exact=match.exact, ignore_case=match.ignore_case)
+    if match.prefix:
+        return string_pb2.StringMatcher(prefix=match.prefix, ignore_case=match.ignore_case)
+    if match.regex is not None:
+        return string_pb2.StringMatcher(safe_regex=parts.regex(_folded(match)))
+    return None
+
+
+def _folded(match: TextMatch) -> str:
+    return f"(?i:{match.regex})" if match.ignore_case else str(match.regex)
+
+
+def header_matcher(match: NamedMatch) -> route_pb2.HeaderMatcher:
+    wanted = text_matcher(match)
+    name = match.name.lower()
+    if wanted is None:
+        return route_pb2.HeaderMatcher(name=name, present_match=True)
+    return route_pb2.HeaderMatcher(name=name, string_match=wanted)
+
+
+def query_matcher(match: NamedMatch) -> route_pb2.QueryParameterMatcher:
+    wanted = text_matcher(match)
+    if wanted is None:
+        return route_pb2.QueryParameterMatcher(name=match.name, present_match=True)
+    return route_pb2.QueryParameterMatcher(name=match.name, string_match=wanted)
+
+
+def method_matcher(methods: str) -> route_pb2.HeaderMatcher:
+    """``methods``: names with | between them."""
+    return route_pb2.HeaderMatcher(
+        name=":method", string_match=string_pb2.StringMatcher(safe_regex=parts.regex(methods))
+    )
+
+
+def normal_path(path: str) -> str:
+    """A prefix by whole segments, without a slash at its end; ``/`` for all. What no path has is cut off."""
+    return path.partition("?")[0].partition("#")[0].rstrip("/") or "/"
+
+
+def route_match(path: str, headers: list[route_pb2.HeaderMatcher]) -> route_pb2.RouteMatch:
+    path = normal_path(path)
+    if path == "/":
+        return route_pb2.RouteMatch(prefix="/", headers=headers)
+    return route_pb2.RouteMatch(path_separated_prefix=path, headers=headers)

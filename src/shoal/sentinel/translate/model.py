@@ -1,0 +1,180 @@
+"""What goes into a translation and what comes out of it: frozen data.
+
+``Inputs`` is everything that a gateway knows; ``Resources`` everything that its Envoy is told. Whoever keeps the inputs
+replaces only what changed (``dataclasses.replace``, and mappings copied with one entry exchanged): what is the same
+object as before is not looked at again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from google.protobuf.message import Message
+
+from shoal.crds.sentinel import Backend, Circuit, PolicySpec, RouteSpec
+
+Resources = dict[str, dict[str, Message]]
+"""By type URL, then by name. A message that did not change is the same object as in the translation before."""
+
+
+class ServiceKey(NamedTuple):
+    """A headless Service that stands before the instances of a deployment."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """A SentinelRoute. ``fault`` says why it could not be read; requests of its host and path are then refused."""
+
+    name: str
+    alias: str = ""  # what its environment calls it, where the object's name differs
+    environment: str
+    host: str
+    path: str = "/"
+    created_at: str = ""  # creationTimestamp; of two environments that name one host the first keeps it
+    generation: int = 0
+    spec: RouteSpec | None = None
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """A SentinelPolicy. ``fault`` says why it could not be read; the routes it is for then refuse every request.
+
+    ``routes`` names them; none: every route of the environment."""
+
+    name: str
+    alias: str = ""  # what its environment calls it, where the object's name differs
+    environment: str
+    routes: tuple[str, ...] = ()
+    generation: int = 0
+    spec: PolicySpec | None = None
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One address of an instance. ``draining``: it still answers, but is about to go."""
+
+    address: str
+    port: int
+    zone: str = ""
+    draining: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceEndpoints:
+    """Of all EndpointSlices of one Service: those that are ready, and those that still serve while they terminate."""
+
+    endpoints: tuple[Endpoint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsSecret:
+    """A Secret of type kubernetes.io/tls; ``authority`` is its ``ca.crt``, where there is one."""
+
+    name: str
+    certificate: bytes
+    key: bytes
+    authority: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """What is known of an API key; never the key itself."""
+
+    id: str
+    digest: str  # sha256 of the key, hex
+    subject: str
+    permissions: frozenset[str] = frozenset()
+    expires: float = 0.0  # seconds since 1970; 0 never
+    enabled: bool = True
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeySet:
+    """The keys of one environment."""
+
+    environment: str
+    keys: tuple[Key, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """The gateways of another region. Addresses are ``host:port`` of their entries for peers."""
+
+    region: str
+    addresses: tuple[str, ...]
+    distance: int = 0
+    healthy: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthCheck:
+    """Asks every instance from time to time, beside what requests show."""
+
+    path: str = ""  # empty: only whether it takes connections
+    interval_s: float = 5.0
+    timeout_s: float = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Of one gateway; none of them changes while it runs."""
+
+    name: str = "sentinel"
+    region: str = ""
+    zone: str = ""
+    host: str = "127.0.0.1"
+    port: int = 8040
+    tls_port: int = 0  # 0: hosts with a certificate are served with TLS on ``port``, beside plain HTTP
+    entry_port: int = 0  # for peers; 0: none come in
+    entry_secret: str = ""  # TlsSecret with its authority: who we are to peers, and whom we believe
+    entry_name: str = "sentinel.shoal"  # in the certificates of peers
+    trusted_hops: int = 0  # proxies before us whose X-Forwarded-For we believe
+    keep_escaped_slashes: bool = False  # else a path with %2F is answered with where it leads: rules see plain paths
+    max_header_kib: int = 60
+    header_timeout_s: float = 10.0  # for the headers of a request
+    drain_s: float = 5.0
+    keys_socket: str = ""  # Unix socket of the service that judges keys; empty: routes that need it are closed
+    keys_timeout_s: float = 0.2
+    limits_socket: str = ""  # Unix socket of the service that counts strict limits; empty: likewise
+    limits_timeout_s: float = 0.02
+    log_path: str = "/dev/stdout"
+    log_percent: float = 1.0  # of requests that went well; others are always logged
+    health_check: HealthCheck | None = None
+    replicas: ServiceKey | None = None  # the gateway's own Service; without it zones are not looked at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    settings: Settings = Settings()
+    routes: Mapping[str, Route] = field(default_factory=dict)  # by name
+    policies: Mapping[str, Policy] = field(default_factory=dict)  # by name
+    endpoints: Mapping[ServiceKey, ServiceEndpoints] = field(default_factory=dict)
+    tls: Mapping[str, TlsSecret] = field(default_factory=dict)  # by name
+    keys: Mapping[str, KeySet] = field(default_factory=dict)  # by environment
+    peers: tuple[Peer, ...] = ()
+    issuers: Mapping[str, str] = field(default_factory=dict)  # by OIDC issuer the URI of its keys, once it is known
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A deployment as routes name it. Made from the routes, not given."""
+
+    backend: Backend
+    circuit: Circuit = Circuit()
+    sticky: bool = False
+
+    @property
+    def deployment(self) -> str:
+        return self.backend.deployment
+
+    @property
+    def service(self) -> ServiceKey:
+        return ServiceKey(self.backend.namespace, self.backend.service)

@@ -1,0 +1,220 @@
+"""What of the routes and policies is used, in which order, and what is wrong with the rest. Knows nothing of Envoy.
+
+A host belongs to the environment that named it first: nobody takes requests of another by naming its host. A route or
+policy that cannot be understood closes what it is for; it is never left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from shoal.crds.sentinel import Backend, Circuit, RouteSpec
+from shoal.sentinel.translate.limits import limit_fault
+from shoal.sentinel.translate.match import normal_path, text_fault
+from shoal.sentinel.translate.model import Inputs, Policy, Route, Target
+from shoal.sentinel.translate.rules import policy_fault
+from shoal.sentinel.translate.tokens import token_fault
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRoute:
+    """``closed`` says why every request is refused; empty: they are let through as ``policies`` say."""
+
+    route: Route
+    policies: tuple[Policy, ...] = ()
+    closed: str = ""
+
+    @property
+    def spec(self) -> RouteSpec:
+        assert self.route.spec is not None
+        return self.route.spec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    hosts: Mapping[str, tuple[PlannedRoute, ...]] = field(default_factory=dict)  # in the order in which they are tried
+    targets: Mapping[str, Target] = field(default_factory=dict)  # by deployment
+    environments: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # deployments of each
+    sticky: frozenset[str] = frozenset()  # environments with a route that is
+    certificates: Mapping[str, str] = field(default_factory=dict)  # by host the name of its Secret
+    faults: Mapping[str, str] = field(default_factory=dict)  # by ``route/NAME`` or ``policy/NAME``
+
+
+def plan(inputs: Inputs) -> Plan:
+    faults: dict[str, str] = {}
+    policies = _by_environment(inputs.policies.values(), faults)
+    hosts: dict[str, list[PlannedRoute]] = {}
+    for route in _owners_first(inputs.routes.values(), faults):
+        planned = _planned(route, policies.get(route.environment, []), inputs, faults)
+        hosts.setdefault(route.host.lower(), []).append(planned)
+    ordered = {host: _by_specificity(found, faults) for host, found in sorted(hosts.items())}
+    used = [each for found in ordered.values() for each in found if each.route.spec is not None]
+    targets, environments = _targets(used)
+    return Plan(
+        hosts=ordered,
+        targets=targets,
+        environments=environments,
+        sticky=frozenset(each.route.environment for each in used if each.spec.sticky is not None),
+        certificates=_certificates(used, inputs, faults),
+        faults=faults,
+    )
+
+
+def _by_environment(policies: Iterable[Policy], faults: dict[str, str]) -> dict[str, list[Policy]]:
+    """In the order in which they are applied. One that is not understood comes with its fault."""
+    found: dict[str, list[Policy]] = {}
+    for policy in policies:
+        fault = policy.fault or ("" if policy.spec is None else policy_fault(policy.spec))
+        if fault:
+            faults[f"policy/{policy.name}"] = fault
+            policy = replace(policy, fault=fault) if policy.fault != fault else policy
+        found.setdefault(policy.environment, []).append(policy)
+    for members in found.values():
+        members.sort(key=lambda one: (one.spec.order if one.spec else 0, one.name))
+    return found
+
+
+def _owners_first(routes: Iterable[Route], faults: dict[str, str]) -> list[Route]:
+    """The routes whose environment owns their host. Where there is no host, there is nothing to close either."""
+    owners: dict[str, Route] = {}
+    kept: list[Route] = []
+    for route in sorted(routes, key=lambda one: (one.created_at, one.name)):
+        if not _is_domain(route.host):
+            faults[f"route/{route.name}"] = route.fault or f"{route.host!r} is no host"
+            continue
+        owner = owners.setdefault(route.host.lower(), route)
+        if owner.environment == route.environment:
+            kept.append(route)
+        else:
+            faults[f"route/{route.name}"] = f"host {route.host} belongs to another environment"
+    return kept
+
+
+def _planned(route: Route, policies: list[Policy], inputs: Inputs, faults: dict[str, str]) -> PlannedRoute:
+    fault = route.fault or _route_fault(route.spec)
+    if fault:
+        faults[f"route/{route.name}"] = fault
+        return PlannedRoute(route=route, closed=fault)
+    assert route.spec is not None
+    chosen, missing = _chosen(route, route.spec, policies)
+    closed = missing or next((f"policy {one.name}: {one.fault}" for one in chosen if one.fault), "")
+    closed = closed or _unserved(chosen, inputs)
+    if closed:
+        faults[f"route/{route.name}"] = closed
+    return PlannedRoute(route=route, policies=tuple(chosen), closed=closed)
+
+
+def _route_fault(spec: RouteSpec | None) -> str:
+    if spec is None:
+        return "it has no spec"
+    faults = (text_fault(match) for match in spec.headers)
+    found = next((fault for fault in faults if fault), "")
+    if not spec.path.startswith("/") or any(mark in spec.path for mark in "?#"):
+        found = found or f"path {spec.path!r} must begin with / and have neither ? nor #"
+    return found
+
+
+def _is_domain(host: str) -> bool:
+    bare = "" if host == "*" else host.removeprefix("*.")
+    return host == "*" or bool(bare) and "*" not in bare and not any(mark.isspace() or mark in ":/%" for mark in bare)
+
+
+def _chosen(route: Route, spec: RouteSpec, policies: list[Policy]) -> tuple[list[Policy], str]:
+    """The policies of a route, in order; and what of those that it names does not exist."""
+    if spec.policies is not None:
+        missing = [name for name in spec.policies if not any(name in (one.name, one.alias) for one in policies)]
+        named = [one for one in policies if one.name in spec.policies or one.alias and one.alias in spec.policies]
+        fault = f"there is no policy {missing[0]}" if missing else ""
+        return [one for one in named if _enabled(one)], fault
+    mine = {route.name, route.alias} - {""}
+    return [one for one in policies if _enabled(one) and (not one.routes or mine & set(one.routes))], ""
+
+
+def _enabled(policy: Policy) -> bool:
+    return policy.spec is None or policy.spec.enabled
+
+
+def _unserved(policies: list[Policy], inputs: Inputs) -> str:
+    """Why what a policy needs beside Envoy is not there."""
+    for policy in policies:
+        spec = policy.spec
+        if spec is None:
+            return f"policy {policy.name}: it has no spec"
+        if spec.key_auth is not None and not inputs.settings.keys_socket:
+            return f"policy {policy.name}: nobody judges keys here"
+        strict = spec.rate_limit is not None and spec.rate_limit.scope == "strict"
+        if strict and not inputs.settings.limits_socket and not spec.fail_open:
+            return f"policy {policy.name}: nobody counts strict limits here"
+        fault = limit_fault(policy, policies) or (token_fault(spec.jwt, inputs.issuers) if spec.jwt else "")
+        if fault:
+            return f"policy {policy.name}: {fault}"
+    return ""
+
+
+def _by_specificity(found: list[PlannedRoute], faults: dict[str, str]) -> tuple[PlannedRoute, ...]:
+    """Longer paths first, then more headers; of two that are the same, the older one is used."""
+
+    def rank(each: PlannedRoute) -> tuple[int, int, str, str]:
+        headers = len(each.route.spec.headers) if each.route.spec else 0
+        path = normal_path(each.route.path)
+        return (-len(path) if path != "/" else 0, -headers, each.route.created_at, each.route.name)
+
+    kept: dict[tuple[str, str], PlannedRoute] = {}
+    for each in sorted(found, key=rank):
+        headers = each.route.spec.headers if each.route.spec else []
+        same = (normal_path(each.route.path), repr(sorted(map(repr, headers))))
+        first = kept.setdefault(same, each)
+        if first is not each:
+            faults.setdefault(
+                f"route/{each.route.name}", f"route {first.route.name} has the same host, path and headers"
+            )
+    return tuple(kept.values())
+
+
+def _targets(used: list[PlannedRoute]) -> tuple[dict[str, Target], dict[str, tuple[str, ...]]]:
+    targets: dict[str, Target] = {}
+    environments: dict[str, set[str]] = {}
+    for each in sorted(used, key=lambda one: one.route.name):
+        spec = each.spec
+        mirrored: list[Backend] = [spec.mirror] if spec.mirror is not None else []
+        for backend in (*spec.backends, *mirrored):
+            if not backend.deployment:
+                continue
+            environments.setdefault(each.route.environment, set()).add(backend.deployment)
+            bare = _bare(backend)
+            target = targets.setdefault(backend.deployment, Target(bare, spec.circuit))
+            if target.circuit == Circuit() != spec.circuit:
+                targets[backend.deployment] = replace(target, circuit=spec.circuit)
+    sticky = {each.route.environment for each in used if each.spec.sticky is not None}
+    for environment in sticky:
+        for deployment in environments.get(environment, ()):
+            targets[deployment] = replace(targets[deployment], sticky=True)
+    return (
+        {name: targets[name] for name in sorted(targets)},
+        {name: tuple(sorted(members)) for name, members in sorted(environments.items())},
+    )
+
+
+def _bare(backend: Backend) -> Backend:
+    """Without what may differ between routes to the same deployment."""
+    return Backend(
+        deployment=backend.deployment,
+        namespace=backend.namespace,
+        service=backend.service,
+        port=backend.port,
+        protocol=backend.protocol,
+    )
+
+
+def _certificates(used: list[PlannedRoute], inputs: Inputs, faults: dict[str, str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for each in used:
+        tls = each.spec.tls
+        if tls is None:
+            continue
+        if tls.secret not in inputs.tls:
+            faults.setdefault(f"route/{each.route.name}", f"there is no Secret {tls.secret} with a certificate")
+        else:
+            found.setdefault(each.route.host.lower(), tls.secret)
+    return dict(sorted(found.items()))

@@ -1,0 +1,255 @@
+"""The policies of a route as filters of Envoy, in the order in which a request meets them.
+
+The chain of filters never changes, since a change of it would close connections. Every filter is off until a route
+turns it on, so that a route without policies pays nothing:
+
+    facts · cors · firewall · early limits · tokens · keys · gate · size · late limits · strict limits
+
+``firewall`` and ``gate`` deny in the order of the policies. Who asks is judged in between and never denies by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import orjson
+from envoy.config.cluster.v3 import cluster_pb2
+from envoy.config.common.mutation_rules.v3 import mutation_rules_pb2
+from envoy.config.core.v3 import base_pb2, config_source_pb2, extension_pb2
+from envoy.config.route.v3 import route_components_pb2 as route_pb2
+from envoy.extensions.filters.http.composite.v3 import composite_pb2
+from envoy.extensions.filters.http.cors.v3 import cors_pb2
+from envoy.extensions.filters.http.ext_authz.v3 import ext_authz_pb2
+from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2
+from envoy.extensions.filters.http.jwt_authn.v3 import config_pb2 as jwt_pb2
+from envoy.extensions.filters.http.rbac.v3 import rbac_pb2
+from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
+from envoy.type.matcher.v3 import string_pb2
+from google.protobuf import any_pb2, wrappers_pb2
+from google.protobuf.message import Message
+
+from shoal.crds.sentinel import Cors
+from shoal.sentinel.translate import limits, parts, rules, size, tokens
+from shoal.sentinel.translate.clusters import KEYS_SERVICE, LIMITS_SERVICE
+from shoal.sentinel.translate.gates import JWT_METADATA, gates, payload_key
+from shoal.sentinel.translate.model import Policy, Settings
+from shoal.sentinel.translate.plan import Plan, PlannedRoute
+
+FACTS, CORS, FIREWALL, TOKENS, KEYS, GATE, SIZE = "facts", "cors", "firewall", "tokens", "keys", "gate", "size"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteRules:
+    """What a route has to be told of its policies."""
+
+    filters: Mapping[str, any_pb2.Any] = field(default_factory=dict)
+    headers: Sequence[base_pb2.HeaderValueOption] = ()  # for the instance
+    removed: Sequence[str] = ()  # headers that the instance does not see
+
+
+def http_filters(settings: Settings) -> list[hcm_pb2.HttpFilter]:
+    """All of them, turned off; the same as long as the gateway runs."""
+    early, late = ([name for name in _bucket_filters(settings) if name.startswith(when)] for when in ("early", "late"))
+    made = [
+        _off(FACTS, header_mutation_pb2.HeaderMutation()),
+        _off(CORS, cors_pb2.Cors()),
+        _off(FIREWALL, rbac_pb2.RBAC()),
+        *(_fetched(name, limits.closed(name)) for name in early),
+        _fetched(TOKENS, jwt_pb2.JwtAuthentication()),
+        *([_off(KEYS, _keys_service(settings))] if settings.keys_socket else ()),
+        _off(GATE, rbac_pb2.RBAC()),
+        _off(SIZE, composite_pb2.Composite()),
+        *(_fetched(name, limits.closed(name)) for name in late),
+    ]
+    if settings.limits_socket:
+        both = (limits.STRICT, limits.STRICT_OPEN)
+        made += [_off(name, limits.service_filter(name, LIMITS_SERVICE, settings)) for name in both]
+    return made
+
+
+def _bucket_filters(settings: Settings) -> list[str]:
+    return [name for name in limits.BUCKETS if settings.replicas is not None or not name.endswith("_shared")]
+
+
+def _off(name: str, config: Message) -> hcm_pb2.HttpFilter:
+    return hcm_pb2.HttpFilter(name=name, typed_config=parts.packed(config), disabled=True)
+
+
+def _fetched(name: str, default: Message) -> hcm_pb2.HttpFilter:
+    """Told apart from the listener, so that a change closes no connections; if it is refused, the default is used."""
+    packed = parts.packed(default)
+    source = config_source_pb2.ExtensionConfigSource(
+        config_source=parts.ads(),
+        default_config=packed,
+        type_urls=[packed.type_url],
+    )
+    return hcm_pb2.HttpFilter(name=name, config_discovery=source, disabled=True)
+
+
+def _keys_service(settings: Settings) -> ext_authz_pb2.ExtAuthz:
+    """It lets everybody through, also when it does not answer: the gate behind it looks for its verdict."""
+    made = ext_authz_pb2.ExtAuthz(
+        transport_api_version=config_source_pb2.ApiVersion.V3,
+        failure_mode_allow=True,
+        clear_route_cache=False,
+        stat_prefix=KEYS,
+    )
+    made.grpc_service.envoy_grpc.cluster_name = KEYS_SERVICE
+    made.grpc_service.timeout.CopyFrom(parts.duration(settings.keys_timeout_s))
+    return made
+
+
+def extensions(
+    plan: Plan, settings: Settings, discovered: Mapping[str, str]
+) -> dict[str, extension_pb2.TypedExtensionConfig]:
+    """Filters that are told apart from their listener, by name."""
+    routes = {tokens.requirement_name(found): found for found in _token_policies(plan)}
+    known = tokens.authentication([routes[name] for name in sorted(routes)], discovered)
+    limited = _limited(plan, settings)
+    counting = {name: limits.buckets(name, limited.get(name, ())) for name in _bucket_filters(settings)}
+    return {name: parts.extension(name, config) for name, config in {TOKENS: known, **counting}.items()}
+
+
+def _limited(plan: Plan, settings: Settings) -> dict[str, list[tuple[Policy, Sequence[Policy]]]]:
+    """By filter the limits that it counts, each once."""
+    found: dict[str, dict[str, tuple[Policy, Sequence[Policy]]]] = {}
+    for planned in (each for routes in plan.hosts.values() for each in routes if not each.closed):
+        for policy in _limits(planned.policies):
+            name = limits.filter_of(policy, planned.policies, settings)
+            found.setdefault(name, {})[limits.limit_id(policy, planned.policies)] = (policy, planned.policies)
+    return {name: [members[one] for one in sorted(members)] for name, members in found.items()}
+
+
+def policy_clusters(plan: Plan, discovered: Mapping[str, str]) -> dict[str, cluster_pb2.Cluster]:
+    """Of the servers that policies fetch keys from."""
+    uris = {
+        tokens.keys_uri(policy.spec.jwt, discovered)
+        for found in _token_policies(plan)
+        for policy in found
+        if policy.spec is not None and policy.spec.jwt is not None
+    } - {""}
+    return {cluster.name: cluster for cluster in map(tokens.cluster_of, sorted(uris))}
+
+
+def _token_policies(plan: Plan) -> Iterable[list[Policy]]:
+    for routes in plan.hosts.values():
+        for planned in routes:
+            if not planned.closed and (found := _with_tokens(planned.policies)):
+                yield found
+
+
+def _with_tokens(policies: Iterable[Policy]) -> list[Policy]:
+    return [one for one in policies if one.spec is not None and one.spec.jwt is not None]
+
+
+def _limits(policies: Iterable[Policy]) -> list[Policy]:
+    return [one for one in policies if one.spec is not None and one.spec.rate_limit is not None]
+
+
+def route_rules(planned: PlannedRoute, settings: Settings) -> RouteRules:
+    policies = planned.policies
+    if not policies:
+        return RouteRules()
+    filters: dict[str, Message] = {}
+    facts = _facts(policies)
+    if facts:
+        filters[FACTS] = _written(facts)
+    before, behind = gates(policies)
+    if before is not None:
+        filters[FIREWALL] = before
+    if behind is not None:
+        filters[GATE] = behind
+    if known := _with_tokens(policies):
+        filters[TOKENS] = jwt_pb2.PerRouteConfig(requirement_name=tokens.requirement_name(known))
+    if keyed := [one for one in policies if one.spec is not None and one.spec.key_auth is not None]:
+        filters[KEYS] = _asked(planned.route.environment, keyed)
+    if shared := next((one.spec.cors for one in policies if one.spec is not None and one.spec.cors), None):
+        filters[CORS] = _cors(shared)
+    strict = _strict(policies, settings)
+    filters.update({name: limits.service_route(found) for name, found in strict.items() if settings.limits_socket})
+    packed = {name: parts.packed(message) for name, message in filters.items()}
+    packed.update({name: _on() for name in _counting(policies, settings)})
+    if sizes := [one.spec for one in policies if one.spec is not None and one.spec.request_size is not None]:
+        packed[SIZE] = size.at_most(sizes)
+    return RouteRules(
+        filters=packed,
+        headers=[_claims(policy) for policy in known[:1]],
+        removed=list(facts),
+    )
+
+
+def _facts(policies: Sequence[Policy]) -> dict[str, str]:
+    conditions = [condition for one in policies if one.spec is not None for condition in one.spec.match]
+    by_path = any(
+        one.spec and one.spec.rate_limit and one.spec.rate_limit.identifier.path is not None for one in policies
+    )
+    limited = [limits.limit_id(one, policies) for one in _limits(policies)]
+    named = {rules.LIMITS_FACT: limits.fact(limited)} if limited else {}
+    return {**rules.facts(conditions, path=by_path), **named}
+
+
+def _written(facts: Mapping[str, str]) -> header_mutation_pb2.HeaderMutationPerRoute:
+    changes = [
+        mutation_rules_pb2.HeaderMutation(append=parts.set_header(name, form)) for name, form in sorted(facts.items())
+    ]
+    return header_mutation_pb2.HeaderMutationPerRoute(
+        mutations=header_mutation_pb2.Mutations(request_mutations=changes)
+    )
+
+
+def _asked(environment: str, policies: Sequence[Policy]) -> ext_authz_pb2.ExtAuthzPerRoute:
+    """Tells the judge of keys where to look for them and what they have to allow."""
+    told = [
+        {"name": one.name, **msgspec.to_builtins(one.spec.key_auth)}
+        for one in policies
+        if one.spec is not None and one.spec.key_auth is not None
+    ]
+    return ext_authz_pb2.ExtAuthzPerRoute(
+        check_settings=ext_authz_pb2.CheckSettings(
+            context_extensions={"environment": environment, "policies": orjson.dumps(told).decode()},
+            disable_request_body_buffering=True,
+        )
+    )
+
+
+def _cors(cors: Cors) -> cors_pb2.CorsPolicy:
+    origins = [
+        string_pb2.StringMatcher(safe_regex=parts.regex(".*")) if origin == "*" else parts.exactly(origin)
+        for origin in cors.origins
+    ]
+    return cors_pb2.CorsPolicy(
+        allow_origin_string_match=origins,
+        allow_methods=", ".join(cors.methods),
+        allow_headers=", ".join(cors.headers),
+        expose_headers=", ".join(cors.expose_headers),
+        max_age=str(cors.max_age),
+        allow_credentials=wrappers_pb2.BoolValue(value=cors.credentials),
+        filter_enabled=parts.fraction(100.0),
+        forward_not_matching_preflights=wrappers_pb2.BoolValue(value=False),
+    )
+
+
+def _claims(policy: Policy) -> base_pb2.HeaderValueOption:
+    """Of a token that was accepted, what it says: JSON, as Envoy writes it, so that no claim can pretend to be more."""
+    claims = f"%DYNAMIC_METADATA({JWT_METADATA}:{payload_key(policy.name)})%"
+    return parts.set_header(parts.PRINCIPAL_HEADER, claims)
+
+
+def _strict(policies: Sequence[Policy], settings: Settings) -> dict[str, list[route_pb2.RateLimit]]:
+    found: dict[str, list[route_pb2.RateLimit]] = {}
+    for policy in _limits(policies):
+        name = limits.filter_of(policy, policies, settings)
+        if name not in limits.BUCKETS:
+            found.setdefault(name, []).append(limits.strictly(policy, policies))
+    return found
+
+
+def _counting(policies: Sequence[Policy], settings: Settings) -> set[str]:
+    return {limits.filter_of(one, policies, settings) for one in _limits(policies)} & set(limits.BUCKETS)
+
+
+def _on() -> any_pb2.Any:
+    """Turns a filter on as it is."""
+    return parts.packed(route_pb2.FilterConfig(config=any_pb2.Any()))

@@ -1,0 +1,119 @@
+"""Custom objects and Secrets as they stand in the cluster, to the data of ``model``.
+
+Nothing is refused here: what cannot be read is kept with its fault, and with as much of host, path and environment as
+there is, so that it can be closed instead of being left out.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+import orjson
+
+from shoal.crds.sentinel import read_policy, read_route
+from shoal.sentinel.translate.model import Key, KeySet, Peer, Policy, Route, TlsSecret
+
+ENVIRONMENT = "shoal.dev/environment"
+ALIAS = "app.kubernetes.io/name"
+_UNREADABLE = (msgspec.ValidationError, TypeError, ValueError)
+
+
+def route_of(obj: Mapping[str, Any]) -> Route:
+    about, spec = _about(obj), _mapping(obj.get("spec"))
+    host, path = spec.get("host"), spec.get("path", "/")
+    made = {
+        **about,
+        "host": host.lower() if isinstance(host, str) else "",
+        "path": path if isinstance(path, str) and path.startswith("/") else "/",
+        "created_at": str(obj["metadata"].get("creationTimestamp") or ""),
+    }
+    try:
+        return Route(**made, spec=read_route(spec))
+    except _UNREADABLE as error:
+        return Route(**made, fault=str(error) or "it cannot be read")
+
+
+def policy_of(obj: Mapping[str, Any]) -> Policy:
+    about, spec = _about(obj), _mapping(obj.get("spec"))
+    routes = spec.get("routes")
+    named = tuple(str(name) for name in routes) if isinstance(routes, list) else ()
+    try:
+        return Policy(**about, routes=named, spec=read_policy(spec))
+    except _UNREADABLE as error:
+        return Policy(**about, routes=named, fault=str(error) or "it cannot be read")
+
+
+def _about(obj: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = obj["metadata"]
+    labels = _mapping(metadata.get("labels"))
+    environment = _mapping(obj.get("spec")).get("environment") or labels.get(ENVIRONMENT) or ""
+    return {
+        "name": metadata["name"],
+        "alias": str(labels.get(ALIAS) or ""),
+        "environment": str(environment),
+        "generation": metadata.get("generation") or 0,
+    }
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def tls_secret_of(obj: Mapping[str, Any]) -> TlsSecret | None:
+    """None when it has no certificate with a key."""
+    certificate, key, authority = (_entry(obj, name) for name in ("tls.crt", "tls.key", "ca.crt"))
+    if not certificate or not key:
+        return None
+    return TlsSecret(name=obj["metadata"]["name"], certificate=certificate, key=key, authority=authority)
+
+
+def key_set_of(obj: Mapping[str, Any]) -> KeySet:
+    """Of the Secret of an environment's keys. An entry that cannot be read is no key."""
+    labels = _mapping(obj["metadata"].get("labels"))
+    found = (_key(id_, _entry(obj, id_)) for id_ in sorted(_mapping(obj.get("data"))))
+    return KeySet(environment=str(labels.get(ENVIRONMENT) or ""), keys=tuple(key for key in found if key is not None))
+
+
+def _key(id_: str, entry: bytes) -> Key | None:
+    try:
+        found = orjson.loads(entry)
+        return Key(
+            id=id_,
+            digest=str(found["digest"]).lower(),
+            subject=str(found.get("subject") or id_),
+            permissions=frozenset(map(str, found.get("permissions") or ())),
+            expires=float(found.get("expires") or 0),
+            enabled=found.get("enabled", True) is True,
+            meta=_mapping(found.get("meta")),
+        )
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _entry(obj: Mapping[str, Any], name: str) -> bytes:
+    try:
+        return base64.b64decode(_mapping(obj.get("data")).get(name) or "", validate=True)
+    except (binascii.Error, TypeError, ValueError):
+        return b""
+
+
+def peers_of(text: str) -> tuple[Peer, ...]:
+    """Of the ConfigMap of peers. One that cannot be read is left out: it is only a last resort."""
+    try:
+        found: Iterable[Any] = orjson.loads(text)
+    except ValueError:
+        return ()
+    return tuple(
+        Peer(
+            region=str(each.get("region") or ""),
+            addresses=tuple(map(str, each.get("addresses") or ())),
+            distance=int(each.get("distance") or 0),
+            healthy=each.get("healthy", True) is True,
+        )
+        for each in found
+        if isinstance(each, dict)
+    )

@@ -1,0 +1,127 @@
+"""What Envoy answers by itself: JSON with a code that stays the same, and a header with that code.
+
+The first mapper that fits is used. Flags are more exact than numbers, so they come first; what comes last takes every
+answer that is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from envoy.config.accesslog.v3 import accesslog_pb2
+from envoy.config.core.v3 import base_pb2, substitution_format_string_pb2
+from envoy.extensions.access_loggers.filters.cel.v3 import cel_pb2
+from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
+from google.protobuf import struct_pb2
+
+from shoal.sentinel.translate import parts
+
+REQUEST_ID = "%REQ(X-REQUEST-ID)%"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """``status`` 0: as it is."""
+
+    code: str
+    message: str
+    status: int = 0
+
+
+NO_ROUTE = Reply("no_route", "no route of this gateway fits the request", 404)
+NO_DEPLOYMENT = Reply("no_deployment", "no such deployment behind this host", 404)
+NO_INSTANCE = Reply("no_instance", "no instance can take the request", 503)
+BY_FLAG: tuple[tuple[tuple[str, ...], Reply], ...] = (
+    (("NR",), NO_ROUTE),
+    (("RL",), Reply("rate_limited", "too many requests", 429)),
+    (("RLSE",), Reply("policy_error", "a limit could not be judged", 503)),
+    (("UT",), Reply("upstream_timeout", "the instance did not answer in time", 504)),
+    (("SI",), Reply("idle_timeout", "nothing was sent for too long", 504)),
+    (("UMSDR", "DT"), Reply("upstream_timeout", "the request took too long", 504)),
+    (("UO", "OM"), Reply("overloaded", "too many requests are under way", 503)),
+    (("UF",), Reply("upstream_refused", "the instance could not be reached", 502)),
+    (("UC", "UR", "LR"), Reply("upstream_reset", "the instance closed the connection before it answered", 502)),
+    (("UPE",), Reply("upstream_error", "the instance answered with something that is not HTTP", 502)),
+    (("UH",), NO_INSTANCE),
+    (("DPE", "IH"), Reply("bad_request", "the request is not valid HTTP", 0)),
+)
+BY_DENIAL: tuple[tuple[str, Reply], ...] = (
+    ("unauthorized", Reply("unauthorized", "a valid credential is needed", 401)),
+    ("forbidden", Reply("forbidden", "the credential does not allow this", 403)),
+    ("firewall", Reply("blocked", "the request is not let in", 403)),
+    ("unidentified", Reply("unidentified", "the request does not say what its limit counts by", 429)),
+    ("policy_error", Reply("policy_error", "a rule of this route could not be applied", 503)),
+)
+"""By what the name of the denying rule begins with, after its number."""
+BY_STATUS: tuple[tuple[int, Reply], ...] = (
+    (400, Reply("bad_request", "the request is not valid")),
+    (401, Reply("unauthorized", "a valid credential is needed")),
+    (403, Reply("forbidden", "the request is not allowed")),
+    (408, Reply("request_timeout", "the request did not come in time")),
+    (413, Reply("too_large", "the request is too large")),
+    (426, Reply("upgrade_required", "the protocol is not spoken here")),
+    (429, Reply("rate_limited", "too many requests")),
+    (431, Reply("headers_too_large", "the headers of the request are too large")),
+    (500, Reply("internal", "the gateway failed")),
+    (502, Reply("upstream_error", "the instance could not answer")),
+    (504, Reply("upstream_timeout", "the instance did not answer in time")),
+)
+
+
+def local_replies(*, entry: bool = False) -> hcm_pb2.LocalReplyConfig:
+    """``entry``: of the listener for peers, where an unknown deployment only means none here."""
+    missing = NO_INSTANCE if entry else NO_DEPLOYMENT
+    mappers = [
+        _mapper(_flags(("NC",)), missing),
+        *(_mapper(_flags(flags), reply) for flags, reply in BY_FLAG),
+        *(_mapper(_denied(name), reply) for name, reply in BY_DENIAL),
+        *(_mapper(_status(status), reply) for status, reply in BY_STATUS),
+    ]
+    # Answers of routes that refuse everything have their body already.
+    rest = substitution_format_string_pb2.SubstitutionFormatString(
+        text_format_source=base_pb2.DataSource(inline_string="%LOCAL_REPLY_BODY%"), content_type="application/json"
+    )
+    return hcm_pb2.LocalReplyConfig(mappers=mappers, body_format=rest)
+
+
+def _mapper(fits: accesslog_pb2.AccessLogFilter, reply: Reply) -> hcm_pb2.ResponseMapper:
+    made = hcm_pb2.ResponseMapper(
+        filter=fits,
+        body_format_override=substitution_format_string_pb2.SubstitutionFormatString(json_format=_body(reply)),
+        headers_to_add=[parts.set_header(parts.ERROR_HEADER, reply.code)],
+    )
+    if reply.status:
+        made.status_code.value = reply.status
+    return made
+
+
+def _body(reply: Reply) -> struct_pb2.Struct:
+    made = struct_pb2.Struct()
+    made.update({"error": {"code": reply.code, "message": reply.message, "requestId": REQUEST_ID}})
+    return made
+
+
+def _flags(flags: Iterable[str]) -> accesslog_pb2.AccessLogFilter:
+    return accesslog_pb2.AccessLogFilter(response_flag_filter=accesslog_pb2.ResponseFlagFilter(flags=list(flags)))
+
+
+def _status(status: int) -> accesslog_pb2.AccessLogFilter:
+    return accesslog_pb2.AccessLogFilter(
+        status_code_filter=accesslog_pb2.StatusCodeFilter(
+            comparison=accesslog_pb2.ComparisonFilter(
+                op=accesslog_pb2.ComparisonFilter.Op.EQ,
+                value=base_pb2.RuntimeUInt32(default_value=status, runtime_key=f"shoal.status.{status}"),
+            )
+        )
+    )
+
+
+def _denied(name: str) -> accesslog_pb2.AccessLogFilter:
+    """By the rule that denied: Envoy tells it in the details of the answer only."""
+    told = cel_pb2.ExpressionFilter(expression=f'response.code_details.contains("-{name}/")')
+    cel = accesslog_pb2.ExtensionFilter(
+        name="envoy.access_loggers.extension_filters.cel", typed_config=parts.packed(told)
+    )
+    both = [_status(403), accesslog_pb2.AccessLogFilter(extension_filter=cel)]
+    return accesslog_pb2.AccessLogFilter(and_filter=accesslog_pb2.AndFilter(filters=both))

@@ -1,0 +1,150 @@
+"""RouteConfigurations: one virtual host for each host, its routes from the most specific to the least.
+
+A route is told to Envoy up to four times: requests that name a deployment go to that one, if it is of the host's
+environment, and are else not found; and requests that may be repeated are tried again more often than others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import orjson
+from envoy.config.core.v3 import base_pb2
+from envoy.config.route.v3 import route_components_pb2 as route_pb2
+from envoy.config.route.v3 import route_pb2 as config_pb2
+from envoy.extensions.router.cluster_specifiers.matcher.v3 import matcher_pb2 as specifier_pb2
+from envoy.type.matcher.v3 import http_inputs_pb2
+from google.protobuf import any_pb2, wrappers_pb2
+from xds.type.matcher.v3 import matcher_pb2
+
+from shoal.crds.sentinel import RouteSpec, Timeouts
+from shoal.sentinel.translate import actions, parts, policies
+from shoal.sentinel.translate.match import IDEMPOTENT, header_matcher, method_matcher, route_match, text_fault
+from shoal.sentinel.translate.model import Settings
+from shoal.sentinel.translate.plan import Plan, PlannedRoute
+
+POLICY_ERROR = "policy_error"
+
+
+def choice_name(environment: str, *, sticky: bool) -> str:
+    return f"{'sticky' if sticky else 'choice'}/{environment}"
+
+
+def route_configuration(
+    plan: Plan, hosts: Iterable[route_pb2.VirtualHost], settings: Settings
+) -> config_pb2.RouteConfiguration:
+    made = config_pb2.RouteConfiguration(
+        name=parts.ALL_ROUTES,
+        virtual_hosts=list(hosts),
+        ignore_port_in_host_matching=True,
+        validate_clusters=wrappers_pb2.BoolValue(value=False),
+    )
+    for environment, deployments in plan.environments.items():
+        named = {deployment: parts.deployment_cluster(deployment) for deployment in deployments}
+        made.cluster_specifier_plugins.append(
+            _specifier(choice_name(environment, sticky=False), parts.DEPLOYMENT_HEADER, named)
+        )
+        if environment in plan.sticky:
+            named = {deployment: parts.sticky_cluster(deployment) for deployment in deployments}
+            made.cluster_specifier_plugins.append(
+                _specifier(choice_name(environment, sticky=True), parts.DEPLOYMENT_HEADER, named)
+            )
+    return made
+
+
+def entry_configuration(plan: Plan) -> config_pb2.RouteConfiguration:
+    """What peers may ask for: instances of this region, of the deployment that they chose; nothing further away."""
+    made = config_pb2.RouteConfiguration(name=parts.ENTRY_ROUTES, validate_clusters=wrappers_pb2.BoolValue(value=False))
+    here = made.virtual_hosts.add(name="entry", domains=["*"])
+    if plan.targets:
+        named = {deployment: parts.local_cluster(deployment) for deployment in plan.targets}
+        made.cluster_specifier_plugins.append(_specifier("entry", parts.TARGET_HEADER, named))
+        onward = RouteSpec(environment="", host="*", retries=1, timeouts=Timeouts(total=0, idle=0, header=0))
+        here.routes.add(
+            name="entry",
+            match=route_match("/", []),
+            route=actions.forward(onward, idempotent=False, chosen="entry", peers=False),
+        )
+        # Not found here means: no instance in this region. The peer then asks elsewhere.
+        here.routes[
+            0
+        ].route.cluster_not_found_response_code = route_pb2.RouteAction.ClusterNotFoundResponseCode.SERVICE_UNAVAILABLE
+    return made
+
+
+def virtual_host(
+    host: str, routes: Sequence[PlannedRoute], settings: Settings, *, environments: Mapping[str, Sequence[str]]
+) -> route_pb2.VirtualHost:
+    """``environments`` tells which have deployments that a request may name."""
+    made = route_pb2.VirtualHost(name=host, domains=[host])
+    for planned in routes:
+        made.routes.extend(_routes(planned, settings, choosable=bool(environments.get(planned.route.environment))))
+    return made
+
+
+def _routes(planned: PlannedRoute, settings: Settings, *, choosable: bool) -> Iterable[route_pb2.Route]:
+    route = planned.route
+    # A route that is closed because of one of these is closed whatever that header says.
+    wanted = [match for match in route.spec.headers if not text_fault(match)] if route.spec else []
+    headers = [header_matcher(match) for match in wanted]
+    if planned.closed:
+        yield _refusing(route.name, route_match(route.path, headers))
+        return
+    spec, rules = planned.spec, policies.route_rules(planned, settings)
+    if spec.redirect is not None:
+        moved = route_pb2.Route(name=route.name, match=route_match(route.path, headers))
+        moved.redirect.CopyFrom(actions.redirect(spec, spec.redirect))
+        yield _filtered(moved, rules.filters)
+        return
+    sticky = spec.sticky is not None
+    for chosen in (choice_name(route.environment, sticky=sticky), "") if choosable else ("",):
+        naming = [route_pb2.HeaderMatcher(name=parts.DEPLOYMENT_HEADER, present_match=True)] if chosen else []
+        for idempotent in (True, False):
+            methods = [method_matcher(IDEMPOTENT)] if idempotent else []
+            made = route_pb2.Route(
+                name=route.name,
+                match=route_match(route.path, [*headers, *naming, *methods]),
+                route=actions.forward(spec, idempotent=idempotent, chosen=chosen, peers=bool(settings.entry_secret)),
+                request_headers_to_add=[*_target(spec, chosen), *rules.headers],
+                request_headers_to_remove=rules.removed,
+            )
+            yield _filtered(made, rules.filters)
+
+
+def _target(spec: RouteSpec, chosen: str) -> Iterable[base_pb2.HeaderValueOption]:
+    if chosen:
+        yield parts.set_header(parts.TARGET_HEADER, f"%REQ({parts.DEPLOYMENT_HEADER})%")
+    elif only := actions.only_target(spec):
+        yield actions.target_header(only)
+
+
+def _filtered(route: route_pb2.Route, filters: Mapping[str, any_pb2.Any]) -> route_pb2.Route:
+    for name, packed in sorted(filters.items()):
+        route.typed_per_filter_config[name].CopyFrom(packed)
+    return route
+
+
+def _refusing(name: str, match: route_pb2.RouteMatch) -> route_pb2.Route:
+    """A route that is not understood lets nobody through; why is in its status, not in the answer."""
+    body = orjson.dumps({"error": {"code": POLICY_ERROR, "message": "a rule of this route cannot be applied"}})
+    return route_pb2.Route(
+        name=name,
+        match=match,
+        direct_response=route_pb2.DirectResponseAction(status=503, body=base_pb2.DataSource(inline_bytes=body)),
+        response_headers_to_add=[
+            parts.set_header("content-type", "application/json"),
+            parts.set_header(parts.ERROR_HEADER, POLICY_ERROR),
+        ],
+    )
+
+
+def _specifier(name: str, header: str, clusters: Mapping[str, str]) -> route_pb2.ClusterSpecifierPlugin:
+    """Reads the deployment from a header; what is not in the map has no cluster."""
+    tree = matcher_pb2.Matcher.MatcherTree(
+        input=parts.matching("header", http_inputs_pb2.HttpRequestHeaderMatchInput(header_name=header))
+    )
+    for value, cluster in sorted(clusters.items()):
+        action = parts.matching("cluster", specifier_pb2.ClusterAction(cluster=cluster))
+        tree.exact_match_map.map[value].action.CopyFrom(action)
+    made = specifier_pb2.MatcherClusterSpecifier(cluster_matcher=matcher_pb2.Matcher(matcher_tree=tree))
+    return route_pb2.ClusterSpecifierPlugin(extension=parts.extension(name, made))

@@ -1,0 +1,170 @@
+"""The whole translation, and the same in steps: only what changed since the inputs before is made anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from google.protobuf.message import Message
+
+from shoal.sentinel.translate import parts
+from shoal.sentinel.translate.clusters import REPLICAS, clusters_of, nobody, service_clusters
+from shoal.sentinel.translate.endpoints import load_assignment
+from shoal.sentinel.translate.listeners import listeners_of
+from shoal.sentinel.translate.model import Inputs, Peer, Resources, ServiceEndpoints, ServiceKey, Settings
+from shoal.sentinel.translate.plan import Plan, PlannedRoute, plan
+from shoal.sentinel.translate.policies import extensions, policy_clusters
+from shoal.sentinel.translate.routes import entry_configuration, route_configuration, virtual_host
+from shoal.sentinel.translate.secrets import secrets_of
+
+_NONE = ServiceEndpoints()
+_Services = dict[ServiceKey, list[tuple[str, int, bool]]]
+
+
+def translate(inputs: Inputs) -> Resources:
+    """All of it, from nothing. Deterministic."""
+    return Translator().resources(inputs)
+
+
+class Translator:
+    """Remembers the translation before. What it returns is not to be changed by anybody."""
+
+    def __init__(self) -> None:
+        self._inputs = Inputs()
+        self._settings = Settings()  # as they are used: without an entry when its certificate is missing
+        self._plan = Plan()
+        self._resources: Resources = {}
+        self._hosts: dict[str, tuple[object, Message]] = {}
+        self._clusters: dict[str, tuple[object, dict[str, Message]]] = {}
+        self._services: _Services = {}
+        self._faults: dict[str, str] = {}
+
+    @property
+    def faults(self) -> Mapping[str, str]:
+        """Of the last translation, by ``route/NAME`` or ``policy/NAME``: why it is not used as it stands."""
+        return self._faults
+
+    def resources(self, inputs: Inputs) -> Resources:
+        """Messages that did not change are the same objects as last time."""
+        before, first = self._inputs, not self._resources
+        settings = _usable(inputs)
+        peers = inputs.peers if settings.entry_secret else ()
+        settings_changed = first or settings != self._settings
+        routed = settings_changed or (
+            inputs.routes is not before.routes
+            or inputs.policies is not before.policies
+            or inputs.tls is not before.tls
+            or inputs.issuers is not before.issuers
+        )
+        found, services = dict(self._resources), self._services
+        if routed:
+            self._settings = settings
+            self._plan = plan(inputs)
+            self._faults = dict(self._plan.faults)
+            if inputs.peers and not peers:
+                self._faults["peers"] = f"there is no Secret {inputs.settings.entry_secret!r} to speak to them with"
+            found.update(self._routed(inputs))
+            services = _by_service(self._plan, settings)
+        if routed or inputs.peers != before.peers or inputs.endpoints is not before.endpoints:
+            every = settings_changed or inputs.peers != before.peers
+            found[parts.ENDPOINTS] = self._endpoints(inputs, peers, services, every=every)
+            self._services = services
+        self._inputs, self._resources = inputs, found
+        return found
+
+    def _routed(self, inputs: Inputs) -> Resources:
+        now, settings = self._plan, self._settings
+        routes: dict[str, Message] = {parts.ALL_ROUTES: route_configuration(now, self._virtual_hosts(), settings)}
+        if settings.entry_port:
+            routes[parts.ENTRY_ROUTES] = entry_configuration(now)
+        made: Resources = {
+            parts.CLUSTER: self._all_clusters(inputs.issuers),
+            parts.SECRET: _secrets(inputs, now, settings),
+            parts.EXTENSION: dict(extensions(now, settings, inputs.issuers)),
+            parts.ROUTES: routes,
+            parts.LISTENER: dict(listeners_of(settings, now.certificates)),
+        }
+        return {kind: _kept(members, self._resources.get(kind, {})) for kind, members in made.items()}
+
+    def _virtual_hosts(self) -> list[Message]:
+        hosts: dict[str, tuple[object, Message]] = {}
+        for host, routes in self._plan.hosts.items():
+            key = (routes, self._settings, _choosable(routes, self._plan))
+            known = self._hosts.get(host)
+            if known is None or known[0] != key:
+                known = (key, virtual_host(host, routes, self._settings, environments=self._plan.environments))
+            hosts[host] = known
+        self._hosts = hosts
+        return [message for _, message in hosts.values()]
+
+    def _all_clusters(self, issuers: Mapping[str, str]) -> dict[str, Message]:
+        kept: dict[str, tuple[object, dict[str, Message]]] = {}
+        for deployment, target in self._plan.targets.items():
+            key = (target, self._settings)
+            known = self._clusters.get(deployment)
+            if known is None or known[0] != key:
+                known = (key, dict(clusters_of(target, self._settings)))
+            kept[deployment] = known
+        self._clusters = kept
+        made: dict[str, Message] = {parts.NOBODY: nobody()}
+        for _, members in kept.values():
+            made.update(members)
+        made.update(service_clusters(self._settings))
+        made.update(policy_clusters(self._plan, issuers))
+        return made
+
+    def _endpoints(
+        self, inputs: Inputs, peers: tuple[Peer, ...], services: _Services, *, every: bool
+    ) -> dict[str, Message]:
+        """Those of before, but for the services that changed."""
+        known, before = self._resources.get(parts.ENDPOINTS, {}), self._inputs.endpoints
+        region, made = self._settings.region, {}
+        for key, members in services.items():
+            found = inputs.endpoints.get(key, _NONE)
+            if not every and found is before.get(key, _NONE) and members == self._services.get(key):
+                for name, _, _ in members:
+                    made[name] = known[name]
+                continue
+            for name, port, beyond in members:
+                now = load_assignment(name, found, port=port, region=region, peers=peers if beyond else ())
+                made[name] = old if (old := known.get(name)) == now else now
+        return made
+
+
+def _by_service(now: Plan, settings: Settings) -> _Services:
+    """Which assignments a service's endpoints are in: name, port, and whether peers stand behind them."""
+    found: _Services = {}
+    for target in now.targets.values():
+        members = found.setdefault(target.service, [])
+        members.append((parts.deployment_cluster(target.deployment), target.backend.port, True))
+        if settings.entry_port:
+            members.append((parts.local_cluster(target.deployment), target.backend.port, False))
+    if settings.replicas is not None:
+        found.setdefault(settings.replicas, []).append((REPLICAS, 0, False))
+    return found
+
+
+def _usable(inputs: Inputs) -> Settings:
+    """Without a certificate of our own there is neither an entry nor a way to peers."""
+    settings = inputs.settings
+    secret = inputs.tls.get(settings.entry_secret)
+    if secret is not None and secret.authority:
+        return settings
+    return replace(settings, entry_port=0, entry_secret="")
+
+
+def _choosable(routes: tuple[PlannedRoute, ...], now: Plan) -> bool:
+    return any(now.environments.get(each.route.environment) for each in routes)
+
+
+def _secrets(inputs: Inputs, now: Plan, settings: Settings) -> dict[str, Message]:
+    used = {*now.certificates.values(), *([settings.entry_secret] if settings.entry_secret else ())}
+    made: dict[str, Message] = {}
+    for name in sorted(used):
+        made.update(secrets_of(inputs.tls[name]))
+    return made
+
+
+def _kept(made: dict[str, Message], before: dict[str, Message]) -> dict[str, Message]:
+    """The messages of before where they say the same."""
+    return {name: old if (old := before.get(name)) == message else message for name, message in made.items()}

@@ -1,0 +1,493 @@
+"""The delta discovery protocol towards one Envoy, as a machine without I/O: snapshots and requests in, responses out.
+
+Per type at most one response is under way; what changes meanwhile is said after its acknowledgement, so that a burst
+becomes one response. The order:
+
+    clusters ──acked──▶ their endpoints ──acked──▶ listeners, scopes, routes ──acked──▶ drain ──▶ removal of clusters
+
+A route is not said before every cluster it names can be used, and a cluster is not removed while a route that Envoy
+has, or may have, names it. Nothing at all is said before the first snapshot, which is made when all inputs are
+complete: so nothing is ever removed because it has not been read yet.
+
+A response that Envoy refuses is said again in halves until what is refused is one resource. That version is put aside
+with Envoy's reason, the last version that Envoy took counts in its place (with the clusters that it needs, should the
+snapshot have dropped them), and all others go on. It is tried again now and then, alone: a reason can pass.
+
+What Envoy has of a name is a set of possibilities: one when it has acknowledged, more while a response is under way or
+after one was refused as a whole.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+from shoal.sentinel.xds.model import (
+    CLUSTER,
+    ENDPOINTS,
+    EXTENSION,
+    LISTENER,
+    ROUTES,
+    SCOPE,
+    TYPES,
+    Ref,
+    Refusal,
+    Request,
+    Resource,
+    Response,
+    Snapshot,
+)
+
+Held = tuple[Resource | None, ...]
+
+_NOTHING: Held = (None,)
+_EVERYTHING = "*"
+_NAMING = (EXTENSION, LISTENER, SCOPE, ROUTES)  # the types that name clusters
+_BEFORE_ROUTES = (EXTENSION, LISTENER)  # a route relies on filters: one that Envoy has not yet would be left out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    drain_s: float = 5.0  # from the last route that named a cluster to the removal of the cluster
+    response_bytes: int = 1024 * 1024
+    retry_s: float = 30.0  # before what was refused is tried again; doubles
+    retry_cap_s: float = 600.0
+
+
+@dataclass(slots=True)
+class _Talk:
+    """What was said about one type on this stream."""
+
+    wildcard: bool = False
+    names: set[str] = field(default_factory=set)  # asked for by name
+    held: dict[str, Held] = field(default_factory=dict)  # nothing, for certain, where a name is missing
+    dirty: dict[str, None] = field(default_factory=dict)  # may need saying; in order of arrival
+    asked: set[str] = field(default_factory=set)  # must be answered, also when Envoy should have it
+    greeted: bool = True  # False: Envoy waits for a first answer, however empty
+    flight: Response | None = None
+    alone: deque[tuple[str, ...]] = field(default_factory=deque)  # groups that go apart from all others
+
+    def wants(self, name: str) -> bool:
+        return self.wildcard or name in self.names
+
+    def has(self, name: str) -> Held:
+        return self.held.get(name, _NOTHING)
+
+    def hold(self, name: str, held: Iterable[Resource | None]) -> None:
+        made = tuple({_version(one): one for one in held}.values())
+        if made and made != _NOTHING:
+            self.held[name] = made
+        else:
+            self.held.pop(name, None)
+
+
+class Machine:
+    """One Envoy. ``now`` is any time that does not go back."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self._limits = limits or Limits()
+        self._snapshot: Snapshot | None = None
+        self._wanted: Snapshot = {}  # the snapshot, with the last good in place of what is bad
+        self._good: dict[Ref, Resource] = {}  # as last acknowledged
+        self._refused: dict[Ref, Refusal] = {}
+        self._unused_since: dict[str, float] = {}  # clusters that are to go
+        self._talks: dict[str, _Talk] | None = None
+        self._nonces = count(1)
+        self._complete = False
+
+    # what others may know
+
+    @property
+    def connected(self) -> bool:
+        return self._talks is not None
+
+    @property
+    def complete(self) -> bool:
+        """Whether Envoy has had, on this stream, everything that it should have, apart from what it refused."""
+        return self._complete
+
+    @property
+    def refusals(self) -> tuple[Refusal, ...]:
+        return tuple(self._refused.values())
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way: Envoy has said what it makes of the newest snapshot."""
+        if not self._complete:
+            return False
+        for type_, talk in (self._talks or {}).items():
+            if talk.flight is not None or talk.alone or talk.asked or self._lacks(type_, talk):
+                return False
+        return True
+
+    def due_s(self, now: float) -> float | None:
+        """In how many seconds ``tick`` has something to do; None when nothing waits for time."""
+        clusters = (self._talks or {}).get(CLUSTER)
+        times = []
+        if clusters is not None and clusters.flight is None:
+            times += [since + self._limits.drain_s for since in self._unused_since.values()]
+        times += [one.retry_at for one in self._refused.values() if not one.trying]
+        return max(0.0, min(times) - now) if times else None
+
+    # events
+
+    def publish(self, snapshot: Snapshot, now: float) -> list[Response]:
+        """This is what Envoy should have from now on."""
+        self._snapshot = snapshot
+        for one in self.refusals:
+            if not self._is_in_snapshot(one.ref, one.version):
+                del self._refused[one.ref]
+        self._settle()
+        return self._pump(now)
+
+    def connect(self) -> None:
+        """A stream begins; an earlier one is over."""
+        self._talks = {}
+        self._complete = False
+        self._unused_since.clear()
+        for ref, one in self._refused.items():
+            self._refused[ref] = replace(one, trying=False)
+        self._settle()
+
+    def disconnect(self) -> None:
+        self._talks = None
+        self._complete = False
+
+    def receive(self, request: Request, now: float) -> list[Response]:
+        assert self._talks is not None, "nothing is connected"
+        talk = self._talks.get(request.type)
+        if talk is None:
+            talk = self._talks[request.type] = self._greet(request)
+        flight = talk.flight
+        if flight is not None and request.nonce == flight.nonce:
+            talk.flight = None
+            if request.error is None:
+                self._acknowledge(talk, flight)
+            else:
+                self._refuse(talk, flight, request.error, now)
+        self._subscribe(talk, request)
+        return self._pump(now)
+
+    def tick(self, now: float) -> list[Response]:
+        """Time has passed."""
+        due = [one for one in self._refused.values() if not one.trying and now >= one.retry_at]
+        for one in due:
+            talk = (self._talks or {}).get(one.ref.type)
+            if talk is not None:
+                self._refused[one.ref] = replace(one, trying=True)
+                talk.alone.append((one.ref.name,))
+            else:
+                self._refused[one.ref] = replace(one, retry_at=now + self._limits.retry_s)
+        if due:
+            self._settle()
+        return self._pump(now)
+
+    # what Envoy says
+
+    def _greet(self, request: Request) -> _Talk:
+        named = [name for name in request.subscribe if name != _EVERYTHING]
+        wildcard = not named or _EVERYTHING in request.subscribe
+        talk = _Talk(wildcard=wildcard, greeted=bool(request.versions) or not wildcard)
+        for name, version in request.versions.items():
+            talk.held[name] = (self._recognize(Ref(request.type, name), version),)
+            talk.dirty[name] = None
+        if wildcard:
+            talk.dirty |= dict.fromkeys(self._of(request.type))
+        return talk
+
+    def _recognize(self, ref: Ref, version: str) -> Resource:
+        """What Envoy has from an earlier stream."""
+        for one in (self._of(ref.type).get(ref.name), self._good.get(ref)):
+            if one is not None and one.version == version:
+                return one
+        return Resource(ref, version, known=False)
+
+    def _subscribe(self, talk: _Talk, request: Request) -> None:
+        for name in request.unsubscribe:
+            talk.names.discard(name)
+            talk.asked.discard(name)
+            if not talk.wildcard:
+                talk.held.pop(name, None)
+                self._forget(Ref(request.type, name))
+        for name in request.subscribe:
+            if name == _EVERYTHING:
+                continue
+            talk.names.add(name)
+            talk.dirty[name] = None
+            # Envoy may have forgotten what it once had; and of endpoints, a cluster of before may still wait for them.
+            if name not in request.versions or request.type == ENDPOINTS:
+                talk.asked.add(name)
+
+    def _acknowledge(self, talk: _Talk, flight: Response) -> None:
+        for one in flight.resources:
+            name = one.ref.name
+            self._good[one.ref] = one
+            refusal = self._refused.get(one.ref)
+            if refusal is not None and refusal.version == one.version:
+                del self._refused[one.ref]
+            if talk.wants(name):
+                talk.held[name] = (one,)
+        for name in flight.removed:
+            talk.held.pop(name, None)
+            talk.dirty[name] = None
+            self._forget(Ref(flight.type, name))
+
+    def _refuse(self, talk: _Talk, flight: Response, reason: str, now: float) -> None:
+        resources = flight.resources
+        if len(resources) > 1:
+            for part in reversed(_split([one.ref.name for one in resources], reason)):
+                talk.alone.appendleft(tuple(part))
+            return
+        for name in flight.removed:
+            talk.held.pop(name, None)
+        for one in resources:
+            name = one.ref.name
+            if name in talk.held:
+                talk.hold(name, (held for held in talk.has(name) if held is None or held.version != one.version))
+            talk.dirty[name] = None
+            if self._is_in_snapshot(one.ref, one.version):
+                self._put_aside(one, reason, now)
+        self._settle()
+
+    def _put_aside(self, one: Resource, reason: str, now: float) -> None:
+        before = self._refused.get(one.ref)
+        attempts = before.attempts + 1 if before is not None else 1
+        wait_s = min(self._limits.retry_cap_s, self._limits.retry_s * 2 ** min(attempts - 1, 10))
+        self._refused[one.ref] = Refusal(
+            ref=one.ref, version=one.version, reason=reason, attempts=attempts, retry_at=now + wait_s
+        )
+
+    # what Envoy should have
+
+    def _is_in_snapshot(self, ref: Ref, version: str) -> bool:
+        wanted = (self._snapshot or {}).get(ref.type, {}).get(ref.name)
+        return wanted is not None and wanted.version == version
+
+    def _settle(self) -> None:
+        """Compute what Envoy should have, and note what differs from before."""
+        if self._snapshot is None:
+            return
+        aside = [one for one in self._refused.values() if not one.trying]
+        old, self._wanted = self._wanted, self._without(aside) if aside else self._snapshot
+        for name in [name for name in self._unused_since if name in self._of(CLUSTER)]:
+            del self._unused_since[name]
+        for type_ in TYPES:
+            changed = _changed(old.get(type_, {}), self._of(type_))
+            talk = (self._talks or {}).get(type_)
+            if talk is not None:
+                talk.dirty |= dict.fromkeys(changed)
+            for name in changed:
+                self._forget(Ref(type_, name))
+
+    def _of(self, type_: str) -> Mapping[str, Resource]:
+        """Everything of a type that Envoy should have."""
+        return self._wanted.get(type_, {})
+
+    def _without(self, aside: Iterable[Refusal]) -> Snapshot:
+        """The snapshot with the last good in place of what is put aside."""
+        assert self._snapshot is not None
+        wanted = {type_: dict(self._snapshot.get(type_, {})) for type_ in TYPES}
+        for one in aside:
+            good = self._good.get(one.ref)
+            if good is not None and good.version != one.version:
+                wanted[one.ref.type][one.ref.name] = good
+            else:
+                wanted[one.ref.type].pop(one.ref.name, None)
+        self._keep_needed(wanted)
+        return wanted
+
+    def _keep_needed(self, wanted: dict[str, dict[str, Resource]]) -> None:
+        """The last good of something may need what the snapshot has no longer."""
+        for type_ in _NAMING:
+            for one in wanted[type_].values():
+                for name in one.needs:
+                    if name not in wanted[CLUSTER] and (kept := self._good.get(Ref(CLUSTER, name))):
+                        wanted[CLUSTER][name] = kept
+        for type_ in (CLUSTER, LISTENER, SCOPE):
+            for one in wanted[type_].values():
+                for ref in one.brings:
+                    if ref.name not in wanted[ref.type] and (kept := self._good.get(ref)):
+                        wanted[ref.type][ref.name] = kept
+
+    def _forget(self, ref: Ref) -> None:
+        """Drop what counted as good when it can never be said again."""
+        talk = (self._talks or {}).get(ref.type)
+        if ref.name not in self._of(ref.type) and (talk is None or ref.name not in talk.held):
+            self._good.pop(ref, None)
+
+    # what is said
+
+    def _pump(self, now: float) -> list[Response]:
+        if self._talks is None or self._snapshot is None:
+            return []
+        said = []
+        for type_ in TYPES:
+            talk = self._talks.get(type_)
+            if talk is None or talk.flight is not None or (type_ == ROUTES and not self._has_filters()):
+                continue
+            if (response := self._next(type_, talk, now)) is not None:
+                talk.flight = response
+                said.append(response)
+        self._complete = self._complete or self._is_complete()
+        return said
+
+    def _next(self, type_: str, talk: _Talk, now: float) -> Response | None:
+        while talk.alone:
+            response = self._say(type_, talk, talk.alone.popleft())
+            if response is not None:
+                return response
+        response = self._say(type_, talk, tuple(talk.dirty)) or self._take_back(type_, talk, now)
+        if response is None and not talk.greeted and not self._of(type_):
+            response = Response(type=type_, nonce=self._nonce())
+        if response is not None:
+            talk.greeted = True
+        return response
+
+    def _say(self, type_: str, talk: _Talk, names: Iterable[str]) -> Response | None:
+        chosen: list[Resource] = []
+        size = 0
+        for name in names:
+            want = self._of(type_).get(name) if talk.wants(name) else None
+            if want is None:
+                continue
+            if name not in talk.asked and _is(talk.has(name), want):
+                talk.dirty.pop(name, None)
+                continue
+            if not all(self._is_usable(cluster) for cluster in want.needs):
+                continue
+            size += len(want.body)
+            if chosen and size > self._limits.response_bytes:
+                break
+            chosen.append(want)
+        if not chosen:
+            return None
+        for one in chosen:
+            name = one.ref.name
+            talk.hold(name, (*talk.has(name), one))
+            talk.asked.discard(name)
+            if type_ == CLUSTER:
+                self._bring_again(one)
+        return Response(type=type_, nonce=self._nonce(), resources=tuple(chosen))
+
+    def _bring_again(self, cluster: Resource) -> None:
+        """A cluster that is new or changed waits for its endpoints, but Envoy asks only once for those of a name."""
+        for ref in cluster.brings:
+            talk = (self._talks or {}).get(ref.type)
+            if talk is not None and ref.name in talk.names:
+                talk.asked.add(ref.name)
+                talk.dirty[ref.name] = None
+
+    def _take_back(self, type_: str, talk: _Talk, now: float) -> Response | None:
+        """What Envoy has and should not have, and what it asked for and does not exist."""
+        named: frozenset[str] | None = None
+        gone: list[str] = []
+        for name in tuple(talk.dirty):
+            if name in self._of(type_) and talk.wants(name):
+                continue
+            if name in talk.asked:
+                talk.asked.discard(name)
+                gone.append(name)
+            elif name not in talk.held or not talk.wildcard:
+                talk.dirty.pop(name, None)  # Envoy lets go by itself of what it asked for by name
+            elif type_ != CLUSTER:
+                gone.append(name)
+            else:
+                named = self._named_clusters() if named is None else named
+                if self._is_drained(name, named, now):
+                    gone.append(name)
+        for name in gone:
+            talk.hold(name, (*talk.has(name), None))
+            if type_ == CLUSTER:
+                self._unused_since.pop(name, None)
+        return Response(type=type_, nonce=self._nonce(), removed=tuple(gone)) if gone else None
+
+    def _is_drained(self, cluster: str, named: frozenset[str] | None, now: float) -> bool:
+        if named is None or cluster in named:
+            self._unused_since.pop(cluster, None)
+            return False
+        return now >= self._unused_since.setdefault(cluster, now) + self._limits.drain_s
+
+    def _named_clusters(self) -> frozenset[str] | None:
+        """The clusters that something Envoy has, or may have, names; None when that cannot be said."""
+        found: set[str] = set()
+        for type_ in _NAMING:
+            talk = (self._talks or {}).get(type_)
+            for held in talk.held.values() if talk is not None else ():
+                for one in held:
+                    if one is not None:
+                        if not one.known:
+                            return None
+                        found |= one.needs
+        return frozenset(found)
+
+    def _nonce(self) -> str:
+        return str(next(self._nonces))
+
+    # what Envoy has
+
+    def _has(self, ref: Ref) -> Held:
+        talk = (self._talks or {}).get(ref.type)
+        return talk.has(ref.name) if talk is not None else _NOTHING
+
+    def _is_usable(self, cluster: str) -> bool:
+        """Whether a route may name it. One that will never be there holds up nobody."""
+        if cluster not in self._of(CLUSTER):
+            return True
+        held = self._has(Ref(CLUSTER, cluster))
+        if None in held:
+            return False
+        endpoints = self._of(CLUSTER)[cluster].brings
+        return all(None not in self._has(ref) for ref in endpoints if ref.name in self._of(ref.type))
+
+    def _has_filters(self) -> bool:
+        """Whether Envoy has all that routes rely on, in its newest version."""
+        talks = self._talks or {}
+        return not any(self._lacks(type_, talks[type_]) for type_ in _BEFORE_ROUTES if type_ in talks)
+
+    def _lacks(self, type_: str, talk: _Talk) -> bool:
+        """Whether there is something that Envoy wants and has not got, for certain, in its newest version."""
+        wanted = self._of(type_)
+        return any(name in wanted and talk.wants(name) and not _is(talk.has(name), wanted[name]) for name in talk.dirty)
+
+    def _is_complete(self) -> bool:
+        """Something of everything: a version that has just changed does not count against it."""
+        if LISTENER not in (self._talks or {}):
+            return False
+        for type_ in (CLUSTER, LISTENER, SCOPE):
+            for want in self._of(type_).values():
+                if None in self._has(want.ref):
+                    return False
+                if any(None in self._has(ref) for ref in want.brings if ref.name in self._of(ref.type)):
+                    return False
+        return True
+
+
+def _is(held: Held, want: Resource) -> bool:
+    """Whether Envoy has this, for certain."""
+    return len(held) == 1 and held[0] is not None and held[0].version == want.version
+
+
+def _version(held: Resource | None) -> str | None:
+    return held.version if held is not None else None
+
+
+def _changed(old: Mapping[str, Resource], new: Mapping[str, Resource]) -> list[str]:
+    if old is new:
+        return []
+    found = [name for name in old if name not in new]
+    for name, one in new.items():
+        before = old.get(name)
+        if before is not one and (before is None or before.version != one.version):
+            found.append(name)
+    return found
+
+
+def _split(names: list[str], reason: str) -> list[list[str]]:
+    """Two parts, so that what is bad may be in one: what the reason names, else halves."""
+    named = [name for name in names if name in reason]
+    if 0 < len(named) < len(names):
+        return [[name for name in names if name not in reason], named]
+    half = len(names) // 2
+    return [names[:half], names[half:]]

@@ -1,0 +1,151 @@
+"""Sealed values: how the control plane keeps them, and how the one agent that needs them opens them.
+
+    values    with the data key                  1 │ nonce (12) │ AES-256-GCM of a JSON object
+    data key  with a master key                  1 │ nonce (12) │ AES-256-GCM of 32 bytes
+    data key  for the holder of a private key    1 │ ephemeral X25519 public key (32) │ AES-256-GCM of 32 bytes
+
+A data key seals one set of values and is never used again. What each piece is for is part of what is authenticated, so
+that none can be passed off as another; the key for an agent is derived from both public keys as well. The first byte
+says which of these forms it is: a new form gets a new number, and old ones stay readable.
+
+What cannot be opened raises ``CannotOpen``, whose text says why but nothing of the content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import urandom
+
+import orjson
+
+from shoal.base.ids import RandomBytes
+from shoal.errors import ShoalError
+
+KEY_BYTES = 32
+PUBLIC_KEY_BYTES = 32
+
+_VERSION = 1
+_NONCE_BYTES = 12
+_TAG_BYTES = 16
+_VALUES = b"shoal values\0"
+_DATA_KEY = b"shoal data key\0"
+_FOR_AGENT = b"shoal data key for an agent\0"
+
+
+class CannotOpen(ShoalError):
+    """What was sealed cannot be opened: another key, a changed byte, or a form that is not known here."""
+
+
+def new_key(random_bytes: RandomBytes = urandom) -> bytes:
+    """A data key or a master key."""
+    return random_bytes(KEY_BYTES)
+
+
+def seal_values(values: Mapping[str, str], data_key: bytes, *, random_bytes: RandomBytes = urandom) -> bytes:
+    return _locked(data_key, orjson.dumps(dict(values), option=orjson.OPT_SORT_KEYS), _VALUES, random_bytes)
+
+
+def open_values(ciphertext: bytes, data_key: bytes) -> dict[str, str]:
+    values = _parsed(_unlocked(data_key, ciphertext, _VALUES, "the values"))
+    if values is None:
+        raise CannotOpen("the values were opened, but are not a set of variables")
+    return values
+
+
+def wrap_key(data_key: bytes, master_key: bytes, context: str, *, random_bytes: RandomBytes = urandom) -> bytes:
+    """``context`` must be the same when it is unwrapped: the id of the master key."""
+    return _locked(master_key, data_key, _DATA_KEY + context.encode(), random_bytes)
+
+
+def unwrap_key(wrapped: bytes, master_key: bytes, context: str) -> bytes:
+    return _sized(_unlocked(master_key, wrapped, _DATA_KEY + context.encode(), "the data key"))
+
+
+def wrap_for(data_key: bytes, public_key: bytes, *, random_bytes: RandomBytes = urandom) -> bytes:
+    """The data key for whoever holds the private half. Raises ``ValueError`` for what is not a public key."""
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    recipient = X25519PublicKey.from_public_bytes(public_key)
+    ephemeral = X25519PrivateKey.from_private_bytes(random_bytes(KEY_BYTES))
+    announced = ephemeral.public_key().public_bytes_raw()
+    key, nonce = _agreed(ephemeral.exchange(recipient), announced, public_key)
+    return bytes((_VERSION,)) + announced + AESGCM(key).encrypt(nonce, data_key, _FOR_AGENT)
+
+
+def unwrap_with(wrapped: bytes, private_key: bytes) -> bytes:
+    """The data key that was wrapped for the public half of ``private_key``."""
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    body = _body(wrapped, PUBLIC_KEY_BYTES, "the wrapped key")
+    announced, text = body[:PUBLIC_KEY_BYTES], body[PUBLIC_KEY_BYTES:]
+    try:
+        own = X25519PrivateKey.from_private_bytes(private_key)
+        shared = own.exchange(X25519PublicKey.from_public_bytes(announced))
+        key, nonce = _agreed(shared, announced, own.public_key().public_bytes_raw())
+        data_key = AESGCM(key).decrypt(nonce, text, _FOR_AGENT)
+    except (InvalidTag, ValueError):  # ValueError: no key that anybody could agree on
+        raise CannotOpen("the wrapped key is for another agent, or was changed on the way") from None
+    return _sized(data_key)
+
+
+def open_sealed(wrapped_key: bytes, ciphertext: bytes, private_key: bytes) -> dict[str, str]:
+    """The values of a ``SealedSecret``, for the agent whose key it was wrapped for."""
+    if not wrapped_key:
+        raise CannotOpen("there is no key with the values: the control plane knew no public key of this agent")
+    return open_values(ciphertext, unwrap_with(wrapped_key, private_key))
+
+
+def _locked(key: bytes, plain: bytes, purpose: bytes, random_bytes: RandomBytes) -> bytes:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    nonce = random_bytes(_NONCE_BYTES)
+    return bytes((_VERSION,)) + nonce + AESGCM(key).encrypt(nonce, plain, purpose)
+
+
+def _unlocked(key: bytes, sealed: bytes, purpose: bytes, what: str) -> bytes:
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    body = _body(sealed, _NONCE_BYTES, what)
+    try:
+        return AESGCM(key).decrypt(body[:_NONCE_BYTES], body[_NONCE_BYTES:], purpose)
+    except InvalidTag:
+        raise CannotOpen(f"{what} cannot be opened: it takes another key, or a byte was changed") from None
+
+
+def _body(sealed: bytes, head_bytes: int, what: str) -> bytes:
+    if len(sealed) < 1 + head_bytes + _TAG_BYTES:
+        raise CannotOpen(f"{what} cannot be opened: {len(sealed)} bytes are too few")
+    if sealed[0] != _VERSION:
+        raise CannotOpen(f"{what} cannot be opened: form {sealed[0]} is not known here; is this program too old?")
+    return sealed[1:]
+
+
+def _agreed(shared: bytes, announced: bytes, recipient: bytes) -> tuple[bytes, bytes]:
+    """Key and nonce of one wrapping. The nonce need not be random: the key is used once."""
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    info = _FOR_AGENT + bytes((_VERSION,)) + announced + recipient
+    derived = HKDF(algorithm=SHA256(), length=KEY_BYTES + _NONCE_BYTES, salt=None, info=info).derive(shared)
+    return derived[:KEY_BYTES], derived[KEY_BYTES:]
+
+
+def _sized(data_key: bytes) -> bytes:
+    if len(data_key) != KEY_BYTES:
+        raise CannotOpen(f"the data key has {len(data_key)} bytes, not {KEY_BYTES}")
+    return data_key
+
+
+def _parsed(plain: bytes) -> dict[str, str] | None:
+    """None rather than an error: the parser's carries the whole text."""
+    try:
+        values = orjson.loads(plain)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
+        return None
+    return values

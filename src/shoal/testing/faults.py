@@ -1,0 +1,177 @@
+"""A fleet whose every hop can be broken while people go on changing it.
+
+    async with broken_fleet(folder, {"eu-1": "eu", "eu-2": "eu"}) as world:
+        async with world.load(apps=4):
+            await world.kill(world.fleet.control)
+            await world.cut(world.hop("agent-control"))
+        await world.check()
+
+    people ─▶ control plane ─▶ PostgreSQL          hops: control-database
+                  ▲                                      agent-control
+                agents ─▶ API servers                    agent-cluster
+
+TLS does not let bytes be doubled or swapped on the way. What is doubled is the request: ``repeat`` lets requests
+through, loses the answers and breaks the connection, so that whoever asked asks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from shoal.base.tasks import cancel_all
+from shoal.testing.databases import PostgresServer, postgres_server
+from shoal.testing.fleets import LocalFleet, Process, app, app_path
+from shoal.testing.proxy import Proxy, SocketProxy, TcpProxy
+from shoal.testing.witness import Deleted, Witness, marker_of
+
+HOPS = ("agent-control", "agent-cluster", "control-database")
+_PACE_S = 0.1
+
+
+@dataclass(slots=True)
+class Load:
+    """What people were told: the last change of each app that was acknowledged, and the last one they tried."""
+
+    acknowledged: dict[str, int] = field(default_factory=dict)
+    attempts: int = 0
+    changes: int = 0
+
+
+@dataclass(slots=True)
+class BrokenFleet:
+    fleet: LocalFleet
+    witness: Witness
+    postgres: PostgresServer
+    links: dict[str, list[Proxy]]
+    said: Load = field(default_factory=Load)
+    moves: list[str] = field(default_factory=list)  # what was wrong when an app left a cluster
+    _checks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def hop(self, name: str) -> Sequence[Proxy]:
+        return self.links[name]
+
+    # what breaks
+
+    async def kill(self, process: Process, *, away_s: float = 0.5) -> None:
+        await asyncio.to_thread(process.kill)
+        await asyncio.sleep(away_s)
+        await asyncio.to_thread(process.start)
+
+    async def kill_database(self, *, away_s: float = 1.0) -> None:
+        await asyncio.to_thread(self.postgres.kill)
+        await asyncio.sleep(away_s)
+        await asyncio.to_thread(self.postgres.start)
+
+    async def cut(self, hop: Sequence[Proxy], *, away_s: float = 1.0) -> None:
+        for link in hop:
+            link.refuse()
+        await asyncio.sleep(away_s)
+        for link in hop:
+            link.heal()
+
+    async def delay(self, hop: Sequence[Proxy], *, by_s: float = 0.1, for_s: float = 1.5) -> None:
+        for link in hop:
+            link.delay_s = by_s
+        await asyncio.sleep(for_s)
+        for link in hop:
+            link.heal()
+
+    async def repeat(self, hop: Sequence[Proxy], *, for_s: float = 0.5) -> None:
+        for link in hop:
+            link.mute()
+        await asyncio.sleep(for_s)
+        for link in hop:
+            link.cut()
+
+    async def move(self, name: str, region: str, to: str) -> None:
+        """Move an app to another cluster of its region and wait until it has left the other one."""
+        key = (await asyncio.to_thread(self.fleet.api.app_status, name))["deployment"]
+        gone = asyncio.Event()
+
+        def left(deleted: Deleted) -> None:
+            if deleted.key == f"deployment/{key}" and deleted.cluster != to:
+                self._checks.add(asyncio.create_task(self._ready_elsewhere(name, to, gone), name=f"moved/{name}"))
+
+        self.witness.on_delete = left
+        body = {"region": region, "cluster": to}
+        await asyncio.to_thread(self.fleet.api.until_acknowledged, "POST", f"{app_path(name)}/move", body)
+        async with asyncio.timeout(60):
+            await gone.wait()
+
+    async def _ready_elsewhere(self, name: str, cluster: str, gone: asyncio.Event) -> None:
+        """What left was not the last that was ready."""
+        found = self.witness.of_app(name, cluster)
+        if not found:
+            self.moves.append(f"{name} left although it is not in {cluster}")
+        else:
+            client = self.witness.clients[cluster]
+            about = found[0]["metadata"]
+            obj = await client.resource("apps", "v1", "deployments").get(about["name"], about["namespace"])
+            if not obj.get("status", {}).get("availableReplicas"):
+                self.moves.append(f"{name} left although it is not available in {cluster}: {obj.get('status')}")
+        gone.set()
+
+    # what goes on meanwhile
+
+    @asynccontextmanager
+    async def load(self, names: Sequence[str], region: str) -> AsyncIterator[Load]:
+        """Change one app after the other until the block ends; each change is acknowledged before the next."""
+        running = asyncio.create_task(self._change(names, region), name="load")
+        try:
+            yield self.said
+            assert not running.done(), running.exception()
+        finally:
+            await cancel_all(running)
+
+    async def _change(self, names: Sequence[str], region: str) -> None:
+        while True:
+            for name in names:
+                await self.change(name, region)
+                await asyncio.sleep(_PACE_S)
+
+    async def change(self, name: str, region: str) -> None:
+        number = self.said.changes = self.said.changes + 1
+        document = app(name, {region: 1}, marker=str(number), placement={"spread": "apart"})
+        ask = asyncio.to_thread(self.fleet.api.until_acknowledged, "PUT", app_path(name), document)
+        self.said.attempts += await asyncio.shield(asyncio.ensure_future(ask))
+        self.said.acknowledged[name] = number
+
+    async def check(self, names: Sequence[str], *, timeout_s: float = 60.0) -> None:
+        """Everything is as the last acknowledged changes say, and nothing was lost or deleted on the way."""
+        rows = await self.witness.settled(timeout_s=timeout_s)
+        self.witness.assert_nothing_wanted_was_deleted(rows)
+        for name in names:
+            shown = await asyncio.to_thread(self.fleet.api.get, app_path(name))
+            desired = int(shown["spec"]["topology"][0]["overrides"]["env"]["MARKER"])
+            live = [obj for cluster in self.fleet.clusters for obj in self.witness.of_app(name, cluster)]
+            assert [int(marker_of(obj)) for obj in live] == [desired], (name, desired)
+            assert desired >= self.said.acknowledged[name], f"{name}: an acknowledged change was lost"
+        assert not self.moves, self.moves
+
+
+@asynccontextmanager
+async def broken_fleet(folder: Path, clusters: Mapping[str, str], **start: Any) -> AsyncIterator[BrokenFleet]:
+    """Started, with an agent in each cluster and a proxy at every hop."""
+    async with AsyncExitStack() as stack:
+        postgres = stack.enter_context(postgres_server())
+        database = await stack.enter_async_context(SocketProxy(postgres.socket))
+        fleet = stack.enter_context(LocalFleet(folder, database=postgres.url(host=database.folder)))
+        await asyncio.to_thread(lambda: fleet.start(clusters, **start))
+        links: dict[str, list[Proxy]] = {"control-database": [database], "agent-control": [], "agent-cluster": []}
+        for name, cluster in fleet.clusters.items():
+            control = await stack.enter_async_context(TcpProxy(fleet.control_port))
+            api = await stack.enter_async_context(TcpProxy(cluster.port))
+            links["agent-control"].append(control)
+            links["agent-cluster"].append(api)
+            fleet.agents[name, "default"] = await asyncio.to_thread(
+                partial(fleet.new_agent, name, port=control.port, api_port=api.port)
+            )
+        await asyncio.gather(*(asyncio.to_thread(agent.start) for agent in fleet.agents.values()))
+        async with Witness(fleet) as witness:
+            yield BrokenFleet(fleet, witness, postgres, links)

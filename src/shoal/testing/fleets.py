@@ -1,0 +1,414 @@
+"""Whole fleets for tests: real processes that can be killed, hung and started again, and links that can be broken.
+
+with LocalFleet(folder) as fleet:
+    fleet.start({"eu-1": "eu", "us-1": "us"}, shards=("default", "b"))
+    fleet.api.apply(fleet.app("web", {"eu": 2, "us": 1}))
+    fleet.control.kill(); fleet.control.start()
+    fleet.agents["eu-1", "default"].pause()
+
+A cluster is ``shoal cluster start`` with simulated nodes; an agent is ``shoal krane start`` with an account and rights
+of its own in the cluster, never the administrator's. Everything blocks: use ``asyncio.to_thread`` where a loop must go
+on. Proxies (``shoal.testing.proxy``) go between by ports: ``new_agent(…, port=, api_port=)``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import orjson
+
+from shoal.app.files import write_private
+from shoal.app.ports import any_free
+from shoal.base.clock import RealClock
+from shoal.cli.contexts import Context
+from shoal.cli.rest import CannotReach, Refused, Reply, Rest
+from shoal.client import Client, builtin, connect, load
+from shoal.errors import AlreadyExists
+from shoal.krane import rbac
+from shoal.testing.proxy import TcpProxy
+
+HOST = "127.0.0.1"
+PROJECT, ENVIRONMENT = "shop", "live"
+READY_S = 60.0
+_STOP_S = 15.0
+_AGAIN_S = 0.1
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Process:
+    """A ``shoal`` process. It ends with this one, however this one ends."""
+
+    def __init__(self, name: str, *arguments: str, log: Path) -> None:
+        self.name = name
+        self.log = log
+        self._arguments = arguments
+        self._running: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._running is not None, f"{self.name} does not run"
+        return self._running.pid
+
+    def start(self) -> str:
+        """Start it and wait until it is ready; returns what it said with that."""
+        with self.log.open("ab") as errors:
+            self._running = subprocess.Popen(
+                [sys.executable, "-m", "shoal", *self._arguments, "--stop-on-eof"],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
+            )  # fmt: skip
+        assert self._running.stdout is not None
+        readable, _, _ = select.select([self._running.stdout], [], [], READY_S)
+        line = self._running.stdout.readline().decode() if readable else ""
+        if not line.startswith("ready"):
+            self.kill()
+            raise RuntimeError(f"{self.name} did not start; it said {line!r}\n{self.tail()}")
+        return line.removeprefix("ready").strip()
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def pause(self) -> None:
+        """Hang it, with its connections open."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def tail(self, characters: int = 3000) -> str:
+        return self.log.read_text(errors="replace")[-characters:]
+
+    @property
+    def memory_mib(self) -> float:
+        """What it holds that is not shared with others by chance: the resident set."""
+        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    @property
+    def cpu_s(self) -> float:
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    def _end(self, how: signal.Signals) -> None:
+        running, self._running = self._running, None
+        if running is None:
+            return
+        with suppress(ProcessLookupError):
+            os.kill(running.pid, how)
+            os.kill(running.pid, signal.SIGCONT)
+        try:
+            running.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            running.kill()
+            running.wait()
+        for pipe in (running.stdin, running.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+
+
+class Api:
+    """The control plane's REST API, for any thread. What is named without a path is in one environment."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self._rest = Rest(context)
+        self._lock = threading.Lock()
+
+    def request(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
+        with self._lock:
+            return self._rest.request(method, f"/api/v1{path}", body, headers=headers)
+
+    def get(self, path: str) -> Any:
+        return self.request("GET", path).body
+
+    def apply(self, *documents: dict[str, Any]) -> list[dict[str, Any]]:
+        reply = self.request("POST", "/apply", list(documents))
+        assert reply.status == 200, reply.body
+        found: list[dict[str, Any]] = reply.body["items"]
+        return found
+
+    def put(self, document: dict[str, Any]) -> dict[str, Any]:
+        """Acknowledged when it returns."""
+        found: dict[str, Any] = self.request("PUT", app_path(document["metadata"]["name"]), document).body
+        return found
+
+    def until_acknowledged(
+        self, method: str, path: str, body: Any = None, *, timeout_s: float = 60.0, done: Sequence[int] = ()
+    ) -> int:
+        """Ask again and again while the control plane is away; returns how often. ``done`` are refusals that mean that
+        an earlier request, whose answer was lost, has done it."""
+        deadline, attempts = time.monotonic() + timeout_s, 0
+        while True:
+            attempts += 1
+            try:
+                self.request(method, path, body)
+                return attempts
+            except (CannotReach, Refused) as error:
+                status = error.status if isinstance(error, Refused) else 503
+                if status in done and attempts > 1:
+                    return attempts
+                if status < 500 and status not in (409, 429) or time.monotonic() > deadline:
+                    raise
+                time.sleep(_AGAIN_S)
+
+    def app_status(self, name: str) -> dict[str, Any]:
+        """What should be and what is, place by place."""
+        found: dict[str, Any] = self.get(f"{app_path(name)}/status")
+        return found
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of a metric of the control plane over all series that have these labels."""
+        with self._lock:
+            text = str(self._rest.request("GET", "/metrics").body)
+        return metric_sum(text, name, **labels)
+
+    def close(self) -> None:
+        self._rest.close()
+
+
+def app_path(name: str) -> str:
+    return f"/projects/{PROJECT}/environments/{ENVIRONMENT}/apps/{name}"
+
+
+def app(name: str, replicas: Mapping[str, int], *, marker: str = "", **spec: Any) -> dict[str, Any]:
+    """An app in regions. ``marker`` is a variable of every region, which changes in place."""
+    overrides = {"overrides": {"env": {"MARKER": marker}}} if marker else {}
+    topology = [{"region": region, "replicas": count, **overrides} for region, count in replicas.items()]
+    return _document("App", name, {"image": "shoal/echo:1", "port": 8080, "topology": topology, **spec}, inside=True)
+
+
+def metric_sum(text: str, name: str, **labels: str) -> float:
+    """Of metrics in the text format."""
+    wanted = [f'{label}="{value}"' for label, value in labels.items()]
+    total = 0.0
+    for line in text.splitlines():
+        head, _, value = line.rpartition(" ")
+        if head.partition("{")[0] == name and all(each in head for each in wanted):
+            total += float(value)
+    return total
+
+
+class Cluster:
+    """One cluster and how its administrator gets there."""
+
+    def __init__(self, name: str, region: str, folder: Path, *flags: str) -> None:
+        self.name = name
+        self.region = region
+        self.folder = folder
+        self.port = any_free(HOST)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.process = Process(
+            f"cluster {name}", "cluster", "start", "--dir", str(folder), "--port", str(self.port), "--runtime",
+            "simulated", "--log-level", "warning", *flags, log=folder / "log",
+        )  # fmt: skip
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.folder / "kubeconfig"
+
+    def client(self) -> Any:
+        """A context manager: the administrator over the network."""
+        return connect(load(self.kubeconfig), clock=RealClock(), field_manager="administrator")
+
+    def agent_kubeconfig(self, path: Path, *, port: int = 0) -> Path:
+        """Install what an agent needs, as ``shoal krane manifests`` prints it, and give a kubeconfig of its account."""
+        token = asyncio.run(self._account())
+        content = orjson.loads(self.kubeconfig.read_bytes())
+        content["clusters"][0]["cluster"]["server"] = f"https://{HOST}:{port or self.port}"
+        content["users"][0]["user"] = {"token": token}
+        write_private(path, orjson.dumps(content))
+        return path
+
+    async def _account(self) -> str:
+        async with self.client() as client:
+            await install_agent(client)
+            account = client.of(builtin("serviceaccounts"))
+            path = account.type.path(rbac.NAMESPACE, rbac.SERVICE_ACCOUNT, "token")
+            made = await client.request("POST", path, body={"spec": {"expirationSeconds": 86400}})
+            return str(made["status"]["token"])
+
+
+async def install_agent(admin: Client) -> None:
+    """The account and rights of an agent."""
+    for manifest in rbac.manifests():
+        with suppress(AlreadyExists):
+            await (await admin.by_kind(manifest["kind"], manifest["apiVersion"])).create(manifest)
+
+
+class LocalFleet:
+    """A control plane (or several on one PostgreSQL), clusters and agents, in a folder."""
+
+    def __init__(self, folder: Path, *, database: str = "") -> None:
+        self.folder = folder
+        self.database = database or f"sqlite:///{folder / 'control' / 'fleet.db'}"
+        self.control_port = any_free(HOST)
+        self.control = self.new_control("control", self.control_port)
+        self.controls = [self.control]
+        self.clusters: dict[str, Cluster] = {}
+        self.agents: dict[tuple[str, str], Process] = {}
+        self.standbys: list[Process] = []
+        self.health_ports: dict[str, int] = {}
+        self._api: Api | None = None
+
+    @property
+    def api(self) -> Api:
+        assert self._api is not None, "not started"
+        return self._api
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._api is not None:
+            self._api.close()
+        clusters = [cluster.process for cluster in self.clusters.values()]
+        with ThreadPoolExecutor() as pool:  # in no order: nobody looks any more
+            for process in (*self.agents.values(), *self.standbys, *clusters, *self.controls):
+                pool.submit(process.kill)
+
+    # parts
+
+    def new_control(self, name: str, port: int) -> Process:
+        """A further control plane of the same database has the keys and tokens of the first."""
+        folder = self.folder / name
+        folder.mkdir(parents=True, exist_ok=True)
+        first = self.folder / "control"
+        if folder != first:
+            shutil.copytree(first / "pki", folder / "pki")
+            for file in ("admin.token", "master.key"):
+                if (first / file).exists():
+                    shutil.copy2(first / file, folder / file)
+        return Process(
+            name, "control", "start", "--dir", str(folder), "--database", self.database, "--port",
+            str(port), "--log-level", "warning", log=folder / "log",
+        )  # fmt: skip
+
+    def add_control(self, name: str) -> int:
+        """Start a further control plane; returns its port."""
+        port = any_free(HOST)
+        process = self.new_control(name, port)
+        self.controls.append(process)
+        process.start()
+        return port
+
+    def start(
+        self, clusters: Mapping[str, str], *, shards: Sequence[str] = ("default",), flags: Sequence[str] = ()
+    ) -> None:
+        """The control plane and clusters (region by name), told of each other. Agents are started apart."""
+        for name, region in clusters.items():
+            self.clusters[name] = Cluster(name, region, self.folder / "clusters" / name, "--nodes", "2", *flags)
+        with ThreadPoolExecutor() as pool:
+            processes = [self.control, *(cluster.process for cluster in self.clusters.values())]
+            for each in [pool.submit(process.start) for process in processes]:
+                each.result()
+        self._api = self.connect(self.control_port)
+        self.api.apply(
+            *(_document("Region", region, {}) for region in sorted(set(clusters.values()))),
+            *(_document("Cluster", name, {"region": region, "shards": list(shards)})
+              for name, region in clusters.items()),
+            _document("Project", PROJECT, {}),
+            {**_document("Environment", ENVIRONMENT, {}),
+             "metadata": {"name": ENVIRONMENT, "project": PROJECT}},
+        )  # fmt: skip
+
+    def connect(self, port: int) -> Api:
+        """A client of the control plane, or of a proxy in front of it."""
+        folder = self.folder / "control"
+        token = (folder / "admin.token").read_text().strip()
+        return Api(Context("test", f"https://{HOST}:{port}", token, (folder / "pki" / "ca.crt").read_text()))
+
+    def join_file(self, cluster: str, shard: str = "default", *, port: int = 0) -> Path:
+        """A join file of its own; ``port`` is that of a proxy in front of the control plane."""
+        path = self.folder / f"join-{cluster}-{shard}.json"
+        if not path.exists():
+            region = self.clusters[cluster].region
+            body = {"kind": "agent", "name": f"{cluster}-{shard}", "cluster": cluster, "region": region, "shard": shard}
+            join = self.api.request("POST", "/tokens", body).body["join"]
+            if port:
+                join["url"] = f"https://{HOST}:{port}"
+            write_private(path, orjson.dumps(join))
+        return path
+
+    def new_agent(
+        self, cluster: str, shard: str = "default", *, name: str = "", port: int = 0, api_port: int = 0,
+        elect: bool = False,
+    ) -> Process:  # fmt: skip
+        """An agent that is not started yet. ``port`` and ``api_port`` are of proxies in front of the control plane and
+        of the cluster."""
+        name = name or f"{cluster}-{shard}"
+        folder = self.folder / "agents" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        self.health_ports[name] = any_free(HOST)
+        kubeconfig = self.clusters[cluster].agent_kubeconfig(folder / "kubeconfig", port=api_port)
+        return Process(
+            f"agent {name}", "krane", "start", "--join", str(self.join_file(cluster, shard, port=port)),
+            "--kubeconfig", str(kubeconfig), "--dir", str(folder / "state"), "--port", str(self.health_ports[name]),
+            "--name", name, "--elect" if elect else "--no-elect", "--log-level", "info", log=folder / "log",
+        )  # fmt: skip
+
+    def start_agents(self, places: Sequence[tuple[str, str]], **how: Any) -> None:
+        for place in places:
+            self.agents[place] = self.new_agent(*place, **how)
+        with ThreadPoolExecutor() as pool:
+            for each in [pool.submit(self.agents[place].start) for place in places]:
+                each.result()
+
+    def agent_metric(self, name: str, metric: str, **labels: str) -> float:
+        """A metric of an agent, summed over the series that have these labels."""
+        return metric_sum(str(self._ask_agent(name, "/metrics")), metric, **labels)
+
+    def agent_status(self, name: str) -> Any:
+        return self._ask_agent(name, "/status")
+
+    def _ask_agent(self, name: str, path: str) -> Any:
+        plain = Rest(Context("agent", f"http://{HOST}:{self.health_ports[name]}", "", ""))
+        try:
+            return plain.request("GET", path).body
+        finally:
+            plain.close()
+
+    def logs(self) -> str:
+        """The end of what everybody said, for a test that failed."""
+        clusters = [cluster.process for cluster in self.clusters.values()]
+        processes = (*self.controls, *clusters, *self.agents.values(), *self.standbys)
+        return "\n".join(f"--- {each.name}\n{each.tail()}" for each in processes if each.log.exists())
+
+
+class Balancer(TcpProxy):
+    """In front of several ports: a connection goes to the next one that takes it."""
+
+    def __init__(self, *targets: int) -> None:
+        super().__init__(targets[0])
+        self.targets = list(targets)
+        self._turn = 0
+
+    async def _dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        for _ in self.targets:
+            self._turn += 1
+            with suppress(OSError):
+                return await asyncio.open_connection(HOST, self.targets[self._turn % len(self.targets)])
+        raise ConnectionRefusedError
+
+
+def _document(kind: str, name: str, spec: dict[str, Any], *, inside: bool = False) -> dict[str, Any]:
+    where = {"project": PROJECT, "environment": ENVIRONMENT} if inside else {}
+    return {"apiVersion": "shoal.dev/v1", "kind": kind, "metadata": {"name": name, **where}, "spec": spec}

@@ -1,0 +1,73 @@
+"""A long round of faults at every hop of a fleet, two at a time, in an order drawn by chance, while people change it.
+
+CHAOS_S sets for how long (120 s); CHAOS_SEED repeats an order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from shoal.testing.faults import HOPS, BrokenFleet, broken_fleet
+
+CLUSTERS = {"eu-1": "eu", "eu-2": "eu"}
+APPS = tuple(f"app{at}" for at in range(6))
+FOR_S = float(os.environ.get("CHAOS_S", "120"))
+
+
+def faults(world: BrokenFleet, chance: random.Random) -> dict[str, Callable[[], Awaitable[None]]]:
+    """Everything that can break, each once at a time."""
+    fleet = world.fleet
+    found: dict[str, Callable[[], Awaitable[None]]] = {
+        "kill database": lambda: world.kill_database(away_s=chance.uniform(0, 3)),
+        "kill control": lambda: world.kill(fleet.control, away_s=chance.uniform(0, 3)),
+    }
+    for place, agent in fleet.agents.items():
+        found[f"kill agent {place[0]}"] = lambda agent=agent: world.kill(agent, away_s=chance.uniform(0, 3))
+    for name, cluster in fleet.clusters.items():
+        found[f"kill cluster {name}"] = lambda it=cluster.process: world.kill(it, away_s=chance.uniform(0, 3))
+    for hop in HOPS:
+        found[f"cut {hop}"] = lambda hop=hop: world.cut(world.hop(hop), away_s=chance.uniform(0, 5))
+        found[f"delay {hop}"] = lambda hop=hop: world.delay(
+            world.hop(hop), by_s=chance.uniform(0, 0.5), for_s=chance.uniform(0, 5)
+        )
+        found[f"repeat {hop}"] = lambda hop=hop: world.repeat(world.hop(hop), for_s=chance.uniform(0, 2))
+    return found
+
+
+@pytest.mark.timeout(FOR_S + 300)
+def test_a_fleet_survives_every_fault_in_any_order(tmp_path: Path) -> None:
+    seed = int(os.environ.get("CHAOS_SEED", str(random.randrange(10**6))))
+    print(f"\nCHAOS_SEED={seed}")
+    chance = random.Random(seed)
+
+    async def main() -> None:
+        async with broken_fleet(tmp_path, CLUSTERS) as world:
+            for name in APPS:
+                await world.change(name, "eu")
+            await world.witness.settled()
+            known = faults(world, chance)
+            until = time.monotonic() + FOR_S
+            async with world.load(APPS, "eu") as said:
+                while time.monotonic() < until:
+                    chosen = chance.sample(sorted(known), 2)
+                    print(f"{until - time.monotonic():6.1f} s left: {' and '.join(chosen)}", flush=True)
+                    await asyncio.gather(*(known[name]() for name in chosen))
+                    await asyncio.sleep(chance.uniform(0, 3))
+                    if chance.random() < 0.3:
+                        name = chance.choice(APPS)
+                        regions = (await asyncio.to_thread(world.fleet.api.app_status, name))["regions"]
+                        await world.move(name, "eu", "eu-2" if regions[0]["cluster"] == "eu-1" else "eu-1")
+                for hop in HOPS:
+                    for link in world.hop(hop):
+                        link.heal()
+            await world.check(APPS, timeout_s=180)
+            print(f"{said.changes} changes acknowledged after {said.attempts} attempts")
+
+    asyncio.run(main())

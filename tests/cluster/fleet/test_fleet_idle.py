@@ -1,0 +1,60 @@
+"""What an agent costs while nothing happens."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.testing.fleets import LocalFleet, app
+
+pytestmark = pytest.mark.timeout(300)  # a crowded machine is no fault
+
+OBJECTS = 100
+IDLE_S = 8.0
+MEMORY_MIB = 60  # what it is to be
+MOST_MIB = 100  # what it must not be
+CPU_SHARE = 0.01
+NOISE = 5  # machines that run tests do other things as well
+NAME = "eu-1-default"
+
+
+def test_an_idle_agent_with_a_hundred_objects_is_small_and_quiet(tmp_path: Path) -> None:
+    with LocalFleet(tmp_path) as fleet:
+        fleet.start({"eu-1": "eu"})
+        fleet.start_agents([("eu-1", "default")])
+        agent = fleet.agents["eu-1", "default"]
+        documents = [app(f"app{at}", {"eu": 1}, resources={"cpu": "10m", "memory": "8Mi"}) for at in range(OBJECTS)]
+        for at in range(0, OBJECTS, 20):
+            fleet.api.apply(*documents[at : at + 20])
+        until(fleet, lambda: all(each["state"] == "Ready" for each in fleet.api.get("/status")["apps"]))
+        agent.stop()
+        agent.start()  # begins with what it has on disk
+        until(fleet, lambda: is_quiet(fleet.agent_status(NAME)))
+        began, cpu_s = time.monotonic(), agent.cpu_s
+        time.sleep(IDLE_S)
+        share = (agent.cpu_s - cpu_s) / (time.monotonic() - began)
+        print(
+            f"\nidle with {OBJECTS} objects: {agent.memory_mib:.0f} MiB (bar {MEMORY_MIB}), {share * 100:.2f} % of a core (bar 1)"
+        )
+        assert share < CPU_SHARE * NOISE
+        assert agent.memory_mib < MOST_MIB
+
+
+def until(fleet: LocalFleet, check: Any) -> None:
+    deadline = time.monotonic() + 60
+    while not check():
+        assert time.monotonic() < deadline, fleet.logs()
+        time.sleep(0.25)
+
+
+def is_quiet(status: dict[str, Any]) -> bool:
+    """Connected, with everything applied and reported."""
+    parts = status["controllers"].values()
+    return (
+        len(parts) == 2
+        and all(each["connection"] == "watching" and not each["buffered"] and not each["unreported"] for each in parts)
+        and status["controllers"]["deployments"]["objects"] == OBJECTS
+    )

@@ -1,0 +1,748 @@
+"""What an agent does in its cluster: objects, ownership, versions, drift, reports. Under its own account and rules."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import orjson
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from krane_world import (
+    CONTROLLERS,
+    KEY,
+    NAME,
+    NAMESPACE,
+    OWNER,
+    PRIVATE_KEY,
+    PUBLIC_KEY,
+    custom,
+    deployment,
+    sealed,
+    sentinel,
+    world,
+)
+
+from shoal.base.clock import RealClock
+from shoal.client import PatchType, Scope, Unreachable, builtin
+from shoal.errors import ApiError, Forbidden, Invalid, NotFound
+from shoal.krane.model import Newer
+from shoal.krane.objects.writer import NotOurs
+from shoal.krane.sides import make_sides
+from shoal.krane.unsealing import Unsealable
+from shoal.sync.keys import Stream
+from shoal.sync.versions import Version
+from shoal.testing.clusters import embedded_cluster
+from shoal.testing.controllers import Play, eventually
+from shoal.wire.fleet.v1 import cluster_pb as pb
+
+ROUTE = orjson.dumps({"environment": "env_1", "host": "shop.example"})
+EVERYTHING = ["Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy", "ServiceAccount"]
+
+
+def run(test, controllers=CONTROLLERS, **settings):
+    async def main():
+        async with world(controllers, **settings) as w:
+            await test(w)
+
+    asyncio.run(main())
+
+
+# applying
+
+
+def test_a_deployment_becomes_ready_and_is_seen_with_routable_addresses():
+    async def test(w):
+        await w.apply(deployment(1))
+        await w.ready()
+        assert KEY in w.changed
+        assert w.report.live_name == NAME and w.report.desired_replicas == 2 and not w.report.drift
+        pods = {each["metadata"]["name"]: each for each in (await w.of("pods").list(Scope(namespace=NAMESPACE))).items}
+        for each in w.report.instances:
+            assert each.address == f"{pods[each.name]['status']['podIP']}:8080"
+            assert (each.cpu_millicores, each.memory_mib) == (50, 64)
+
+        async def endpoints():
+            slices = await w.of("endpointslices", "discovery.k8s.io").list(Scope(namespace=NAMESPACE))
+            found = {address for each in slices.items for end in each["endpoints"] for address in end["addresses"]}
+            assert found == {each.address.partition(":")[0] for each in w.report.instances}
+            return True
+
+        await eventually(endpoints)
+
+    run(test)
+
+
+def test_u8_what_pods_need_is_there_before_them_and_owned_afterwards():
+    async def test(w):
+        w.requests.written()
+        await w.apply(deployment(1, secrets=[sealed(1, PUBLIC_KEY, PASSWORD="hunter2")]))
+        written = w.requests.written()
+        root = written.index("deployments")
+        assert set(written[:root]) == {"namespaces", "serviceaccounts", "secrets"}
+        owner = await w.get("deployments", "apps")
+        for plural, group in (
+            ("serviceaccounts", ""), ("secrets", ""), ("services", ""), ("poddisruptionbudgets", "policy"),
+            ("networkpolicies", "networking.k8s.io"),
+        ):  # fmt: skip
+            references = (await w.get(plural, group))["metadata"]["ownerReferences"]
+            assert [each["uid"] for each in references] == [owner["metadata"]["uid"]], plural
+
+    run(test)
+
+
+def test_applying_the_same_again_writes_nothing():
+    async def test(w):
+        given = deployment(
+            1, secrets=[sealed(1, PUBLIC_KEY, A="1")], autoscaling=pb.Autoscaling(min=2, max=4), port=8080
+        )
+        await w.apply(given)
+        await w.ready()
+        w.requests.written()
+        await w.apply(given)
+        assert w.requests.written() == []
+
+    run(test)
+
+
+def test_a_change_writes_only_what_it_concerns_and_the_version_with_it():
+    async def test(w):
+        await w.apply(deployment(1))
+        w.requests.written()
+        await w.apply(deployment(2, replicas=3))
+        assert set(w.requests.written()) == {"deployments"}
+        await w.ready(3)
+        assert (await w.deployments.applier.live())[KEY].version == Version("main", 1, 2)
+
+    run(test)
+
+
+def test_an_older_version_is_refused_and_changes_nothing():
+    async def test(w):
+        await w.apply(deployment(5, image="shoal/echo:5"))
+        before = (await w.get("deployments", "apps"))["metadata"]["generation"]
+        with pytest.raises(Newer):
+            await w.apply(deployment(4, image="shoal/echo:4"))
+        after = await w.get("deployments", "apps")
+        assert after["metadata"]["generation"] == before
+        assert after["spec"]["template"]["spec"]["containers"][0]["image"] == "shoal/echo:5"
+        later = deployment(1, image="shoal/echo:6")
+        later.version.incarnation = 2
+        await w.apply(later)  # a restored database counts on from its own numbers
+
+    run(test)
+
+
+@pytest.mark.parametrize("plural", ["deployments", "services"])
+def test_objects_of_others_are_never_touched(plural):
+    async def test(w):
+        group = "apps" if plural == "deployments" else ""
+        await w.of("namespaces").create({"metadata": {"name": NAMESPACE}})
+        if plural == "deployments":
+            labels = {"x": "y"}
+            spec = {
+                "selector": {"matchLabels": labels},
+                "template": {
+                    "metadata": {"labels": labels},
+                    "spec": {"containers": [{"name": "c", "image": "theirs"}]},
+                },
+            }
+        else:
+            spec = {"ports": [{"port": 1}]}
+        theirs = await w.of(plural, group).create({"metadata": {"name": NAME, "namespace": NAMESPACE}, "spec": spec})
+        w.requests.written()
+        with pytest.raises(NotOurs, match="not managed by krane"):
+            await w.apply(deployment(1))
+        assert w.requests.written() == [], "nothing of it was written"
+        await w.deployments.applier.delete(KEY, NAMESPACE, NAME)
+        await w.deployments.applier.release(KEY, NAMESPACE, NAME)
+        now = await w.get(plural, group)
+        assert now["metadata"]["uid"] == theirs["metadata"]["uid"] and now["spec"] == theirs["spec"]
+
+    run(test, controllers=())
+
+
+@pytest.mark.parametrize("field", ["fleet", "cluster", "shard"])
+def test_objects_of_another_owner_are_neither_seen_nor_changed(field):
+    async def test(w):
+        other = w.sides(replace(OWNER, **{field: "other"}))[Stream.DEPLOYMENTS]
+        await w.apply(deployment(1))
+        assert await other.applier.live() == {}
+        with pytest.raises(NotOurs, match="of fleet 'flt_1', cluster 'c1', shard 'default'"):
+            await other.applier.apply(deployment(2, replicas=7))
+        await other.applier.delete(KEY, NAMESPACE, NAME)
+        await other.applier.delete(KEY, "", "")
+        assert (await w.get("deployments", "apps"))["spec"]["replicas"] == 2
+
+    run(test, controllers=())
+
+
+def test_a_namespace_of_somebody_else_is_used_as_it_is():
+    async def test(w):
+        before = await w.of("namespaces").create({"metadata": {"name": NAMESPACE, "labels": {"team": "shop"}}})
+        await w.apply(deployment(1))
+        after = await w.of("namespaces").get(NAMESPACE)
+        assert after["metadata"]["labels"] == before["metadata"]["labels"]
+
+    run(test, controllers=())
+
+
+def test_what_is_stopped_is_kept_without_pods():
+    async def test(w):
+        await w.apply(deployment(1))
+        await w.ready()
+        await w.apply(deployment(2, running=False))
+        await eventually(lambda: w.report.desired_replicas == 0 and not w.report.instances)
+        assert set(EVERYTHING) <= set(await w.left())
+
+    run(test)
+
+
+def test_handing_replicas_to_an_autoscaler_changes_none_and_taking_them_back_sets_them():
+    async def test(w):
+        scaling = pb.Autoscaling(min=2, max=9, cpu_percent=70)
+        await w.apply(deployment(1, replicas=5))
+        await w.apply(deployment(2, replicas=5, autoscaling=scaling))
+        assert (await w.get("deployments", "apps"))["spec"]["replicas"] == 5
+        await w.of("deployments", "apps").scale(NAME, 4, NAMESPACE)  # as an autoscaler does
+        await eventually(lambda: w.report.desired_replicas == 4)
+        assert not w.report.drift
+        await w.apply(deployment(3, replicas=5, autoscaling=scaling, image="shoal/echo:3"))
+        assert (await w.get("deployments", "apps"))["spec"]["replicas"] == 4
+        await w.apply(deployment(4, replicas=3))
+        assert (await w.get("deployments", "apps"))["spec"]["replicas"] == 3
+        with pytest.raises(NotFound):
+            await w.get("horizontalpodautoscalers", "autoscaling")
+
+    run(test)
+
+
+def test_an_autoscaled_deployment_begins_with_its_least_replicas():
+    async def test(w):
+        await w.apply(deployment(1, autoscaling=pb.Autoscaling(min=3, max=9, cpu_percent=70)))
+        await w.ready(3)
+        await w.apply(deployment(2, running=False, autoscaling=pb.Autoscaling(min=3, max=9)))
+        await eventually(lambda: w.report.desired_replicas == 0)
+        await w.apply(deployment(3, autoscaling=pb.Autoscaling(min=3, max=9)))
+        await w.ready(3)
+
+    run(test)
+
+
+EVERY_OPTION = {
+    "command": ["serve"], "args": ["--all", ""], "env": {"EMPTY": "", "REFERS": "$(PORT)"}, "protocol": "h2c",
+    "resources": pb.Resources(cpu_millicores=1500, memory_mib=1536, ephemeral_mib=1024),
+    "termination_seconds": 600, "git": pb.Git(sha="abc", branch="main", repository="shop/web", message="a\nb $(PORT)"),
+    "node_selector": {"disk": "fast"},
+    "tolerations": [
+        pb.Toleration(key="team", operator="Equal", value="shop", effect="NoSchedule"),
+        pb.Toleration(operator="Exists"),
+    ],
+    "autoscaling": pb.Autoscaling(min=2, max=5, cpu_percent=70, memory_percent=60),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("check", "signal"),
+    [
+        (pb.HealthCheck(kind="http", path="/up?x=1", initial_delay_seconds=3, period_seconds=2, failures=1), "SIGINT"),
+        (pb.HealthCheck(kind="tcp", port=9000), "SIGKILL"),
+        (pb.HealthCheck(kind="grpc", timeout_seconds=9), "SIGTERM"),
+        (pb.HealthCheck(kind="exec", command=["true"]), ""),
+    ],
+    ids=lambda given: given.kind if isinstance(given, pb.HealthCheck) else given,
+)
+def test_whatever_a_state_says_is_accepted_and_is_no_drift_once_it_is_there(check, signal):
+    async def test(w):
+        secrets = [sealed(1, PUBLIC_KEY, A="1", EMPTY="")]
+        given = deployment(1, healthcheck=check, shutdown_signal=signal, secrets=secrets, **EVERY_OPTION)
+        await w.apply(given)
+        await eventually(lambda: w.report.desired_replicas == 2)
+        other = w.sides(OWNER)[Stream.DEPLOYMENTS]  # remembers nothing, so it asks the server
+        w.requests.written()
+        await other.applier.apply(given)
+        assert w.requests.written() == []
+        assert not w.report.drift
+
+    run(test, controllers=())
+
+
+def test_what_cannot_be_rendered_is_refused_before_anything_is_written():
+    async def test(w):
+        w.requests.written()
+        with pytest.raises(Invalid, match="env"):
+            await w.apply(deployment(1, env={"not a name": "1"}))
+        assert w.requests.written() == []
+
+    run(test, controllers=(), observe=False)
+
+
+def test_what_is_seen_anyway_is_not_asked_for():
+    async def test(w):
+        numbers = iter(range(1, 1000))
+
+        async def cheap():  # not before everything that was written has been seen
+            w.requests.uses.clear()
+            await w.apply(deployment(next(numbers), replicas=next(numbers)))
+            return w.requests.uses == [("patch", "apps", "deployments", NAMESPACE)]
+
+        await eventually(cheap)
+
+    run(test, controllers=())
+
+
+def test_nothing_newer_is_overwritten_although_what_was_seen_is_old():
+    async def test(w):
+        await w.apply(deployment(1))
+        await eventually(lambda: w.report.desired_replicas == 2)
+        other = w.sides(OWNER)[Stream.DEPLOYMENTS]  # another agent of the shard, which has taken over
+        await other.applier.apply(deployment(9, replicas=9))
+        with pytest.raises(Newer):
+            await w.apply(deployment(5, replicas=5))  # at once: the watch has not told of it yet
+        assert (await w.get("deployments", "apps"))["spec"]["replicas"] == 9
+
+    run(test, controllers=())
+
+
+# secrets
+
+
+def test_secrets_are_opened_and_a_new_version_rolls_the_pods():
+    async def test(w):
+        await w.apply(deployment(1, secrets=[sealed(1, PUBLIC_KEY, PASSWORD="one")]))
+        await w.ready()
+        first = {each.uid for each in w.report.instances}
+        await w.apply(deployment(2, secrets=[sealed(2, PUBLIC_KEY, PASSWORD="two")]))
+        await eventually(lambda: len(w.report.instances) == 2 and not first & {each.uid for each in w.report.instances})
+        assert (await w.get("secrets"))["data"] == {"PASSWORD": "dHdv"}
+        await w.apply(deployment(3))
+        with pytest.raises(NotFound):
+            await w.get("secrets")
+
+    run(test)
+
+
+def test_a_secret_for_another_agent_fails_the_deployment_and_names_no_value():
+    async def test(w):
+        stranger = X25519PrivateKey.generate().public_key().public_bytes_raw()
+        await w.apply(deployment(1))
+        w.requests.written()
+        with pytest.raises(Unsealable, match="PASSWORD") as refused:
+            await w.apply(deployment(2, secrets=[sealed(1, stranger, PASSWORD="hunter2")]))
+        assert "hunter2" not in str(refused.value) and refused.value.__cause__ is None
+        assert w.requests.written() == []
+
+    run(test, controllers=())
+
+
+# drift
+
+
+async def edit(w, patch, plural="deployments", group="apps", name=NAME, namespace=NAMESPACE):
+    await w.of(plural, group).patch(name, patch, namespace, type=PatchType.STRATEGIC, field_manager="kubectl-edit")
+
+
+def template(**container):
+    return {"spec": {"template": {"spec": {"containers": [{"name": "app", **container}]}}}}
+
+
+@pytest.mark.parametrize(
+    ("patch", "field"),
+    [
+        (template(image="evil:1"), "Deployment.spec.template.spec.containers[app].image"),
+        (template(env=[{"name": "ADDED", "value": "1"}]), "Deployment.spec.template.spec.containers[app].env[ADDED]"),
+        ({"spec": {"replicas": 7}}, "Deployment.spec.replicas"),
+        ({"spec": {"minReadySeconds": 9}}, "Deployment.spec.minReadySeconds"),
+    ],
+)
+def test_what_somebody_changed_is_reported_and_put_back(patch, field):
+    async def test(w):
+        given = deployment(1)
+        await w.apply(given)
+        await eventually(lambda: w.report.desired_replicas == 2)
+        before = (await w.get("deployments", "apps"))["spec"]
+        await edit(w, patch)
+        await eventually(lambda: w.report.drift == [field])
+        await w.apply(given)
+        await eventually(lambda: not w.report.drift)
+        after = (await w.get("deployments", "apps"))["spec"]
+        assert after == before
+
+    run(test, controllers=())
+
+
+def test_an_object_around_a_deployment_that_somebody_deletes_is_reported_and_made_again():
+    async def test(w):
+        await w.apply(deployment(1))
+        await eventually(lambda: w.report.desired_replicas == 2)
+        await w.of("services").delete(NAME, NAMESPACE)
+        await eventually(lambda: w.report.drift == ["Service.(deleted)"])
+        await w.apply(deployment(1))
+        await eventually(lambda: not w.report.drift)
+        assert (await w.get("services"))["spec"]["clusterIP"] == "None"
+
+    run(test, controllers=())
+
+
+def test_what_is_only_to_be_reported_stays_until_a_new_version_says_otherwise():
+    async def test(w):
+        await w.apply(deployment(1, drift=pb.Drift.REPORT))
+        await edit(w, {"spec": {"minReadySeconds": 9}})
+        await eventually(lambda: w.report.drift == ["Deployment.spec.minReadySeconds"])
+        await w.apply(deployment(2, drift=pb.Drift.REPORT, replicas=3))
+        assert (await w.get("deployments", "apps"))["spec"]["minReadySeconds"] == 9
+        await w.apply(deployment(3, replicas=3))
+        assert not (await w.get("deployments", "apps"))["spec"].get("minReadySeconds")
+
+    run(test, controllers=())
+
+
+def test_a_restart_that_somebody_asks_for_is_no_drift():
+    async def test(w):
+        await w.apply(deployment(1))
+        await w.ready()
+        restart = {"spec": {"template": {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}}}}}
+        first = {each.uid for each in w.report.instances}
+        await edit(w, restart)
+        await eventually(lambda: len(w.report.instances) == 2 and not first & {each.uid for each in w.report.instances})
+        assert not w.report.drift
+        w.requests.written()
+        await w.apply(deployment(1))
+        assert w.requests.written() == []
+
+    run(test)
+
+
+# going
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["by name", "by labels"])
+def test_deleting_removes_every_object_and_does_not_mind_what_is_gone(named):
+    async def test(w):
+        scaled = {"autoscaling": pb.Autoscaling(min=1, max=2), "secrets": [sealed(1, PUBLIC_KEY, A="1")]}
+        await w.apply(deployment(1, **scaled))
+        await w.ready(1)
+        assert len(await w.left()) == 7
+        await w.of("services").delete(NAME, NAMESPACE)
+        where = (NAMESPACE, NAME) if named else ("", "")
+        await w.deployments.applier.delete(KEY, *where)
+        await w.deployments.applier.delete(KEY, *where)
+
+        async def gone():
+            assert await w.left() == []
+            assert (await w.of("pods").list(Scope(namespace=NAMESPACE))).items == []
+            return w.deployments.observer.report(KEY) is None
+
+        await eventually(gone)
+        assert await w.deployments.applier.live() == {}
+        assert KEY not in w.deployments.observer.keys()
+
+    run(test)
+
+
+def test_u8_a_deployment_that_somebody_deletes_takes_everything_with_it_and_can_be_made_again():
+    async def test(w):
+        await w.apply(deployment(1, secrets=[sealed(1, PUBLIC_KEY, A="1")]))
+        await w.ready()
+        await w.of("deployments", "apps").delete(NAME, NAMESPACE)
+
+        async def gone():
+            assert await w.left() == []
+            return w.deployments.observer.report(KEY) is None
+
+        await eventually(gone)
+        await w.apply(deployment(1, secrets=[sealed(1, PUBLIC_KEY, A="1")]))
+        await w.ready()
+
+    run(test)
+
+
+def test_what_is_left_of_a_half_made_deployment_is_found_and_deleted():
+    async def test(w):
+        await w.apply(deployment(3))
+        await w.of("deployments", "apps").delete(NAME, NAMESPACE)
+        live = await w.deployments.applier.live()
+        assert (live[KEY].namespace, live[KEY].name, live[KEY].version) == (NAMESPACE, NAME, Version("main", 1, 3))
+        await w.deployments.applier.delete(KEY, "", "")
+        assert await w.left() == []
+
+    run(test, controllers=())
+
+
+def test_what_is_released_runs_on_and_is_not_ours_any_more():
+    async def test(w):
+        await w.apply(deployment(1))
+        await w.ready()
+        pods = {each.uid for each in w.report.instances}
+        await w.deployments.applier.release(KEY, NAMESPACE, NAME)
+        await eventually(lambda: w.deployments.observer.report(KEY) is None)
+        assert await w.deployments.applier.live() == {} and await w.left() == []
+        await w.deployments.applier.delete(KEY, NAMESPACE, NAME)
+        left = await w.get("deployments", "apps")
+        assert left["status"]["availableReplicas"] == 2
+        now = (await w.of("pods").list(Scope(namespace=NAMESPACE))).items
+        assert {each["metadata"]["uid"] for each in now} == pods, "no pod was restarted"
+
+    run(test)
+
+
+# observing
+
+
+async def settled(w):
+    """The Deployment, once its controller has said the last of it."""
+    found = await w.get("deployments", "apps")
+    reasons = [each.get("reason") for each in found["status"]["conditions"]]
+    assert "NewReplicaSetAvailable" in reasons and found["status"]["availableReplicas"] == found["spec"]["replicas"]
+    return found
+
+
+def test_u3_a_pod_that_crashes_is_seen_although_its_deployment_says_nothing():
+    async def test(w):
+        await w.apply(deployment(1, replicas=1))
+        await w.ready(1)
+        version = (await eventually(lambda: settled(w)))["metadata"]["resourceVersion"]
+        pod = (await w.of("pods").list(Scope(namespace=NAMESPACE))).items[0]
+        status = pod["status"]["containerStatuses"][0]
+        end = {"exitCode": 137, "reason": "OOMKilled", "startedAt": status["state"]["running"]["startedAt"]}
+        crashed = {**status, "restartCount": 1, "lastState": {"terminated": {**end, "finishedAt": end["startedAt"]}}}
+        w.changed.clear()
+        await w.of("pods").replace_status({**pod, "status": {**pod["status"], "containerStatuses": [crashed]}})
+        await eventually(lambda: w.report.instances[0].restarts == 1)
+        assert (w.report.instances[0].reason, w.report.instances[0].exit_code) == ("OOMKilled", 137)
+        assert KEY in w.changed
+        assert (await w.get("deployments", "apps"))["metadata"]["resourceVersion"] == version
+
+    run(test)
+
+
+def test_u17_a_pod_that_failed_is_no_instance_but_the_one_in_its_place_is():
+    async def test(w):
+        await w.apply(deployment(1, replicas=1))
+        await w.ready(1)
+        name = w.report.instances[0].name
+        w.player.play = lambda pod: Play.FAILED if pod["metadata"]["name"] == name else Play.READY
+        w.player.replay()
+        await eventually(lambda: [each.name for each in w.report.instances if each.ready] not in ([], [name]))
+        assert [each.name for each in w.report.instances] != [name] and len(w.report.instances) == 1
+        assert (await w.of("pods").get(name, NAMESPACE))["status"]["phase"] == "Failed"
+
+    run(test)
+
+
+def test_a_copy_that_somebody_made_is_not_taken_for_the_deployment():
+    async def test(w):
+        await w.apply(deployment(1))
+        await eventually(lambda: w.report.desired_replicas == 2)
+        original = await w.get("deployments", "apps")
+        about = {name: original["metadata"][name] for name in ("labels", "annotations", "namespace")}
+        copy = {"metadata": {**about, "name": "a-copy"}, "spec": {**original["spec"], "replicas": 8}}
+        w.changed.clear()
+        await w.of("deployments", "apps").create(copy)
+        await eventually(lambda: KEY in w.changed)
+        assert w.report.live_name == NAME and w.report.desired_replicas == 2
+        await w.deployments.applier.delete(KEY, "", "")
+        assert await w.left() == []
+
+    run(test, controllers=())
+
+
+def test_r2_the_observer_of_sentinels_waits_until_their_kinds_can_be_made(monkeypatch):
+    async def test(w):
+        from shoal.krane.sentinels.install import Installation
+
+        made, failures = Installation.kinds, [Forbidden("not yet"), Unreachable("away")]
+
+        async def kinds(self):
+            if failures:
+                raise failures.pop()
+            await made(self)
+
+        monkeypatch.setattr(Installation, "kinds", kinds)
+        side = make_sides(w.client, clock=RealClock(), random=lambda: 0.0)(OWNER, PRIVATE_KEY)[Stream.SENTINELS]
+        watching = asyncio.create_task(side.observer.run(lambda key: None), name="observer")
+        try:
+            await eventually(lambda: side.observer.synced)
+        finally:
+            watching.cancel()
+            await asyncio.wait({watching})
+        assert failures == []
+
+    run(test, controllers=(), observe=False)
+
+
+# sentinels
+
+
+def test_a_sentinel_is_served_at_its_service_and_its_image_runs_when_it_is_rolled_out():
+    async def test(w):
+        await w.apply(sentinel(1))
+        await eventually(lambda: w.gateway().running_image == "shoal/sentinel:1")
+        assert w.gateway().health == pb.SentinelHealth.HEALTHY
+        service = await w.get("services", name="sentinel-eu-x", namespace="sentinel")
+        assert w.gateway().address == f"{service['spec']['clusterIP']}:8040"
+        root = await w.get("deployments", "apps", "sentinel-eu-x", "sentinel")
+        assert service["metadata"]["ownerReferences"][0]["uid"] == root["metadata"]["uid"]
+        peers = await w.get("configmaps", name="peers-sentinel-eu-x", namespace="sentinel")
+        assert orjson.loads(peers["data"]["peers.json"])[0]["region"] == "us"
+
+        old = {each["metadata"]["name"] for each in (await w.of("pods").list(Scope(namespace="sentinel"))).items}
+        w.player.play = lambda pod: Play.READY if pod["metadata"]["name"] in old else Play.RUNNING
+        await w.apply(sentinel(2, image="shoal/sentinel:2"))
+        await eventually(lambda: w.gateway().running_image == "")
+        assert w.gateway().health == pb.SentinelHealth.HEALTHY and w.gateway().available_replicas == 1
+        w.player.play = lambda pod: Play.READY
+        w.player.replay()
+        await eventually(lambda: w.gateway().running_image == "shoal/sentinel:2")
+        await w.apply(sentinel(3, image="shoal/sentinel:2", replicas=0))
+        await eventually(lambda: w.gateway().health == pb.SentinelHealth.PAUSED)
+
+    run(test)
+
+
+def test_a_sentinel_is_deleted_part_by_part_and_leaves_nothing():
+    async def test(w):
+        await w.apply(sentinel(1))
+        await eventually(lambda: w.gateway().available_replicas == 1)
+        w.requests.uses.clear()
+        await w.sentinels.applier.delete("sentinel/snt_1", "", "")
+        await w.sentinels.applier.delete("sentinel/snt_1", "sentinel", "sentinel-eu-x")
+        deleted = [plural for verb, _, plural, _ in w.requests.uses if verb == "delete"]
+        assert deleted == ["deployments", "services", "poddisruptionbudgets", "configmaps", "serviceaccounts"]
+        assert w.sentinels.observer.report("sentinel/snt_1") is None or await eventually(
+            lambda: w.sentinels.observer.report("sentinel/snt_1") is None
+        )
+
+    run(test, controllers=CONTROLLERS[:2])
+
+
+def test_drift_of_sentinels_and_routes_is_reported_and_put_back():
+    async def test(w):
+        route = custom("route/rt_1", 2, "shop-x", ROUTE)
+        await w.apply(sentinel(1), route)
+        await eventually(lambda: w.gateway() and w.gateway("route/rt_1"))
+        await w.of("services").delete("sentinel-eu-x", "sentinel")
+        await eventually(lambda: w.gateway().drift == ["Service.(deleted)"])
+        routes = await w.admin.by_kind("SentinelRoute")
+        await routes.patch(
+            "shop-x", {"spec": {"host": "evil.example", "path": "/x"}}, "sentinel", field_manager="somebody"
+        )
+        await eventually(
+            lambda: set(w.gateway("route/rt_1").drift) == {"SentinelRoute.spec.host", "SentinelRoute.spec.path"}
+        )
+        await w.apply(sentinel(1), route)
+        await eventually(lambda: not w.gateway().drift and not w.gateway("route/rt_1").drift)
+        assert (await routes.get("shop-x", "sentinel"))["spec"] == orjson.loads(ROUTE)
+
+    run(test, controllers=())
+
+
+def test_routes_policies_and_keys_come_and_go():
+    async def test(w):
+        policy = orjson.dumps({"environment": "env_1", "requestSize": {"maxBytes": 100}})
+        keys = orjson.dumps({"keys": [{"id": "key_1", "name": "ci", "digest": "ab12", "spec": {}}]})
+        items = [
+            custom("route/rt_1", 1, "shop-x", ROUTE),
+            custom("policy/po_1", 2, "size-x", policy),
+            custom("keys/env_1", 3, "keys", keys),
+        ]
+        await w.apply(*items)
+        live = await w.sentinels.applier.live()
+        assert {key: found.version.number for key, found in live.items()} == {
+            "route/rt_1": 1,
+            "policy/po_1": 2,
+            "keys/env_1": 3,
+        }
+        await eventually(lambda: set(w.sentinels.observer.keys()) == set(live))
+        secret = await w.get("secrets", name="keys-env-1", namespace="sentinel")
+        assert list(secret["data"]) == ["key_1"]
+        w.requests.written()
+        await w.apply(*items)
+        assert w.requests.written() == []
+        with pytest.raises(Newer):
+            await w.apply(custom("policy/po_1", 1, "size-x", policy))
+        for key in live:
+            await w.sentinels.applier.delete(key, "", "")
+        assert await w.sentinels.applier.live() == {}
+        await eventually(lambda: not set(w.sentinels.observer.keys()))
+
+    run(test, controllers=())
+
+
+def test_what_sentinels_share_is_made_again_when_somebody_removes_it():
+    async def test(w):
+        await w.apply(custom("route/rt_1", 1, "shop-x", ROUTE))
+        await w.of("customresourcedefinitions", "apiextensions.k8s.io").delete("sentinelroutes.sentinel.shoal.dev")
+
+        async def applied():
+            try:
+                await w.apply(custom("route/rt_1", 1, "shop-x", ROUTE))
+            except ApiError:
+                return False
+            return "route/rt_1" in await w.sentinels.applier.live()
+
+        await eventually(applied)
+
+    run(test, controllers=(), observe=False)
+
+
+def test_a_sentinel_may_read_what_it_needs_and_nothing_else():
+    from krane_world import InProcessTransport, User
+
+    from shoal.client import Client
+
+    async def test(w):
+        await w.apply(sentinel(1), deployment(2, secrets=[sealed(1, PUBLIC_KEY, A="1")]))
+        who = User(
+            "system:serviceaccount:sentinel:sentinel-eu-x", ("system:serviceaccounts:sentinel", "system:authenticated")
+        )
+        client = Client(InProcessTransport(w.server.server.handler, who), clock=RealClock())
+        inside, everywhere = Scope(namespace="sentinel"), Scope()
+        await client.resource("sentinel.shoal.dev", "v1", "sentinelroutes").list(inside)
+        await client.resource("sentinel.shoal.dev", "v1", "sentinelpolicies").list(inside)
+        await client.of(builtin("secrets")).list(inside)
+        await client.of(builtin("configmaps")).list(inside)
+        await client.of(builtin("endpointslices", "discovery.k8s.io")).list(everywhere)
+        for kind, scope in (("secrets", Scope(namespace=NAMESPACE)), ("pods", inside), ("configmaps", everywhere)):
+            with pytest.raises(Forbidden):
+                await client.of(builtin(kind)).list(scope)
+
+    run(test, controllers=())
+
+
+# a whole cluster
+
+
+def test_u20_u30_on_a_whole_cluster_instances_show_their_nodes_zones_and_resources(tmp_path):
+    async def main():
+        async with embedded_cluster(tmp_path, nodes=3) as cluster:
+            nodes = cluster.client.of(builtin("nodes"))
+
+            async def registered():
+                return len((await nodes.list()).items) == 3
+
+            await eventually(registered, timeout_s=30)
+            for number, node in enumerate((await nodes.list()).items):
+                zone = {"metadata": {"labels": {"topology.kubernetes.io/zone": f"z{number}"}}}
+                await nodes.patch(node["metadata"]["name"], zone)
+            side = make_sides(cluster.client, clock=RealClock(), random=lambda: 0.5)(OWNER, PRIVATE_KEY)[
+                Stream.DEPLOYMENTS
+            ]
+            async with asyncio.TaskGroup() as group:
+                watching = group.create_task(side.observer.run(lambda key: None), name="observer")
+                await side.applier.apply(
+                    deployment(1, replicas=3, resources=pb.Resources(cpu_millicores=100, memory_mib=64))
+                )
+
+                def ready():
+                    found = side.observer.report(KEY)
+                    return found is not None and [each.ready for each in found.instances] == [True] * 3
+
+                await eventually(ready, timeout_s=30)
+                found = side.observer.report(KEY)
+                assert {each.zone for each in found.instances} == {"z0", "z1", "z2"}
+                assert len({each.node for each in found.instances}) == 3
+                assert {(each.cpu_millicores, each.memory_mib) for each in found.instances} == {(100, 64)}
+                watching.cancel()
+
+    asyncio.run(main())

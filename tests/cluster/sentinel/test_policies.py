@@ -1,0 +1,260 @@
+"""The judge of keys and the counter of strict limits behind a real Envoy, with a real Redis; also when they are gone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+from envoy_under_test import Gateway, app, backend, gateway, inputs_of, policy, route, until
+
+from shoal.base.clock import RealClock
+from shoal.base.metrics import Metrics
+from shoal.sentinel.policies.keys import KeyBook
+from shoal.sentinel.policies.server import serving_keys, serving_limits, strict_redis
+from shoal.sentinel.translate.model import Key, KeySet, Policy, Settings
+from shoal.testing.databases import RedisServer, redis_server
+
+ENVIRONMENT = "env_1"
+GOOD, READER, OLD, OFF = "sk_good_0123456789", "sk_reader", "sk_old", "sk_off"
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(asyncio.wait_for(test(), 300))
+
+
+def digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def keys() -> dict[str, KeySet]:
+    known = (
+        Key(id="k_good", digest=digest(GOOD), subject="us\u00e9r \"1\"", permissions=frozenset({"read", "write"}),
+            meta={"plan": "pro", "seats": 3}),
+        Key(id="k_reader", digest=digest(READER), subject="user 2", permissions=frozenset({"read"})),
+        Key(id="k_old", digest=digest(OLD), subject="user 3", permissions=frozenset({"read", "write"}),
+            expires=time.time() - 60),
+        Key(id="k_off", digest=digest(OFF), subject="user 4", permissions=frozenset({"read", "write"}), enabled=False),
+    )  # fmt: skip
+    other = Key(id="k_other", digest=digest("sk_other"), subject="user 5", permissions=frozenset({"read", "write"}))
+    return {
+        ENVIRONMENT: KeySet(environment=ENVIRONMENT, keys=known),
+        "env_2": KeySet(environment="env_2", keys=(other,)),
+    }
+
+
+@contextlib.asynccontextmanager
+async def sockets() -> AsyncIterator[Settings]:
+    folder = tempfile.mkdtemp(prefix="gs")
+    try:
+        yield Settings(keys_socket=f"{folder}/keys", limits_socket=f"{folder}/limits")
+    finally:
+        shutil.rmtree(folder)
+
+
+@contextlib.asynccontextmanager
+async def judging(settings: Settings) -> AsyncIterator[None]:
+    book = KeyBook()
+    book.replace(keys())
+    async with serving_keys(settings.keys_socket, book, clock=RealClock(), metrics=Metrics()):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def counting(settings: Settings, server: RedisServer) -> AsyncIterator[None]:
+    redis = strict_redis(server.url)
+    try:
+        async with serving_limits(settings.limits_socket, redis, clock=RealClock(), metrics=Metrics(), timeout_s=20.0):
+            yield
+    finally:
+        await redis.aclose()
+
+
+@contextlib.asynccontextmanager
+async def guarded(settings: Settings, *policies: Policy) -> AsyncIterator[Gateway]:
+    """A gateway before one app with all of the policies. Envoy waits longer than it would: this machine may be busy."""
+    async with app("d1") as one:
+        given = inputs_of(
+            route("r", "a.example", backend("d1")), *policies, running={"d1": [one]},
+            settings=replace(settings, keys_timeout_s=30.0, limits_timeout_s=30.0),
+        )  # fmt: skip
+        async with gateway(replace(given, keys=keys())) as gw:
+            assert not gw.translator.faults
+            yield gw
+
+
+async def got(gw: Gateway, path: str = "/", **headers: str) -> tuple[int, str]:
+    """Status and the code of the error, which body and header have alike."""
+    answer = await gw.get("a.example", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+    if answer.status_code == 200:
+        return 200, ""
+    told = answer.json()["error"]["code"]
+    assert answer.headers["x-shoal-error"] == told
+    return answer.status_code, told
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
+def test_only_good_keys_pass_and_instances_learn_whose_they_are() -> None:
+    async def test() -> None:
+        wanted = policy("k", keyAuth={"locations": [{"bearer": {}}], "permissions": ["write"]})
+        async with sockets() as settings, judging(settings), guarded(settings, wanted) as gw:
+            assert await got(gw, **bearer(GOOD)) == (200, "")
+            missing, invalid = await got(gw), await got(gw, **bearer("sk_wrong"))
+            assert missing[0] == invalid[0] == 401
+            assert await got(gw, authorization=f"Basic {GOOD}") == missing
+            assert await got(gw, **bearer(OLD)) == invalid
+            assert await got(gw, **bearer(OFF)) == invalid
+            assert await got(gw, **bearer("sk_other")) == invalid
+            assert (await got(gw, **bearer(READER)))[0] == 403
+
+            forged = {"x-shoal-principal": '{"subject":"root"}', "X-Shoal-Principal": "root"}
+            seen = (await gw.get("a.example", "/", headers={**bearer(GOOD), **forged})).json()["headers"]
+            assert json.loads(seen["x-shoal-principal"]) == {
+                "version": "v1", "type": "API_KEY", "subject": "us\u00e9r \"1\"", "key": "k_good",
+                "permissions": ["read", "write"], "meta": {"plan": "pro", "seats": 3},
+            }  # fmt: skip
+
+    run(test)
+
+
+def test_a_key_may_stand_in_a_header_or_in_the_query() -> None:
+    async def test() -> None:
+        places = [{"header": "X-Api-Key", "stripPrefix": "Key "}, {"query": "api key"}]
+        wanted = policy("k", keyAuth={"locations": places})
+        async with sockets() as settings, judging(settings), guarded(settings, wanted) as gw:
+            assert await got(gw, x_api_key=f"Key {GOOD}") == (200, "")
+            assert (await got(gw, x_api_key=GOOD))[0] == 401
+            assert await got(gw, f"/?a=b&api%20key={GOOD}#x") == (200, "")
+            assert await got(gw, f"/?api+key={GOOD.replace('_', '%5F')}") == (200, "")
+            assert (await got(gw, f"/?xapi%20key={GOOD}"))[0] == 401
+            assert (await got(gw, **bearer(GOOD)))[0] == 401
+
+    run(test)
+
+
+def test_conditions_say_which_of_several_key_policies_asks() -> None:
+    async def test() -> None:
+        reading = policy(
+            "k1", match=[{"method": ["GET"]}], keyAuth={"locations": [{"bearer": {}}], "permissions": ["read"]}
+        )
+        writing = policy(
+            "k2", match=[{"method": ["PUT"]}], keyAuth={"locations": [{"bearer": {}}], "permissions": ["write"]}
+        )
+        async with sockets() as settings, judging(settings), guarded(settings, reading, writing) as gw:
+            for method, key, status in [
+                ("GET", READER, 200),
+                ("PUT", READER, 403),
+                ("PUT", GOOD, 200),
+                ("POST", "", 200),
+            ]:
+                answer = await gw.ask(method, "a.example", "/", headers=bearer(key) if key else {})
+                assert answer.status_code == status, (method, key)
+
+    run(test)
+
+
+def test_without_its_judge_nobody_passes_and_later_they_do_again() -> None:
+    async def test() -> None:
+        wanted = policy("k", keyAuth={"locations": [{"bearer": {}}]})
+        async with sockets() as settings, guarded(settings, wanted) as gw:
+            assert (await got(gw, **bearer(GOOD)))[0] == 503
+            async with judging(settings):
+
+                async def passes() -> bool:
+                    return (await got(gw, **bearer(GOOD)))[0] == 200
+
+                await until(passes)
+            assert (await got(gw, **bearer(GOOD)))[0] == 503
+            assert (await got(gw))[0] == 503
+
+    run(test)
+
+
+def limit(name: str, count: int, *, open_: bool = False, **by: Any) -> Policy:
+    rule = {"limit": count, "window": 3600, "scope": "strict", "identifier": by or {"header": "X-User"}}
+    return policy(name, failOpen=open_, rateLimit=rule)
+
+
+def test_a_strict_limit_is_one_for_all_gateways() -> None:
+    async def test() -> None:
+        with redis_server() as redis:
+            async with sockets() as one, sockets() as two, counting(one, redis), counting(two, redis):
+                rule = limit("l", 5)
+                async with guarded(one, rule) as first, guarded(two, rule) as second:
+                    codes = [(await got(gw, x_user="a"))[0] for gw in (first, second) * 5]
+                    assert codes == [200] * 5 + [429] * 5
+                    assert await got(first, x_user="b") == (200, "")
+                    assert await got(first, x_user="a") == (429, "rate_limited")
+
+    run(test)
+
+
+def test_clients_are_told_what_is_left_and_when_to_come_again() -> None:
+    async def test() -> None:
+        with redis_server() as redis:
+            async with sockets() as settings, counting(settings, redis), guarded(settings, limit("l", 2)) as gw:
+                answers = [await gw.get("a.example", "/", headers={"x-user": "a"}) for _ in range(3)]
+                assert [one.status_code for one in answers] == [200, 200, 429]
+                assert [one.headers["x-ratelimit-limit"] for one in answers] == ["2"] * 3
+                assert [one.headers["x-ratelimit-remaining"] for one in answers] == ["1", "0", "0"]
+                assert all(3600 <= int(one.headers["x-ratelimit-reset"]) <= 3600 * 1.05 + 1 for one in answers[:2])
+                assert "retry-after" not in answers[0].headers
+                assert 3500 <= int(answers[2].headers["retry-after"]) <= 3600 * 1.05 + 1
+
+    run(test)
+
+
+def test_a_limit_counts_by_the_subject_of_a_key_and_unauthorized_is_not_limited() -> None:
+    async def test() -> None:
+        with redis_server() as redis:
+            keyed = policy("k", order=1, keyAuth={"locations": [{"bearer": {}}]})
+            rule = limit("l", 1, subject={})
+            async with (
+                sockets() as settings, judging(settings), counting(settings, redis), guarded(settings, keyed, rule) as gw
+            ):  # fmt: skip
+                assert [(await got(gw, **bearer(GOOD)))[0] for _ in range(2)] == [200, 429]
+                assert [(await got(gw, **bearer(READER)))[0] for _ in range(2)] == [200, 429]
+                assert [(await got(gw))[0] for _ in range(2)] == [401, 401]
+
+    run(test)
+
+
+def test_without_redis_a_strict_limit_refuses_unless_it_may_fail_open() -> None:
+    async def test() -> None:
+        with redis_server() as redis:
+            closed = policy(
+                "closed",
+                match=[{"path": {"prefix": "/closed"}}],
+                rateLimit={"limit": 9, "window": 60, "scope": "strict", "identifier": {"remoteIp": {}}},
+            )
+            opened = policy("open", failOpen=True, match=[{"path": {"prefix": "/open"}}],
+                            rateLimit={"limit": 9, "window": 60, "scope": "strict", "identifier": {"remoteIp": {}}})  # fmt: skip
+            async with sockets() as settings, guarded(settings, closed, opened) as gw:
+                async with counting(settings, redis):
+
+                    async def counted() -> bool:
+                        return (await got(gw, "/closed"))[0] == 200 and (await got(gw, "/open"))[0] == 200
+
+                    await until(counted)
+                    await asyncio.to_thread(redis.kill)
+                    closed_code = (await got(gw, "/closed"))[1]
+                    assert await got(gw, "/closed") == (503, closed_code) and closed_code != "rate_limited"
+                    assert await got(gw, "/open") == (200, "")
+                    assert await got(gw, "/else") == (200, "")
+                    await asyncio.to_thread(redis.start)
+                    await until(counted)
+                # nobody counts at all
+                assert (await got(gw, "/closed"))[0] == 503
+                assert await got(gw, "/open") == (200, "")
+
+    run(test)

@@ -1,0 +1,386 @@
+"""The commands of the fleet as a user meets them, against a real control plane without agents."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.unit.cli.conftest import Shoal, a_document, a_file, an_app
+
+from shoal.cli.contexts import read_contexts
+
+
+def test_a_file_in_any_order_is_applied_in_the_order_of_need(shoal: Shoal, tmp_path: Path) -> None:
+    environment = a_document("Environment", "production", project="ordered")
+    file = a_file(tmp_path, an_app("ordered"), environment, a_document("Project", "ordered"))
+    dry = shoal("apply", "-f", file, "--dry-run")
+    assert (dry.code, dry.err) == (0, "")
+    assert "app ordered/production/web       would be created\n  note: needs ordered" in dry.out
+    assert shoal("get", "project", "ordered").code == 1, "a dry run changes nothing"
+    assert shoal("apply", "-f", file).rows() == [
+        ["project", "ordered", "created"],
+        ["environment", "ordered/production", "created"],
+        ["app", "ordered/production/web", "created"],
+    ]
+    assert [row[-1] for row in shoal("apply", "-f", file).rows()] == ["unchanged"] * 3
+
+
+def test_a_change_names_its_fields_and_a_dry_run_its_places(shoal: Shoal, project: str, tmp_path: Path) -> None:
+    shoal("apply", "-f", a_file(tmp_path, an_app(project)))
+    file = a_file(
+        tmp_path, an_app(project, env={"A": "b"}, topology=[{"region": "eu", "replicas": 3}, {"region": "us"}])
+    )
+    dry = shoal("apply", "-f", file, "--dry-run").out
+    assert "would be changed\n" in dry and "spec.env" in dry
+    assert "eu/eu-1/default: apply deployment web-2-" in dry
+    done = shoal("apply", "-f", file).out
+    assert "  spec.topology[0].replicas: 2 → 3\n" in done
+    assert "eu-1" not in done
+    found = json.loads(shoal("apply", "-f", file, "-o", "json").out)
+    assert [each["changed"] for each in found["items"]] == [[]]
+
+
+def test_folders_and_standard_input_are_files_too(
+    shoal: Shoal, project: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_file(tmp_path, an_app(project, "a"), name="a.yaml")
+    (tmp_path / "b.json").write_text(json.dumps({"items": [an_app(project, "b"), an_app(project, "c")]}))
+    (tmp_path / "notes.txt").write_text("not a document")
+    assert len(shoal("apply", "-f", str(tmp_path)).rows()) == 3
+
+    class Stdin:
+        buffer = (tmp_path / "a.yaml").open("rb")
+
+    monkeypatch.setattr("sys.stdin", Stdin)
+    assert shoal("apply", "-f", "-").rows() == [["app", f"{project}/production/a", "unchanged"]]
+    Stdin.buffer.close()
+
+
+def test_where_a_document_does_not_say_the_options_do(
+    shoal: Shoal, project: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = a_file(tmp_path, a_document("App", "web", an_app("")["spec"]))
+    wrong = shoal("apply", "-f", file)
+    assert wrong.code == 1
+    assert "metadata.project: Required value" in wrong.err
+    assert "with --project, $SHOAL_PROJECT or the context" in wrong.err
+    assert shoal("apply", "-f", file, "-p", project, "-e", "production").code == 0
+    monkeypatch.setenv("SHOAL_PROJECT", project)
+    monkeypatch.setenv("SHOAL_ENVIRONMENT", "production")
+    assert shoal("apply", "-f", file).rows() == [["app", f"{project}/production/web", "unchanged"]]
+
+
+def test_a_wrong_document_stops_all_and_is_named_with_its_file(shoal: Shoal, project: str, tmp_path: Path) -> None:
+    bad = an_app(project, "bad", imag="x")
+    ran = shoal("apply", "-f", a_file(tmp_path, an_app(project, "good"), bad))
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith("error: nothing was applied:\n")
+    assert "file.yaml, document 2 (App bad):\n" in ran.err
+    assert "spec.imag: Forbidden: unknown field; did you mean image?" in ran.err
+    assert shoal("get", "apps", "-p", project).out == f"there are no apps in {project}\n"
+
+
+def test_what_fails_does_not_undo_the_rest_and_comes_with_the_fix(shoal: Shoal, project: str, tmp_path: Path) -> None:
+    lost = an_app("nowhere", "lost")
+    far = an_app(project, "far", topology=[{"region": "mars"}])
+    unsealed = an_app(project, "unsealed", secrets=["db"])
+    ran = shoal("apply", "-f", a_file(tmp_path, an_app(project, "good"), lost, far, unsealed))
+    assert ran.code == 1
+    assert [row[-1] for row in ran.rows()] == ["created", "failed", "failed", "failed"]
+    assert 'metadata.project: Not found: "nowhere"\n  → make it with `shoal create project nowhere`' in ran.err
+    assert "→ use a region of the fleet; there are: ap, eu, us" in ran.err
+    assert f"→ make it with `shoal create secret db --project {project} --environment production …`" in ran.err
+    assert shoal("apply", "-f", a_file(tmp_path, lost)).code == 1, "also when every document fails"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"a: [", "line 2"),
+        (b"a: 1\n---\nb: 1\nb: 2\n", 'line 4: key "b" already set'),
+        (b"- 1", "a document must be a mapping"),
+        (b"---\n# nothing\n", "there is no document in"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_wrong_use(shoal: Shoal, tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / "file.yaml").write_bytes(content)
+    ran = shoal("apply", "-f", str(tmp_path / "file.yaml"))
+    assert ran.code == 2
+    assert "file.yaml" in ran.err and said in ran.err
+
+
+def test_a_file_that_is_not_there_is_wrong_use(shoal: Shoal, tmp_path: Path) -> None:
+    assert shoal("apply", "-f", str(tmp_path / "x.yaml")).code == 2
+    assert shoal("apply").code == 2
+    assert "has no file that ends with" in shoal("apply", "-f", str(tmp_path)).err
+
+
+def test_objects_are_shown_in_tables_and_can_be_applied_again(shoal: Shoal, project: str, tmp_path: Path) -> None:
+    labelled = an_app(project, "b")
+    labelled["metadata"]["labels"] = {"tier": "web"}
+    shoal("apply", "-f", a_file(tmp_path, an_app(project, "a"), labelled))
+    rows = shoal("get", "apps", "-p", project).rows()
+    assert rows[0] == ["NAME", "PROJECT", "ENVIRONMENT", "STATUS", "REVISION", "IMAGE", "REGIONS", "AGE"]
+    assert [row[0] for row in rows[1:]] == ["a", "b"]
+    assert [row[0] for row in shoal("get", "apps", "-p", project, "-l", "tier=web").rows()[1:]] == ["b"]
+    written = shoal("get", "app", f"{project}/production/a", "-o", "yaml").out
+    assert yaml.safe_load(written)["kind"] == "App"
+    (tmp_path / "all.json").write_text(shoal("get", "apps", "-p", project, "-o", "json").out)
+    again = shoal("apply", "-f", str(tmp_path / "all.json"))
+    assert [row[-1] for row in again.rows()] == ["unchanged", "unchanged"]
+
+
+def test_a_name_that_only_one_object_has_is_enough(shoal: Shoal, project: str, tmp_path: Path) -> None:
+    shoal("create", "environment", "staging", "-p", project)
+    other = an_app(project, f"only-{project}")
+    shoal("apply", "-f", a_file(tmp_path, other, an_app(project, f"twice-{project}")))
+    other = an_app(project, f"twice-{project}")
+    other["metadata"]["environment"] = "staging"
+    shoal("apply", "-f", a_file(tmp_path, other))
+    assert shoal("get", "app", f"only-{project}").code == 0
+    ran = shoal("get", "app", f"twice-{project}")
+    assert ran.code == 2
+    assert f"there are {project}/production/twice-{project}, {project}/staging/twice-{project}" in ran.err
+    assert shoal("get", "app", f"staging/twice-{project}").code == 0
+    assert shoal("get", "app", f"twice-{project}", "-e", "staging").rows()[1][2] == "staging"
+
+
+def test_a_name_that_nothing_has_is_answered_with_what_there_is(shoal: Shoal, project: str, tmp_path: Path) -> None:
+    place = ("-p", project, "-e", "production")
+    assert "there is no app 'wob' in" in shoal("get", "app", "wob", *place).err
+    shoal("apply", "-f", a_file(tmp_path, an_app(project)))
+    assert f"did you mean {project}/production/web?" in shoal("get", "app", "wep", *place).err
+    assert f"there are: {project}/production/web" in shoal("describe", "app", "zzz", *place).err
+    assert "did you mean app?" in shoal("get", "appp").err
+    assert shoal("get", "things").code == 2
+    assert "use `shoal agents`" in shoal("get", "agent").err
+    assert "there is no project 'nowhere'; there are: " in shoal("get", "apps", "-p", "nowhere", "-e", "x").err
+    missing = shoal("get", "apps", "-p", project, "-e", "elsewhere").err
+    assert f"there is no environment 'elsewhere' in {project}; there are: {project}/production" in missing
+    assert "use NAME or PROJECT/ENVIRONMENT/NAME" in shoal("get", "app", "a/b/c/d").err
+
+
+def test_an_app_is_described_from_spec_to_events(shoal: Shoal, project: str, tmp_path: Path) -> None:
+    shoal("apply", "-f", a_file(tmp_path, an_app(project, env={"GREETING": "hello"})))
+    text = shoal("describe", "app", f"{project}/production/web").out
+    for expected in (
+        "Status:    Progressing: ready 0/2 regions", "env:        GREETING=hello", "region eu:  replicas 2",
+        "NoAgent: no agent has joined for this place", "eu → eu-1: ", "Instances: none", "revision 1: shoal/echo",
+    ):  # fmt: skip
+        assert expected in text, text
+    found = json.loads(shoal("describe", "app", f"{project}/production/web", "-o", "json").out)
+    assert set(found) == {"object", "status", "revisions", "instances", "events"}
+    assert "Apps:\n  NAME" in shoal("describe", "environment", f"{project}/production").out
+    assert "region: eu" in shoal("describe", "cluster", "eu-1").out
+
+
+def test_status_shows_every_app_in_every_region(shoal: Shoal, project: str, tmp_path: Path) -> None:
+    shoal("apply", "-f", a_file(tmp_path, an_app(project), an_app(project, "other")))
+    ran = shoal("status", f"{project}/production/web")
+    rows = ran.rows()
+    assert rows[0] == ["APP", "REGION", "CLUSTER", "STATE", "READY", "DESIRED", "APPLIED", "REPORTED", "REASON"]
+    assert [row[:5] for row in rows[1:3]] == [
+        [f"{project}/production/web", "eu", "eu-1", "Progressing", "0/2"],
+        [f"{project}/production/web", "us", "us-1", "Progressing", "0/1"],
+    ]
+    assert "no agent has joined" in ran.out
+    assert len(json.loads(shoal("status", "-p", project, "-o", "json").out)["apps"]) == 2
+    assert shoal("status", "-p", "none").out.startswith("there are no apps in none\n")
+
+
+def test_waiting_for_what_does_not_become_ready_ends_with_one_and_the_reasons(
+    shoal: Shoal, project: str, tmp_path: Path
+) -> None:
+    shoal("apply", "-f", a_file(tmp_path, an_app(project)))
+    ran = shoal("status", f"{project}/production/web", "--wait-ready", "--timeout", "1s")
+    assert ran.code == 1
+    assert "error: not ready in time:" in ran.err
+    assert "eu: Progressing, NoAgent: no agent has joined for this place" in ran.err
+    assert shoal("status", "--timeout", "soon").code == 2
+
+
+def test_watching_prints_a_line_for_each_change(
+    shoal: Shoal, project: str, tmp_path: Path, spawned: Callable[..., subprocess.Popen[str]]
+) -> None:
+    shoal("apply", "-f", a_file(tmp_path, an_app(project)))
+    status = spawned("status", f"{project}/production/web", "-w")
+    events = spawned("events", "app", f"{project}/production/web", "-f")
+    objects = spawned("get", "apps", "-p", project, "-w")
+    assert status.stdout and events.stdout and objects.stdout
+    assert status.stdout.readline().startswith(f"{project}/production/web eu/eu-1: Progressing, ready 0/2")
+    assert status.stdout.readline().startswith(f"{project}/production/web us/us-1: Progressing")
+    assert "revision 1: shoal/echo in 2 regions" in events.stdout.readline()
+    assert objects.stdout.readline().startswith("NAME")
+    assert shoal("scale", "app", f"{project}/production/web", "--replicas", "5", "--region", "eu").code == 0
+    assert "ready 0/5" in status.stdout.readline()
+    shoal("apply", "-f", a_file(tmp_path, an_app(project, image="shoal/echo:2")))
+    assert "revision 2: shoal/echo:2" in events.stdout.readline()
+
+
+def test_history_has_revisions_and_changes(shoal: Shoal, project: str, tmp_path: Path) -> None:
+    shoal("apply", "-f", a_file(tmp_path, an_app(project)))
+    shoal("apply", "-f", a_file(tmp_path, an_app(project, image="shoal/echo:2")))
+    text = shoal("history", "app", f"{project}/production/web").out
+    revisions, changes = text.split("\n\n")
+    assert [line.split()[0] for line in revisions.splitlines()[1:]] == ["2", "1"]
+    assert "spec.image: shoal/echo → shoal/echo:2" in changes.splitlines()[1]
+    assert "create" in shoal("history", "project", project).out
+
+
+def test_events_are_listed_for_all_and_for_one(shoal: Shoal, project: str, tmp_path: Path) -> None:
+    shoal("apply", "-f", a_file(tmp_path, an_app(project)))
+    assert f"app {project}/production/web" in shoal("events").out
+    one = json.loads(shoal("events", "app", f"{project}/production/web", "-o", "json").out)
+    assert [each["reason"] for each in one] == ["NewRevision"]
+    assert shoal("events", "app").code == 2
+
+
+def test_why_an_app_is_where_it_is_is_explained(shoal: Shoal, project: str, tmp_path: Path) -> None:
+    shoal("apply", "-f", a_file(tmp_path, an_app(project)))
+    lines = shoal("explain", "app", f"{project}/production/web").out.splitlines()
+    assert lines[0] == "web: Progressing: ready 0/2 regions"
+    assert any(line.startswith("us → us-1/default: placed because") for line in lines)
+
+
+def test_a_move_names_both_places_and_a_wrong_cluster_what_there_is(shoal: Shoal, project: str, tmp_path: Path) -> None:
+    shoal("apply", "-f", a_file(tmp_path, an_app(project, topology=[{"region": "ap"}])))
+    name = f"{project}/production/web"
+    (here,) = json.loads(shoal("status", name, "-o", "json").out)["apps"][0]["regions"]
+    there = "ap-2" if here["cluster"] == "ap-1" else "ap-1"
+    ran = shoal("move", "app", name, "--region", "ap", "--cluster", there)
+    assert f"app {name} moves to {there} in ap\n" in ran.out
+    assert f"ap/{there}/default: apply deployment" in ran.out
+    assert "is there already" in shoal("move", "app", name, "--region", "ap", "--cluster", there).out
+    wrong = shoal("move", "app", name, "--region", "ap", "--cluster", "ap-9")
+    assert wrong.code == 1
+    assert "there are: ap-1, ap-2, eu-1, us-1" in wrong.err
+
+
+def test_a_secret_is_made_from_literals_and_files_and_never_shown(shoal: Shoal, project: str, tmp_path: Path) -> None:
+    (tmp_path / "pem").write_text("line 1\nline 2\n")
+    (tmp_path / "env").write_text("# comment\nUSER=me\n")
+    place = ("-p", project, "-e", "production")
+    flags = ("--from-literal", "PASSWORD=a=b", "--from-file", f"PEM={tmp_path / 'pem'}")
+    more = ("--from-env-file", str(tmp_path / "env"))
+    assert shoal("create", "secret", "db", *flags, *more, *place).rows() == [
+        ["secret", f"{project}/production/db", "created"]
+    ]
+    text = shoal("get", "secret", "db", *place, "-o", "yaml").out
+    assert yaml.safe_load(text)["spec"] == {"variables": ["PASSWORD", "PEM", "USER"]}
+    assert "a=b" not in text and "line 1" not in text
+    again = shoal("create", "secret", "db", *flags, *place)
+    assert again.code == 1 and "--replace" in again.err
+    assert shoal("create", "secret", "db", *flags, *place, "--replace").rows()[0][-1] == "changed"
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ([], "a secret needs values"),
+        (["--from-literal", "hunter2"], "from-literal is not NAME=…"),
+        (["--from-literal", "A=1", "--from-literal", "A=2"], "name each variable once: A"),
+        (["--from-file", "A=/nowhere"], "/nowhere cannot be read"),
+    ],
+)
+def test_a_secret_without_usable_values_is_wrong_use(shoal: Shoal, project: str, flags: list[str], said: str) -> None:
+    ran = shoal("create", "secret", "db", *flags, "-p", project, "-e", "production")
+    assert ran.code == 2
+    assert said in ran.err
+    assert "hunter2" not in ran.err
+
+
+def test_what_is_created_without_a_place_is_told_where_places_are(shoal: Shoal, project: str) -> None:
+    ran = shoal("create", "secret", "db", "--from-literal", "A=b")
+    assert ran.code == 2
+    assert "project is missing: use --project, $SHOAL_PROJECT or the context; there are:" in ran.err
+
+
+def test_deleting_says_what_goes_with_it(shoal: Shoal, project: str, tmp_path: Path) -> None:
+    shoal("apply", "-f", a_file(tmp_path, an_app(project)))
+    refused = shoal("delete", "project", project)
+    assert refused.code == 1 and "--cascade" in refused.err
+    dry = shoal("delete", "project", project, "--cascade", "--dry-run").out
+    assert f"project {project}   would be deleted\n" in dry
+    assert f"  with it app {project}/production/web\n" in dry
+    assert "eu/eu-1/default: delete deployment" in dry
+    assert shoal("get", "project", project).code == 0
+    assert "   deleted\n" in shoal("delete", "project", project, "--cascade").out
+    assert shoal("delete", "project", project).code == 1
+
+
+def test_a_file_is_deleted_in_the_reverse_order_and_once(shoal: Shoal, tmp_path: Path) -> None:
+    documents = (
+        a_document("Project", "gone"), a_document("Environment", "production", project="gone"), an_app("gone"),
+    )  # fmt: skip
+    file = a_file(tmp_path, *documents)
+    shoal("apply", "-f", file)
+    assert shoal("delete", "-f", file, "--dry-run").code == 0
+    ran = shoal("delete", "-f", file)
+    assert [row[0] for row in ran.rows()] == ["app", "environment", "project"]
+    again = shoal("delete", "-f", file)
+    assert again.code == 0
+    assert again.out.count("there is none") == 3
+    assert shoal("delete").code == 2
+    assert shoal("delete", "app").code == 2
+
+
+def test_on_a_terminal_deleting_asks_first(
+    shoal: Shoal, project: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shoal("apply", "-f", a_file(tmp_path, an_app(project)))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    answers: list[str] = []
+    monkeypatch.setattr("typer.confirm", lambda text, **_: answers.append(text))
+    assert shoal("delete", "app", f"{project}/production/web").code == 0
+    assert answers == ["Delete it?"]
+    assert shoal("get", "app", f"{project}/production/web").code == 1
+
+
+def test_agents_can_be_shown_and_confirmed_only_where_there_are_some(shoal: Shoal) -> None:
+    assert shoal("agents").out == "no agent has joined\n"
+    assert "there is no agent 'eu-1/default'; there are: none" in shoal("agents", "confirm", "eu-1/default").err
+    assert shoal("agents", "confirm", "a/b/c").code == 2
+
+
+def test_a_join_file_is_printed_once_or_written_for_its_owner_only(shoal: Shoal, tmp_path: Path) -> None:
+    flags = ("--kind", "agent", "--cluster", "eu-1", "--region", "eu")
+    join = json.loads(shoal("token", "create", *flags, "--name", "printed").out)
+    assert {"url", "ca", "token", "cluster", "region", "shard"} <= set(join)
+    path = tmp_path / "join.json"
+    ran = shoal("token", "create", *flags, "--name", "written", "--output", str(path))
+    assert ran.out == f"the join file is in {path}\n"
+    assert path.stat().st_mode & 0o777 == 0o600
+    listed = shoal("token", "list", "--kind", "agent").out
+    assert "printed" in listed and json.loads(path.read_text())["token"] not in listed
+    assert "cluster is missing" in shoal("token", "create", "--kind", "agent").err
+
+
+def test_a_users_token_works_until_it_is_revoked(
+    shoal: Shoal, control_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = shoal("token", "create", "--name", "bob", "--role", "viewer", "--ttl", "1h").out.strip()
+    token = shoal("token", "rotate", "bob", "--grace", "0").out.strip()
+    assert first and token and first != token
+    context = read_contexts(control_home).known["local"]
+    monkeypatch.setenv("SHOAL_URL", context.url)
+    monkeypatch.setenv("SHOAL_CA", context.ca)
+    monkeypatch.setenv("SHOAL_TOKEN", token)
+    assert shoal("get", "regions").code == 0
+    assert shoal("create", "project", "nope").code == 1, "a viewer changes nothing"
+    for name in ("SHOAL_URL", "SHOAL_CA", "SHOAL_TOKEN"):
+        monkeypatch.delenv(name)
+    assert shoal("token", "revoke", "bob").out == "revoked bob\n"
+    assert "there is no such token; known: admin" in shoal("token", "revoke", "bob").err
+    assert "name is missing" in shoal("token", "create").err
+
+
+def test_a_control_plane_that_is_away_is_one_line(shoal: Shoal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOAL_URL", "https://127.0.0.1:1")
+    monkeypatch.setenv("SHOAL_TOKEN", "x")
+    ran = shoal("status")
+    assert ran.code == 1
+    assert ran.err.startswith("error: no answer from https://127.0.0.1:1")

@@ -1,0 +1,419 @@
+"""The kinds as paths: reading, writing, versions, keys of clients, bad input."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import orjson
+from api_world import ENV, World, an_app, error_of, fields_of, run
+
+from shoal.control.database import tables
+
+APP = f"{ENV}/apps/web"
+
+
+def test_an_object_goes_in_by_put_and_comes_out_by_get_list_and_delete(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        made = await world.editor("PUT", APP, an_app(env={"A": "1"}))
+        body = made.json()
+        assert made.status_code == 201 and body["created"] and body["warnings"] == []
+        assert body["effects"][0]["region"] == "eu" and body["effects"][0]["cluster"] == "eu1"
+        got = await world.viewer("GET", APP)
+        assert got.json()["spec"]["env"] == {"A": "1"} and got.headers["etag"] == made.headers["etag"]
+        again = await world.editor("PUT", APP, an_app(env={"A": "2"}))
+        assert again.status_code == 200 and not again.json()["created"]
+        assert again.json()["changed"] == [{"path": "spec.env.A", "before": "1", "after": "2"}]
+        same = await world.ok(world.editor("PUT", APP, an_app(env={"A": "2"})))
+        assert same["changed"] == [] and same["effects"] == []
+        listed = await world.ok(world.viewer("GET", f"{ENV}/apps"))
+        assert [item["metadata"]["name"] for item in listed["items"]] == ["web"] and listed["continue"] == ""
+        gone = await world.ok(world.editor("DELETE", APP))
+        assert gone["object"]["metadata"]["name"] == "web" and gone["effects"][0]["action"] == "delete"
+        assert error_of(await world.viewer("GET", APP)) == (404, "NotFound")
+
+    run(tmp_path, test)
+
+
+def test_every_kind_has_its_paths(tmp_path: Path) -> None:
+    specs: dict[str, tuple[str, dict[str, Any]]] = {
+        "secrets": (ENV, {"values": {"PASSWORD": "hunter22"}}),
+        "apps": (ENV, an_app(secrets=["x"])["spec"]),
+        "policies": (ENV, {"rateLimit": {"limit": 5}}),
+        "routes": (ENV, {"host": "shop.example.com", "app": "x"}),
+        "apikeys": (ENV, {"identity": "bob"}),
+        "sentinels": (ENV, {"region": "eu"}),
+        "projects": ("/api/v1", {"description": "d"}),
+        "regions": ("/api/v1", {}),
+        "clusters": ("/api/v1", {"region": "eu"}),
+        "environments": ("/api/v1/projects/shop", {}),
+    }
+
+    async def test(world: World) -> None:
+        for plural, (where, spec) in specs.items():
+            path = f"{where}/{plural}"
+            made = await world.admin("POST", path, {"metadata": {"name": "x"}, "spec": spec})
+            assert made.status_code == 201, (plural, made.text)
+            for tail in ("", "/status", "/history", "/events"):
+                assert (await world.viewer("GET", f"{path}/x{tail}")).status_code == 200, (plural, tail)
+            listed = await world.ok(world.viewer("GET", f"{path}?limit=1"))
+            assert len(listed["items"]) == 1
+            assert (await world.viewer("GET", f"/api/v1/{plural}")).status_code == 200
+            patched = await world.admin("PATCH", f"{path}/x", {"metadata": {"labels": {"a": "b"}}})
+            assert patched.status_code == 200 and patched.json()["object"]["metadata"]["labels"] == {"a": "b"}, plural
+        for plural, (where, _) in reversed(specs.items()):
+            if plural not in ("secrets",):
+                answer = await world.admin("DELETE", f"{where}/{plural}/x")
+                assert answer.status_code == 200, (plural, answer.text)
+
+    run(tmp_path, test)
+
+
+def test_values_of_secrets_never_come_out(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        path = f"{ENV}/secrets/db"
+        texts = []
+        for request in (
+            world.editor("PUT", path, {"spec": {"values": {"PASSWORD": "hunter22"}}}, Idempotency_Key="k"),
+            world.editor("POST", f"{ENV}/secrets", {"metadata": {"name": "two"}, "spec": {"values": {"P": "hunter22"}}},
+                         Idempotency_Key="k"),
+            world.editor("PATCH", path, {"spec": {"values": {"TOKEN": "hunter23"}}}),
+            world.editor("PUT", path, {"spec": {"values": {"TOKEN": ["hunter24"]}}}),
+            world.editor("PUT", path, {"spec": {"stringData": {"TOKEN": "hunter25"}}}),
+            world.editor("POST", "/api/v1/apply?dryRun=true",
+                         [{"apiVersion": "shoal.dev/v1", "kind": "Project", "metadata": {"name": "late"}},
+                          {"apiVersion": "shoal.dev/v1", "kind": "Environment",
+                           "metadata": {"name": "e", "project": "late"}},
+                          {"apiVersion": "shoal.dev/v1", "kind": "Secret",
+                           "metadata": {"name": "s", "project": "late", "environment": "e"},
+                           "spec": {"values": {"A": "hunter26"}}}]),
+            world.viewer("GET", path),
+            world.viewer("GET", f"{path}/history"),
+            world.viewer("GET", "/api/v1/audit"),
+            world.viewer("GET", "/api/v1/events"),
+        ):  # fmt: skip
+            texts.append((await request).text)
+        assert not [text for text in texts if "hunter" in text]
+        shown = await world.ok(world.viewer("GET", path))
+        assert shown["spec"] == {"variables": ["TOKEN"]}
+        for table in (tables.Audit, tables.Idempotency, tables.Event):
+            rows = await world.rows(table)
+            assert rows or table is tables.Event
+            assert "hunter" not in repr([vars(row) for row in rows])
+
+    run(tmp_path, test)
+
+
+def test_what_differs_from_the_version_seen_is_412_by_header_and_409_by_document(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        first = await world.editor("PUT", APP, an_app(env={"A": "1"}), If_None_Match="*")
+        assert first.status_code == 201
+        assert error_of(await world.editor("PUT", APP, an_app(), If_None_Match="*")) == (412, "PreconditionFailed")
+        old = first.headers["etag"]
+        seen = first.json()["object"]
+        second = await world.editor("PUT", APP, an_app(env={"A": "2"}), If_Match=f'"1", {old}')
+        assert second.status_code == 200
+        for method, body in (("PUT", an_app()), ("PATCH", {"spec": {"port": 1}}), ("DELETE", None)):
+            assert error_of(await world.editor(method, APP, body, If_Match=old)) == (412, "PreconditionFailed")
+            assert error_of(await world.editor(method, APP, body, If_Match=f"W/{second.headers['etag']}"))[0] == 412
+            assert error_of(await world.editor(method, APP, body, If_Match="17")) == (400, "BadRequest")
+        assert error_of(await world.editor("PUT", APP, seen)) == (409, "Conflict")
+        fresh = await world.ok(world.viewer("GET", APP))
+        assert (await world.editor("PUT", APP, fresh)).status_code == 200
+        assert (await world.editor("PUT", APP, an_app(env={"A": "3"}), If_Match="*")).status_code == 200
+        missing = await world.editor("PUT", f"{ENV}/apps/other", an_app(), If_Match="*")
+        assert error_of(missing) == (412, "PreconditionFailed")
+        assert (await world.editor("PUT", APP, an_app())).status_code == 200
+        newest = (await world.viewer("GET", APP)).headers["etag"]
+        assert (await world.editor("DELETE", APP, If_Match=newest)).status_code == 200
+
+    run(tmp_path, test)
+
+
+def test_a_conflict_that_is_not_about_the_version_stays_409_under_if_match(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        tag = (await world.viewer("GET", "/api/v1/projects/shop")).headers["etag"]
+        assert error_of(await world.admin("DELETE", "/api/v1/projects/shop", If_Match=tag)) == (409, "Conflict")
+        gone = await world.ok(world.admin("DELETE", "/api/v1/projects/shop?cascade=true", If_Match=tag))
+        assert gone["also"][0]["kind"] == "Environment"
+
+    run(tmp_path, test)
+
+
+def test_many_writers_with_if_match_lose_no_change(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        await world.put_app(env={"N": "0"})
+
+        async def add(_: int) -> None:
+            while True:
+                got = await world.viewer("GET", APP)
+                number = int(got.json()["spec"]["env"]["N"]) + 1
+                answer = await world.editor("PUT", APP, an_app(env={"N": str(number)}), If_Match=got.headers["etag"])
+                if answer.status_code == 200:
+                    return
+                assert answer.status_code == 412
+
+        await asyncio.gather(*map(add, range(8)))
+        assert (await world.ok(world.viewer("GET", APP)))["spec"]["env"] == {"N": "8"}
+
+    run(tmp_path, test)
+
+
+def test_patches_of_different_fields_at_the_same_time_all_arrive(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        await world.put_app()
+        answers = await asyncio.gather(
+            *(world.editor("PATCH", APP, {"metadata": {"labels": {f"l{n}": "x"}}}) for n in range(4))
+        )
+        assert {answer.status_code for answer in answers} == {200}
+        labels = (await world.ok(world.viewer("GET", APP)))["metadata"]["labels"]
+        assert labels == {f"l{n}": "x" for n in range(4)}
+        cleared = await world.ok(world.editor("PATCH", APP, "metadata: {labels: {l0: null}}\nspec: {port: 81}"))
+        assert cleared["object"]["spec"]["port"] == 81 and "l0" not in cleared["object"]["metadata"]["labels"]
+        for body, field in (
+            ({"status": {}}, "status"),
+            ({"metadata": {"name": "b"}}, "metadata.name"),
+            ({"spec": None}, "spec"),
+            ({"kind": "Route"}, "kind"),
+            ({"spec": {"prot": 1}}, "spec.prot"),
+        ):
+            answer = await world.editor("PATCH", APP, body)
+            assert error_of(answer) == (422, "Invalid") and fields_of(answer) == [field]
+
+    run(tmp_path, test)
+
+
+def test_the_same_key_and_request_is_done_once_and_answered_alike(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        body = {"metadata": {"name": "web"}, **an_app()}
+        first = await world.editor("POST", f"{ENV}/apps", body, Idempotency_Key="k1")
+        again = await world.editor("POST", f"{ENV}/apps", body, Idempotency_Key="k1")
+        assert (first.status_code, first.json()) == (again.status_code, again.json()) == (201, first.json())
+        assert again.headers["etag"] == first.headers["etag"]
+        assert again.headers["idempotency-replayed"] == "true" and "idempotency-replayed" not in first.headers
+        other = await world.editor("POST", f"{ENV}/apps", {**body, "spec": {}}, Idempotency_Key="k1")
+        assert error_of(other) == (422, "IdempotencyKeyReused")
+        assert error_of(await world.editor("POST", f"{ENV}/apps", body)) == (409, "AlreadyExists")
+        assert error_of(await world.editor("POST", f"{ENV}/apps", body, Idempotency_Key="k2")) == (409, "AlreadyExists")
+        assert len(await world.rows(tables.Deployment)) == 1
+        assert error_of(await world.editor("POST", f"{ENV}/apps", body, Idempotency_Key="a b"))[0] == 400
+
+    run(tmp_path, test)
+
+
+def test_the_same_key_sent_many_times_at_once_creates_one_object(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        body = {"metadata": {"name": "web"}, **an_app()}
+        answers = await asyncio.gather(
+            *(world.editor("POST", f"{ENV}/apps", body, Idempotency_Key="k") for _ in range(6))
+        )
+        assert {answer.status_code for answer in answers} == {201}
+        assert len({answer.json()["object"]["metadata"]["id"] for answer in answers}) == 1
+
+    run(tmp_path, test)
+
+
+def test_a_key_that_is_shown_once_is_not_kept_for_the_second_answer(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        body = {"metadata": {"name": "k"}, "spec": {}}
+        first = await world.ok(world.editor("POST", f"{ENV}/apikeys", body, Idempotency_Key="k"))
+        key = first["object"]["status"]["key"]
+        again = await world.editor("POST", f"{ENV}/apikeys", body, Idempotency_Key="k")
+        assert key not in again.text and "rotate" in again.json()["warnings"][0]
+        assert key not in (await world.viewer("GET", f"{ENV}/apikeys/k")).text
+        rotated = await world.ok(world.editor("POST", f"{ENV}/apikeys/k/rotate"))
+        assert rotated["object"]["status"]["key"] != key
+
+    run(tmp_path, test)
+
+
+def test_a_dry_run_tells_what_would_change_where_and_changes_nothing(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        tried = await world.editor("PUT", f"{APP}?dryRun=true", an_app())
+        assert tried.status_code == 200 and tried.json()["created"] and tried.json()["dryRun"]
+        assert tried.json()["effects"][0]["cluster"] == "eu1"
+        assert (await world.viewer("GET", APP)).status_code == 404
+        await world.put_app()
+        tried = await world.editor("DELETE", f"{APP}?dryRun=true")
+        assert tried.json()["effects"][0]["action"] == "delete"
+        assert (await world.viewer("GET", APP)).status_code == 200
+        for wrong in ("dryrun=true", "dryRun=yes", "dryRun=true&dryRun=false"):
+            answer = await world.editor("DELETE", f"{APP}?{wrong}")
+            assert error_of(answer) == (422, "Invalid") and fields_of(answer)[0].startswith("query.dry")
+        assert (await world.viewer("GET", APP)).status_code == 200
+
+    run(tmp_path, test)
+
+
+def test_lists_come_in_pages_and_by_label(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        for number in range(5):
+            labels = {"parity": "odd" if number % 2 else "even"}
+            await world.ok(world.admin("PUT", f"/api/v1/projects/p{number}", {"metadata": {"labels": labels}}))
+        names, position = [], ""
+        while True:
+            page = await world.ok(world.viewer("GET", f"/api/v1/projects?limit=2&continue={position}"))
+            names += [item["metadata"]["name"] for item in page["items"]]
+            position = page["continue"]
+            if not position:
+                break
+        assert names == ["p0", "p1", "p2", "p3", "p4", "shop"]
+        odd = await world.ok(world.viewer("GET", "/api/v1/projects?labels=parity%3Dodd"))
+        assert [item["metadata"]["name"] for item in odd["items"]] == ["p1", "p3"]
+        for wrong in ("limit=0", "limit=501", "limit=x", "continue=%00", "colour=red"):
+            assert error_of(await world.viewer("GET", f"/api/v1/projects?{wrong}")) == (422, "Invalid"), wrong
+        for wrong in ("labels=%3D%3D", "continue=nonsense"):
+            assert error_of(await world.viewer("GET", f"/api/v1/projects?{wrong}")) == (400, "BadRequest"), wrong
+
+    run(tmp_path, test)
+
+
+def test_bad_bodies_are_refused_with_what_is_wrong(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        for body, media, expected in (
+            (b"", "application/json", (400, "BadRequest")),
+            (b"{", "application/json", (400, "BadRequest")),
+            (b"[]", "application/json", (400, "BadRequest")),
+            (b"3", "application/json", (400, "BadRequest")),
+            (b'{"spec":{},"spec":{}}', "application/json", (400, "BadRequest")),
+            (b'{"metadata":{"annotations":{"a":"\\u0000"}}}', "application/json", (400, "BadRequest")),
+            (b'{"spec":{"port":1e999}}', "application/json", (400, "BadRequest")),
+            (b"[" * 100_000, "application/json", (400, "BadRequest")),
+            (b"a: [", "application/yaml", (400, "BadRequest")),
+            (b"a: 1\na: 2", "application/yaml", (400, "BadRequest")),
+            (b"# nothing", "application/yaml", (400, "BadRequest")),
+            (b"{}\n---\n{}", "application/yaml", (400, "BadRequest")),
+            (b"\xff\xfe\x00", "application/yaml", (400, "BadRequest")),
+            (b"a=b", "application/x-www-form-urlencoded", (415, "UnsupportedMediaType")),
+            (b" " * (1024 * 1024 + 1), "application/json", (413, "RequestEntityTooLarge")),
+            (b'{"spec": 3}', "application/json", (422, "Invalid")),
+            (b'{"metadata": 3}', "application/json", (422, "Invalid")),
+        ):
+            answer = await world.editor("PUT", APP, body, Content_Type=media)
+            assert error_of(answer) == expected, (body[:40], answer.text[:300])
+
+    run(tmp_path, test)
+
+
+def test_a_body_without_a_declared_length_is_cut_off_at_the_limit(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        parts = 0
+
+        async def endless() -> Any:
+            nonlocal parts
+            while True:
+                parts += 1
+                yield b" " * 65536
+
+        headers = {"Authorization": f"Bearer {world.editor.token}", "Content-Type": "application/json"}
+        answer = await world.editor._http.request("PUT", APP, headers=headers, content=endless())
+        assert error_of(answer) == (413, "RequestEntityTooLarge") and parts <= 20
+
+    run(tmp_path, test)
+
+
+def test_fields_that_nobody_knows_and_values_that_cannot_be_come_back_with_their_paths(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        spec = {"image": "shop/web:1", "prot": 80, "topology": [{"region": "eu"}, {"region": "mars", "replicas": -1}]}
+        answer = await world.editor("PUT", APP, {"spec": spec, "extra": 1})
+        assert error_of(answer) == (422, "Invalid")
+        assert set(fields_of(answer)) == {"extra", "spec.prot", "spec.topology[1].replicas"}
+        spec = {"image": "shop/web:1", "topology": [{"region": "eu"}, {"region": "mars"}]}
+        answer = await world.editor("PUT", APP, {"spec": spec})
+        assert error_of(answer) == (422, "Invalid") and fields_of(answer) == ["spec.topology[1].region"]
+        answer = await world.editor("PUT", APP, {"metadata": {"name": "other", "environment": "dev"}, "kind": "Route"})
+        assert fields_of(answer) == ["kind", "metadata.environment", "metadata.name"]
+
+    run(tmp_path, test)
+
+
+def test_names_that_cannot_be_are_not_found_and_never_reach_the_database(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        for name in ("%00", "A", "a" * 41, "%F0%9F%98%80", "a%2Fb", "%ED%A0%80"):
+            answer = await world.viewer("GET", f"{ENV}/apps/{name}")
+            assert error_of(answer) == (404, "NotFound"), name
+            assert (await world.viewer("GET", f"/api/v1/projects/{name}/environments")).status_code == 404
+        assert error_of(await world.viewer("GET", "/api/v1/projects/none/environments/none/apps")) == (404, "NotFound")
+        assert error_of(await world.viewer("POST", APP)) == (405, "MethodNotAllowed")
+        assert (await world.viewer("POST", APP)).headers["allow"] == "DELETE, GET, PATCH, PUT"
+
+    run(tmp_path, test)
+
+
+def test_apps_can_be_scaled_stopped_started_moved_and_explained(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        await world.ok(world.admin("PUT", "/api/v1/clusters/eu2", {"spec": {"region": "eu"}}))
+        topology = [{"region": "eu"}, {"region": "us", "replicas": 2}]
+        await world.put_app(topology=topology)
+        scaled = await world.ok(world.editor("POST", f"{APP}/scale", {"replicas": 5, "region": "eu"}))
+        assert [row.get("replicas") for row in scaled["object"]["spec"]["topology"]] == [5, 2]
+        scaled = await world.ok(world.editor("POST", f"{APP}/scale", {"replicas": 3}))
+        assert [row["replicas"] for row in scaled["object"]["spec"]["topology"]] == [3, 3]
+        tried = await world.ok(world.editor("POST", f"{APP}/stop?dryRun=true"))
+        assert tried["dryRun"] and tried["changed"]
+        stopped = await world.ok(world.editor("POST", f"{APP}/stop"))
+        assert stopped["object"]["spec"]["desired"] == "stopped" and len(stopped["effects"]) == 2
+        assert (await world.ok(world.editor("POST", f"{APP}/start")))["object"]["spec"]["desired"] == "running"
+        for body, field in (
+            ({}, "replicas"),
+            ({"replicas": 1, "region": "mars"}, "region"),
+            ({"replicas": "1"}, "replicas"),
+        ):
+            assert fields_of(await world.editor("POST", f"{APP}/scale", body)) == [field]
+        status = await world.ok(world.viewer("GET", f"{APP}/status"))
+        cluster = next(row["cluster"] for row in status["regions"] if row["region"] == "eu")
+        target = "eu2" if cluster == "eu1" else "eu1"
+        moved = await world.ok(world.editor("POST", f"{APP}/move", {"region": "eu", "cluster": target}))
+        assert moved["effects"][0]["cluster"] == target
+        assert fields_of(await world.editor("POST", f"{APP}/move", {})) == ["region", "cluster"]
+        assert (await world.ok(world.viewer("GET", f"{APP}/explain")))["lines"]
+        assert (await world.ok(world.viewer("GET", f"{APP}/deployments")))["items"][0]["revision"] == 1
+        assert (await world.ok(world.viewer("GET", f"{APP}/instances")))["items"] == []
+        actions = [item["action"] for item in (await world.ok(world.viewer("GET", f"{APP}/history")))["items"]]
+        assert actions[0] == "move" and actions[-1] == "create"
+
+    run(tmp_path, test)
+
+
+def test_agents_and_their_held_deletions(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        state = {"deployments": {"cursor": "c", "breaker": "closed", "brake": {"held": True, "reason": "6 deletions"}}}
+        await world.join("eu1", state=state)
+        agents = (await world.ok(world.viewer("GET", "/api/v1/agents")))["items"]
+        assert agents[0]["cluster"] == "eu1" and agents[0]["held"] == ["deployments"]
+        confirmed = await world.ok(world.admin("POST", "/api/v1/agents/eu1/default/confirm-deletes"))
+        assert confirmed == {"cluster": "eu1", "shards": ["default"]}
+        assert (await world.admin("POST", "/api/v1/agents/eu1/other/confirm-deletes")).status_code == 404
+        assert (await world.admin("POST", "/api/v1/agents/xx/default/confirm-deletes")).status_code == 404
+        overview = await world.ok(world.viewer("GET", "/api/v1/status"))
+        assert overview["apps"] == [] and overview["agents"][0]["cluster"] == "eu1"
+
+    run(tmp_path, test)
+
+
+def test_the_audit_comes_in_pages_newest_first(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        await world.put_app()
+        await world.put_app(env={"A": "1"})
+        seen, position = [], ""
+        while True:
+            page = await world.ok(world.viewer("GET", f"/api/v1/audit?limit=1&continue={position}"))
+            seen += [(item["actor"], item["action"], item["kind"]) for item in page["items"]]
+            position = page["continue"]
+            if not position:
+                break
+        assert seen[:2] == [("eve", "update", "App"), ("eve", "create", "App")] and len(seen) >= 4
+        assert error_of(await world.viewer("GET", "/api/v1/audit?continue=x")) == (422, "Invalid")
+
+    run(tmp_path, test)
+
+
+def test_the_first_path_tells_the_kinds_and_who_asks(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        found = await world.ok(world.viewer("GET", "/api/v1"))
+        assert found["you"]["name"] == "vic" and found["you"]["role"] == "viewer" and found["version"] == "1.2.3"
+        assert {"kind": "App", "plural": "apps", "scope": "environment", "order": 5} in found["kinds"]
+        assert orjson.dumps(found)
+
+    run(tmp_path, test)

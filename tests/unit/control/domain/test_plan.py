@@ -1,0 +1,162 @@
+"""Revisions: the same template is the same revision, and what changes in place never makes a new one."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal.control.domain.kinds.app import AppSpec, Autoscaling, Overrides, PlacementRules, Readiness, RegionSpec
+from shoal.control.domain.plan import (
+    MAX_CLUSTER_NAME,
+    cluster_name,
+    differences,
+    needed_regions,
+    plan_app,
+    region_state,
+    template_hash,
+    template_of,
+)
+from shoal.control.domain.specs import read_app_spec
+from shoal.kube.names import is_dns1035_label
+
+names = st.sampled_from(["eu", "us", "ap"])
+regions = st.builds(
+    RegionSpec,
+    region=names,
+    replicas=st.integers(0, 5),
+    autoscaling=st.none() | st.builds(Autoscaling, min=st.integers(1, 2), max=st.integers(2, 4)),
+    overrides=st.builds(Overrides, env=st.dictionaries(st.sampled_from("AB"), st.text(max_size=2), max_size=2)),
+)
+topologies = st.lists(regions, max_size=3, unique_by=lambda row: row.region).map(tuple)
+apps = st.builds(
+    AppSpec,
+    image=st.sampled_from(["a:1", "a:2"]),
+    env=st.dictionaries(st.sampled_from("ABC"), st.text(max_size=3), max_size=3),
+    args=st.lists(st.sampled_from(["x", "y"]), max_size=2).map(tuple),
+    port=st.sampled_from([80, 8080]),
+    topology=topologies,
+)
+
+
+def planned(spec: AppSpec, before: AppSpec) -> Any:
+    rows = {row.region: region_state(before, row) for row in before.topology}
+    return plan_app(spec, template_hash(template_of(before)), rows)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    spec=apps,
+    topology=topologies,
+    desired=st.sampled_from(["running", "stopped"]),
+    drift=st.sampled_from(["correct", "report"]),
+)
+def test_a_change_in_place_never_makes_a_revision(spec: AppSpec, topology: Any, desired: str, drift: str) -> None:
+    changed = replace(
+        spec, topology=topology, desired=desired, drift=drift, autoscaling=Autoscaling(1, 9), readiness=Readiness("all"),
+        placement=PlacementRules(labels={"a": "b"}, cel="true", spread="apart"),
+    )  # fmt: skip
+    assert template_hash(template_of(changed)) == template_hash(template_of(spec))
+    assert not planned(changed, spec).new_revision
+
+
+@settings(max_examples=200, deadline=None)
+@given(before=apps, after=apps)
+def test_a_revision_is_made_exactly_when_the_template_differs(before: AppSpec, after: AppSpec) -> None:
+    same = template_of(before) == template_of(after)
+    assert planned(after, before).new_revision == (not same)
+    assert (template_hash(template_of(before)) == template_hash(template_of(after))) == same
+
+
+@settings(max_examples=200, deadline=None)
+@given(before=apps, after=apps)
+def test_every_region_is_added_changed_kept_or_removed_exactly_once(before: AppSpec, after: AppSpec) -> None:
+    plan = planned(after, before)
+    found = [*plan.add, *plan.change, *plan.keep, *plan.remove]
+    assert sorted(found) == sorted({row.region for row in (*before.topology, *after.topology)})
+    old, new = ({row.region for row in spec.topology} for spec in (before, after))
+    assert set(plan.add) == new - old
+    assert set(plan.remove) == old - new
+
+
+@given(spec=apps)
+def test_applying_the_same_again_does_nothing(spec: AppSpec) -> None:
+    plan = planned(spec, spec)
+    assert not plan.new_revision
+    assert (plan.add, plan.change, plan.remove) == ((), (), ())
+
+
+def test_the_same_meaning_written_differently_is_the_same_template() -> None:
+    one = read_app_spec({"image": "a", "resources": {"cpu": "1", "memory": "1Gi"}, "env": {"A": "1", "B": "2"}})
+    two = read_app_spec(
+        {"env": {"B": "2", "A": "1"}, "image": "a", "port": 8080, "resources": {"memory": "1024Mi", "cpu": "1000m"}}
+    )
+    assert template_hash(template_of(one)) == template_hash(template_of(two))
+
+
+def test_what_pods_are_made_of_makes_a_revision() -> None:
+    base = {"image": "a"}
+    for change in (
+        {"image": "b"}, {"command": ["x"]}, {"args": ["x"]}, {"env": {"A": "1"}}, {"secrets": ["s"]},
+        {"resources": {"cpu": "1"}}, {"port": 81}, {"protocol": "h2c"}, {"healthcheck": {"tcp": {}}},
+        {"shutdownSignal": "SIGINT"}, {"terminationSeconds": 5}, {"git": {"sha": "abcd"}},
+        {"nodeSelector": {"a": "b"}}, {"placement": {"tolerations": [{"key": "a", "operator": "Exists"}]}},
+    ):  # fmt: skip
+        changed = read_app_spec({**base, **change})
+        assert template_hash(template_of(changed)) != template_hash(template_of(read_app_spec(base))), change
+
+
+IN_PLACE = {"topology", "autoscaling", "desired", "drift", "placement", "readiness"}
+
+
+def test_u19_every_field_of_an_app_is_in_the_template_or_known_to_change_in_place() -> None:
+    template = set(template_of(read_app_spec({"image": "a"})))
+    for field in fields(AppSpec):
+        head, *rest = field.name.split("_")
+        named = head + "".join(part.title() for part in rest)
+        assert (named in template) != (field.name in IN_PLACE), field.name
+
+
+@given(
+    name=st.from_regex(r"[a-z0-9]([-a-z0-9]{0,58}[a-z0-9])?", fullmatch=True),
+    identity=st.lists(st.text(max_size=5), min_size=1, max_size=3),
+)
+def test_u27_names_in_clusters_are_valid_short_and_determined_by_identity(name: str, identity: list[str]) -> None:
+    made = cluster_name(name, *identity)
+    assert made == cluster_name(name, *identity)
+    assert not is_dns1035_label(made)
+    assert len(made) <= MAX_CLUSTER_NAME
+    assert made != cluster_name(name, *identity, "other")
+
+
+def test_one_whole_region_may_be_down_unless_the_app_says_otherwise() -> None:
+    assert [needed_regions("allButOne", count) for count in (0, 1, 2, 3, 10)] == [0, 1, 1, 2, 9]
+    assert [needed_regions("all", count) for count in (1, 3)] == [1, 3]
+    assert [needed_regions(2, count) for count in (1, 2, 5)] == [1, 2, 2]
+
+
+documents = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 3) | st.sampled_from(["a", "b"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("xyz"), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(before=documents, after=documents)
+def test_differences_are_empty_exactly_for_equals_and_name_what_differs(before: Any, after: Any) -> None:
+    found = differences({"spec": before}, {"spec": after})
+    assert all(diff.before != diff.after or type(diff.before) is not type(diff.after) for diff in found)
+    assert differences(before, before) == []
+    if not found:
+        assert _pruned(before) == _pruned(after)
+
+
+def _pruned(value: Any) -> Any:
+    """Without fields that are null, which say as little as fields that are not there."""
+    if isinstance(value, dict):
+        kept = {key: pruned for key, each in value.items() if (pruned := _pruned(each)) is not None}
+        return kept or None
+    return [_pruned(each) for each in value] if isinstance(value, list) else value

@@ -1,0 +1,169 @@
+"""The loader of desired state: what it shows of routes, when it asks for keys, and what it may forget."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+from sqlalchemy import select
+
+from shoal.base.clock import FakeClock
+from shoal.base.ids import Ids
+from shoal.base.metrics import Metrics
+from shoal.base.tasks import cancel_all
+from shoal.control.database import tables
+from shoal.control.database.engine import Databases
+from shoal.control.domain.fleet import Fleet
+from shoal.control.domain.model import Sealed, Who
+from shoal.control.service.desired import Loader
+from shoal.control.service.directory import AgentFacts, Directory
+from shoal.control.service.index import Entry, Index
+from shoal.control.service.metrics import ServiceMetrics
+from shoal.control.service.protocol import Failure, Loaded
+from shoal.sync.keys import Place, Stream
+from shoal.wire.fleet.v1 import cluster_pb as pb
+
+ADMIN = Who("default", "ann", "admin")
+
+
+class Keys:
+    """Notes how many readers of the database are in use while keys are asked for."""
+
+    def __init__(self) -> None:
+        self.databases: Databases | None = None
+        self.free: list[int] = []
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    async def seal(self, values: dict[str, str]) -> Sealed:
+        return Sealed(b"sealed", b"data key", "master")
+
+    async def rewrap(self, data_key: bytes, master_key: str, public_key: bytes) -> bytes:
+        assert self.databases is not None
+        self.free.append(self.databases.fleet._readers._value)
+        self.meanwhile()
+        return public_key[:1] + data_key
+
+
+class Bench:
+    def __init__(self, databases: Databases, clock: FakeClock) -> None:
+        self.databases = databases
+        self.keys = Keys()
+        self.keys.databases = databases
+        self.fleet = Fleet(databases, clock, Ids(), self.keys)
+        self.index = Index({databases.fleet.name: databases.fleet.signing_key})
+        self.directory = Directory(databases, clock)
+        self.loader = Loader(
+            databases, self.index, self.directory, self.keys, ServiceMetrics(Metrics()), cache_bytes=1 << 20
+        )
+
+    async def apply(self, kind: str, name: str, spec: dict[str, Any] | None = None) -> None:
+        within: dict[str, str] = {}
+        if kind not in ("Region", "Cluster", "Project"):
+            within = {"project": "shop"} | ({} if kind == "Environment" else {"environment": "prod"})
+        doc = {"apiVersion": "shoal.dev/v1", "kind": kind, "metadata": {"name": name, **within}, "spec": spec or {}}
+        await self.fleet.apply(ADMIN, doc)
+
+    async def prepare(self) -> Place:
+        await self.apply("Region", "eu")
+        await self.apply("Cluster", "eu1", {"region": "eu"})
+        await self.apply("Project", "shop")
+        await self.apply("Environment", "prod")
+        await self.apply("Secret", "passwords", {"values": {"A": "b"}})
+        await self.apply(
+            "App", "web", {"image": "w:1", "port": 9000, "secrets": ["passwords"], "topology": [{"region": "eu"}]}
+        )
+        self.index.moved(self.databases.fleet.name, await self.databases.fleet.position())
+        return Place((await self.one(tables.Cluster)).id, "default")
+
+    async def one(self, table: Any) -> Any:
+        async with self.databases.fleet.reading() as session:
+            return (await session.scalars(select(table))).one()
+
+
+@asynccontextmanager
+async def a_bench(path: Path) -> AsyncIterator[Bench]:
+    clock = FakeClock()
+    databases = await Databases.open({"main": f"sqlite:///{path}/fleet.db"}, clock=clock, ids=Ids())
+    bench = Bench(databases, clock)
+    running = asyncio.create_task(bench.loader.run())
+    try:
+        yield bench
+    finally:
+        await cancel_all(running)
+        await databases.close()
+
+
+def run(tmp_path: Path, test: Callable[[Bench], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with a_bench(tmp_path) as bench:
+            await test(bench)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_a_route_is_sent_with_the_deployment_that_serves_its_app(tmp_path: Path) -> None:
+    async def test(bench: Bench) -> None:
+        place = await bench.prepare()
+        await bench.apply("Route", "front", {"host": "a.example", "app": "web"})
+        route, deployment = await bench.one(tables.Route), await bench.one(tables.Deployment)
+        async with bench.databases.fleet.transaction() as tx:
+            app = await tx.session.get_one(tables.App, deployment.app_id)
+            app.live_deployment_id = deployment.id
+            await tx.want(place, f"route/{route.id}", workspace_id="default", namespace="sentinel", name="front-x")
+        item = await bench.loader.item(place, f"route/{route.id}")
+        assert item is not None and item.action is not None and isinstance(item.action.value, pb.CustomState)
+        spec = orjson.loads(item.action.value.spec)
+        assert spec["environment"] == route.environment_id and "app" not in spec
+        assert [(one["deployment"], one["service"], one["port"]) for one in spec["backends"]] == [
+            (deployment.id, deployment.k8s_name, 9000)
+        ]
+
+    run(tmp_path, test)
+
+
+def test_keys_are_asked_for_while_no_connection_of_the_database_waits_for_them(tmp_path: Path) -> None:
+    async def test(bench: Bench) -> None:
+        place = await bench.prepare()
+        bench.directory.saw_agent(place, AgentFacts(1, "a1", b"k" * 32, 0, ""))
+        deployment = await bench.one(tables.Deployment)
+        all_free = bench.databases.fleet._readers._value
+        item = await bench.loader.item(place, f"deployment/{deployment.id}")
+        assert item is not None and item.action is not None and isinstance(item.action.value, pb.DeploymentState)
+        assert [secret.wrapped_key for secret in item.action.value.secrets] == [b"kdata key"]
+        assert bench.keys.free == [all_free]
+
+    run(tmp_path, test)
+
+
+def test_an_object_that_is_made_while_it_is_looked_for_is_not_forgotten(tmp_path: Path) -> None:
+    async def test(bench: Bench) -> None:
+        place = await bench.prepare()
+        made = Entry("main", 99, "apply", False)
+
+        async def reads_too_early(*_: Any) -> dict[Any, Any]:
+            bench.index.put(place, Stream.DEPLOYMENTS, "deployment/new", made)
+            return {}
+
+        bench.loader._read = reads_too_early  # type: ignore[method-assign]
+        found = await bench.loader.load(place, ["deployment/new"])
+        assert found == {"deployment/new": Failure.LATER}
+        assert bench.index.shelf(place, Stream.DEPLOYMENTS).entries["deployment/new"] is made
+
+    run(tmp_path, test)
+
+
+def test_an_agent_that_takes_over_is_not_sent_what_was_wrapped_for_the_one_before(tmp_path: Path) -> None:
+    async def test(bench: Bench) -> None:
+        place = await bench.prepare()
+        bench.directory.saw_agent(place, AgentFacts(1, "a1", b"a" * 32, 0, ""))
+        bench.keys.meanwhile = lambda: bench.directory.saw_agent(place, AgentFacts(2, "b1", b"b" * 32, 0, ""))
+        key = f"deployment/{(await bench.one(tables.Deployment)).id}"
+        for wrapped in (b"adata key", b"bdata key"):
+            loaded = (await bench.loader.load(place, [key]))[key]
+            assert isinstance(loaded, Loaded) and wrapped in loaded.data
+
+    run(tmp_path, test)

@@ -1,0 +1,409 @@
+"""The agent: joins, heartbeats, takes over and lets go; one controller that fails never stops the other."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from krane_doubles import FakeCluster, FakePlane, ended, inline
+
+from shoal.base.clock import FakeClock
+from shoal.base.metrics import Metrics
+from shoal.base.settings import load
+from shoal.errors import AlreadyExists, ConfigError, Conflict, ServiceUnavailable, Unauthorized
+from shoal.krane.agent import Agent, AgentParts
+from shoal.krane.config import JoinFile, KraneConfig, Limits, read_join_file
+from shoal.krane.identity import Home
+from shoal.krane.metrics import KraneMetrics
+from shoal.krane.model import Fenced, Owner, Side
+from shoal.reconcile.leader import ElectionConfig, Elector, LockRecord
+from shoal.sync.digest import bucket_of
+from shoal.sync.keys import Stream
+from shoal.wire.fleet.v1 import cluster_pb as pb
+
+JOIN = JoinFile(url="https://127.0.0.1:1", token="t", cluster="c1", region="eu", shard="default", ca="pem")
+
+
+class MemoryLock:
+    """A record shared by candidates."""
+
+    namespace, name = "shoal-system", "krane-c1-default"
+
+    def __init__(self) -> None:
+        self.record: LockRecord | None = None
+        self.away_for: set[str] = set()
+
+    async def get(self) -> LockRecord | None:
+        await asyncio.sleep(0)
+        return self.record
+
+    async def create(self, record: LockRecord) -> LockRecord:
+        self._check(record.holder)
+        if self.record is not None:
+            raise AlreadyExists("exists")
+        self.record = replace(record, version="1")
+        return self.record
+
+    async def update(self, record: LockRecord) -> LockRecord:
+        self._check(record.holder)
+        if self.record is None or self.record.version != record.version:
+            raise Conflict("changed")
+        self.record = replace(record, version=str(int(record.version) + 1))
+        return self.record
+
+    def _check(self, holder: str) -> None:
+        if holder in self.away_for:
+            raise ServiceUnavailable("away")
+
+
+class World:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.clock = FakeClock()
+        self.plane = FakePlane()
+        self.clusters = {stream: FakeCluster() for stream in Stream}
+        self.of_others = FakeCluster()  # what carries the labels of another fleet
+        self.lock = MemoryLock()
+        self.owners: list[Owner] = []
+
+    def agent(self, name: str, *, elect: bool = False, plane: FakePlane | None = None) -> Agent:
+        elector = None
+        if elect:
+            times = ElectionConfig(lease_s=15, renew_deadline_s=10.0, retry_s=2.0)
+            elector = Elector(self.lock, name, clock=self.clock, random=lambda: 0.5, config=times)
+        return Agent(
+            AgentParts(
+                config=KraneConfig(join=Path("join.json"), dir=self.path / name, limits=Limits()),
+                join=JOIN,
+                plane=plane or self.plane,
+                sides=self.sides,
+                elector=elector,
+                name=name,
+                software="shoal/test",
+                metrics=KraneMetrics(Metrics()),
+                clock=self.clock,
+                random=lambda: 0.5,
+                offload=inline,
+            )
+        )
+
+    def sides(self, owner: Owner, private_key: bytes) -> dict[Stream, Side]:
+        self.owners.append(owner)
+        assert len(private_key) == 32
+        if owner.fleet != "flt_1":
+            return {stream: Side(self.of_others, self.of_others) for stream in Stream}
+        return {stream: Side(cluster, cluster) for stream, cluster in self.clusters.items()}
+
+    @asynccontextmanager
+    async def running(self, agent: Agent) -> AsyncIterator[Agent]:
+        task = asyncio.create_task(agent.run())
+        try:
+            await self.clock.advance(1)
+            yield agent
+            if task.done():
+                task.result()
+        finally:
+            await ended(task)
+
+
+def test_an_agent_joins_with_its_key_and_both_controllers_work(tmp_path: Path) -> None:
+    async def main() -> None:
+        world = World(tmp_path)
+        world.plane.desired.want("deployment/a")
+        world.plane.desired.want("sentinel/s")
+        async with world.running(world.agent("a1")) as agent:
+            await world.clock.advance(1)
+            assert list(world.clusters[Stream.DEPLOYMENTS].objects) == ["deployment/a"]
+            assert list(world.clusters[Stream.SENTINELS].objects) == ["sentinel/s"]
+            (join,) = world.plane.joins
+            assert join.identity is not None and join.identity.epoch == 0 and len(join.public_key) == 32
+            assert all(hello.identity.epoch == 1 for hello in world.plane.hellos if hello.identity)
+            assert world.owners[0] == Owner(fleet="flt_1", cluster="c1", region="eu", shard="default")
+            assert agent.readyz()[0] and agent.status()["epoch"] == 1
+        mode = stat.S_IMODE(os.stat(tmp_path / "a1" / "agent.key").st_mode)
+        assert mode == 0o600
+        first = join.public_key
+        async with world.running(world.agent("a1")):
+            assert world.plane.joins[-1].public_key == first  # made once
+
+    asyncio.run(main())
+
+
+def test_a_heartbeat_comes_every_ten_seconds_with_the_state_of_both(tmp_path: Path) -> None:
+    async def main() -> None:
+        world = World(tmp_path)
+        world.plane.desired.want("deployment/a")
+        async with world.running(world.agent("a1")):
+            await world.clock.advance(5)
+            world.plane.beats.clear()
+            await world.clock.advance(60)
+            assert len(world.plane.beats) == 6
+            beat = world.plane.beats[-1]
+            assert beat.deployments is not None and beat.sentinels is not None
+            assert beat.deployments.connection == beat.sentinels.connection == "watching"
+            assert beat.deployments.objects == 1 and beat.deployments.cursor == world.plane.desired.cursor
+            assert len(beat.deployments.reported) == 256
+
+    asyncio.run(main())
+
+
+def test_the_answer_to_a_heartbeat_resends_reports_and_confirms_deletions(tmp_path: Path) -> None:
+    async def main() -> None:
+        world = World(tmp_path)
+        plane, cluster = world.plane, world.clusters[Stream.DEPLOYMENTS]
+        for n in range(20):
+            plane.desired.want(f"deployment/d{n}")
+        async with world.running(world.agent("a1")):
+            await world.clock.advance(2)
+            for n in range(8):
+                plane.unwant(f"deployment/d{n}")
+            await world.clock.advance(11)
+            assert len(cluster.deleted) == 5
+            held = plane.beats[-1].deployments.brake  # type: ignore[union-attr]
+            assert held is not None and held.held and held.count == 3
+            plane.requests.clear()
+            plane.answer.confirmed_deletes = plane.desired.cursor
+            plane.answer.resend_deployments = [bucket_of("deployment/d9")]
+            await world.clock.advance(11)
+            assert len(cluster.deleted) == 8
+            assert "deployment/d9" in {report.key for request in plane.requests for report in request.reports}
+
+    asyncio.run(main())
+
+
+def test_after_a_reconnect_a_heartbeat_comes_at_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        world = World(tmp_path)
+        async with world.running(world.agent("a1")):
+            await world.clock.advance(12)
+            world.plane.beats.clear()
+            await world.clock.advance(2)
+            world.plane.cut()
+            await world.clock.advance(1)
+            assert len(world.plane.beats) == 1
+
+    asyncio.run(main())
+
+
+def test_a_standby_takes_over_when_the_lease_runs_out_and_the_old_one_stops(tmp_path: Path) -> None:
+    async def main() -> None:
+        world = World(tmp_path)
+        world.plane.desired.want("deployment/a")
+        first, second = world.agent("a1", elect=True), world.agent("a2", elect=True)
+        async with world.running(first), world.running(second):
+            assert (first.status()["leading"], second.status()["leading"]) == (True, False)
+            assert second.readyz() == (True, {"election": "standing by"})
+            world.lock.away_for.add("a1")  # it can no longer renew
+            await world.clock.advance(30)
+            assert (first.status()["leading"], second.status()["leading"]) == (False, True)
+            assert world.plane.epoch == 2 and world.plane.streams == 2  # only the second one's
+            world.plane.want("deployment/b")
+            await world.clock.advance(1)
+            assert set(world.clusters[Stream.DEPLOYMENTS].objects) == {"deployment/a", "deployment/b"}
+
+    asyncio.run(main())
+
+
+def test_a_fenced_agent_stops_acting_gives_the_lease_back_and_waits(tmp_path: Path) -> None:
+    async def main() -> None:
+        world = World(tmp_path)
+        agent = world.agent("a1", elect=True)
+        async with world.running(agent):
+            assert agent.status()["leading"]
+            world.plane.cut(Fenced("fenced: epoch 1 was replaced by 2"))
+            await world.clock.settle()
+            await world.clock.settle()
+            assert not agent.status()["leading"] and agent.controllers == {}
+            assert world.lock.record is not None and world.lock.record.holder == ""
+            await world.clock.advance(30)
+            assert agent.status()["leading"] and world.plane.epoch == 2  # nobody else was there after all
+
+    asyncio.run(main())
+
+
+def test_two_agents_set_up_alike_do_not_take_the_shard_from_each_other_all_the_time(tmp_path: Path) -> None:
+    async def main() -> None:
+        world = World(tmp_path)
+        real = world.plane.heartbeat
+
+        async def newest_only(request):  # type: ignore[no-untyped-def]
+            if request.identity.epoch < world.plane.epoch:
+                raise Fenced("fenced")
+            return await real(request)
+
+        world.plane.heartbeat = newest_only  # type: ignore[method-assign]
+        async with world.running(world.agent("a1")), world.running(world.agent("a2")):
+            await world.clock.advance(3600)
+            assert 5 < world.plane.epoch < 80  # they do, but rarely
+
+    asyncio.run(main())
+
+
+def test_without_the_control_plane_a_restarted_agent_keeps_the_cached_state(tmp_path: Path) -> None:
+    async def main() -> None:
+        world = World(tmp_path)
+        cluster = world.clusters[Stream.DEPLOYMENTS]
+        world.plane.desired.want("deployment/a")
+        async with world.running(world.agent("a1")):
+            await world.clock.advance(1)
+        cluster.objects.clear()
+        world.plane.error = ServiceUnavailable("away")
+        async with world.running(world.agent("a1")) as agent:
+            await world.clock.advance(20)
+            assert list(cluster.objects) == ["deployment/a"]
+            assert agent.readyz()[0] and agent.status()["controlPlane"]["reason"] == "away"
+            world.plane.error = None
+            world.plane.desired.want("deployment/b")
+            await world.clock.advance(31)
+            assert set(cluster.objects) == {"deployment/a", "deployment/b"} and world.plane.desired.syncs == 2
+
+    asyncio.run(main())
+
+
+def test_an_agent_that_never_joined_is_not_ready_and_says_why(tmp_path: Path) -> None:
+    async def main() -> None:
+        world = World(tmp_path)
+        world.plane.error = Unauthorized("the token is not known")
+        async with world.running(world.agent("a1")) as agent:
+            ready, checks = agent.readyz()
+            assert not ready and "not known" in checks["join"] and agent.livez()[0]
+
+    asyncio.run(main())
+
+
+def test_another_fleet_behind_the_same_address_gets_none_of_the_old_ones_state(tmp_path: Path) -> None:
+    async def main() -> None:
+        world = World(tmp_path)
+        cluster = world.clusters[Stream.DEPLOYMENTS]
+        world.plane.desired.want("deployment/a")
+        async with world.running(world.agent("a1")):
+            await world.clock.advance(1)
+        other = FakePlane()
+        other.fleet = "flt_2"
+        other.desired.want("deployment/b")
+        async with world.running(world.agent("a1", plane=other)):
+            await world.clock.advance(5)
+            assert world.owners[-1].fleet == "flt_2" and list(world.of_others.objects) == ["deployment/b"]
+            assert all(hello.cursor == "" for hello in other.hellos)
+            assert cluster.deleted == [] and list(cluster.objects) == ["deployment/a"]
+
+    asyncio.run(main())
+
+
+def test_a_controller_that_fails_is_started_again_and_the_other_never_notices(tmp_path: Path) -> None:
+    async def main() -> None:
+        world = World(tmp_path)
+
+        class Broken(FakeCluster):
+            times = 3
+
+            async def run(self, changed: Callable[[str], None]) -> None:
+                if not self.times:
+                    await super().run(changed)
+                self.times -= 1
+                for key in self.objects:
+                    changed(key)
+                await world.clock.sleep(5)
+                raise RuntimeError("a bug in the observer")
+
+        world.clusters[Stream.SENTINELS] = Broken()
+        world.plane.desired.want("deployment/a")
+        world.plane.desired.want("sentinel/s")
+        async with world.running(world.agent("a1")):
+            await world.clock.advance(1)
+            assert list(world.clusters[Stream.DEPLOYMENTS].objects) == ["deployment/a"]
+            await world.clock.advance(60)
+            assert list(world.clusters[Stream.SENTINELS].objects) == ["sentinel/s"]
+            assert world.clusters[Stream.DEPLOYMENTS].applied == [("deployment/a", 1)]
+            requests = [one for one in world.plane.requests if isinstance(one, pb.ReportSentinelStatusRequest)]
+            sequences = [request.sequence for request in requests]
+            assert len(sequences) >= 2 and sequences == sorted(set(sequences))  # also across restarts, in one epoch
+
+    asyncio.run(main())
+
+
+def test_the_key_is_made_once_and_replaced_when_it_cannot_be_read(tmp_path: Path) -> None:
+    home = Home(tmp_path / "agent")
+    home.prepare()
+    pair = home.key_pair()
+    derived = X25519PrivateKey.from_private_bytes(pair.private).public_key().public_bytes_raw()
+    assert home.key_pair() == pair and derived == pair.public
+    for bad in ("not a key", "[]", '{"private": "00", "public": "00"}'):
+        (tmp_path / "agent" / "agent.key").write_text(bad)
+        assert home.key_pair() != pair
+    assert stat.S_IMODE(os.stat(tmp_path / "agent").st_mode) == 0o700
+
+
+def test_a_join_file_is_read_and_what_is_wrong_with_it_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "join.json"
+    path.write_text(
+        '{"url": "https://c:1", "ca": "PEM", "token": "t", "cluster": "c1", "region": "eu", "shard": "default"}'
+    )
+    assert read_join_file(path).cluster == "c1"
+    path.write_text('{"url": "c:1", "ca": "PEM", "token": "t", "cluster": "c1", "region": "eu"}')
+    with pytest.raises(ConfigError, match="url is 'c:1'"):
+        read_join_file(path)
+    path.write_text('{"url": "https://c:1", "token": "t", "cluster": "c1", "region": "eu"}')
+    with pytest.raises(ConfigError, match="ca is not set"):
+        read_join_file(path)
+
+
+def test_settings_come_from_file_environment_and_flags(tmp_path: Path) -> None:
+    file = tmp_path / "krane.yaml"
+    file.write_text("join: /etc/join.json\ndir: /var/lib/krane\nlimits: {buffer: 50}\n")
+    config = load(
+        KraneConfig,
+        file=file,
+        environ={"SHOAL_KRANE_LIMITS__APPLY_PARALLEL": "3"},
+        prefix="SHOAL_KRANE_",
+        flags={"heartbeat_s": "5"},
+    )
+    assert (config.limits.buffer, config.limits.apply_parallel, config.heartbeat_s) == (50, 3, 5.0)
+    with pytest.raises(ConfigError, match="buffer is 0"):
+        load(KraneConfig, file=file, flags={"limits.buffer": 0})
+
+
+def test_u11_every_message_says_who_it_is_from(tmp_path: Path) -> None:
+    async def main() -> None:
+        world = World(tmp_path)
+        asked: list[pb.GetDesiredRequest] = []
+        real = world.plane.get_desired
+
+        async def noted(stream: Stream, request: pb.GetDesiredRequest) -> pb.Item:
+            asked.append(request)
+            return await real(stream, request)
+
+        world.plane.get_desired = noted  # type: ignore[method-assign]
+        world.plane.desired.want("deployment/a")
+        world.plane.desired.want("sentinel/s")
+        async with world.running(world.agent("a1")):
+            await world.clock.advance(900)
+        said = [*world.plane.hellos, *world.plane.beats, *world.plane.requests, *asked]
+        expected = pb.Identity(cluster="c1", region="eu", shard="default", agent="a1", epoch=1)
+        assert len(asked) >= 2 and all(message.identity == expected for message in said)
+
+    asyncio.run(main())
+
+
+def test_metrics_have_closed_labels_and_can_be_rendered(tmp_path: Path) -> None:
+    async def main() -> None:
+        world = World(tmp_path)
+        registry = Metrics()
+        agent = world.agent("a1")
+        agent._parts = replace(agent._parts, metrics=KraneMetrics(registry))
+        world.plane.desired.want("deployment/secret-name")
+        async with world.running(agent):
+            await world.clock.advance(20)
+            text = registry.render().decode()
+            assert 'shoal_krane_objects{controller="deployments"} 1.0' in text
+            assert 'shoal_krane_hop_seconds_count{controller="deployments",hop="ready"} 1.0' in text
+            assert "shoal_krane_epoch 1.0" in text and "secret-name" not in text
+
+    asyncio.run(main())

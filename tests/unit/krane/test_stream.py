@@ -1,0 +1,295 @@
+"""Over the network: a controller against a real cluster service, errors as ours, a dead peer noticed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from os import urandom
+from pathlib import Path
+from random import Random
+from typing import TypeVar
+
+import pytest
+from krane_doubles import FakeCluster
+
+from shoal.base.clock import RealClock
+from shoal.base.metrics import Metrics
+from shoal.errors import BadRequest, Forbidden, NotFound, ServiceUnavailable, Timeout, Unauthorized
+from shoal.krane.cache import Cache, CacheOwner
+from shoal.krane.config import JoinFile, Limits
+from shoal.krane.controller import ControllerParts, DeploymentController
+from shoal.krane.metrics import KraneMetrics
+from shoal.krane.model import Fenced, Side
+from shoal.krane.session import Session
+from shoal.krane.stream import Connection, Times
+from shoal.sync.keys import Stream
+from shoal.testing.fleet import ControlPlane, control_plane
+from shoal.testing.proxy import TcpProxy
+from shoal.wire.fleet.v1 import cluster_pb as pb
+
+CLOCK = RealClock()
+T = TypeVar("T")
+
+
+async def until(condition: Callable[[], bool], within_s: float = 60.0) -> None:
+    async with asyncio.timeout(within_s):
+        while not condition():  # noqa: ASYNC110  (there is no event for what another process does)
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def connection(
+    control: ControlPlane, *, cluster: str = "c1", token: str = "", url: str = "", times: Times | None = None
+) -> AsyncIterator[Connection]:
+    join = JoinFile(
+        url=url or control.url,
+        ca=control.ca.decode(),
+        token=token or await control.agent_token("c1", "eu"),
+        cluster=cluster,
+        region="eu",
+        shard="default",
+    )
+    made = Connection(lambda: join, clock=CLOCK, random_bytes=urandom, correlation="test", times=times)
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+async def patiently(call: Callable[[], Awaitable[T]]) -> T:
+    """Until it is answered: a short time limit may be too short for a busy machine."""
+    async with asyncio.timeout(60):
+        while True:
+            with suppress(Timeout, ServiceUnavailable):
+                return await call()
+
+
+async def _joined(plane: Connection, cluster: str = "c1") -> Session:
+    session = Session(cluster=cluster, region="eu", shard="default", agent="a1")
+    answer = await plane.join(pb.JoinRequest(identity=session.identity, public_key=b"k" * 32))
+    session.begin(answer.epoch)
+    return session
+
+
+def _controller(path: Path, plane: Connection, session: Session, cluster: FakeCluster) -> DeploymentController:
+    owner = CacheOwner(fleet="f", cluster="c1", shard="default", stream="deployments", public_key="00")
+    return DeploymentController(
+        ControllerParts(
+            plane=plane,
+            session=session,
+            side=Side(cluster, cluster),
+            cache=Cache.open(path / "deployments.cache", owner),
+            metrics=KraneMetrics(Metrics()),
+            clock=CLOCK,
+            random=lambda: 0.5,
+            limits=Limits(reconnect_base_s=0.1, reconnect_cap_s=0.5),
+        )
+    )
+
+
+async def _hello(session: Session, cursor: str = "") -> AsyncIterator[pb.WatchRequest]:
+    from protobuf import Oneof
+
+    yield pb.WatchRequest(request=Oneof("hello", pb.Hello(identity=session.identity, cursor=cursor)))
+    await asyncio.Event().wait()
+
+
+def test_a_controller_follows_a_real_control_plane_through_a_restart(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with control_plane(tmp_path / "control") as control:
+            await control.add_cluster("c1", region="eu")
+            key = await control.deploy("c1", "web", replicas=2)
+            async with connection(control) as plane:
+                cluster = FakeCluster()
+                controller = _controller(tmp_path, plane, await _joined(plane), cluster)
+                await controller.start()
+                await until(lambda: key in cluster.objects)
+                await until(lambda: controller.version_last_seen != "")
+                other = await control.deploy("c1", "api")
+                await until(lambda: other in cluster.objects)
+                await control.restart()
+                third = await control.deploy("c1", "late")
+                await until(lambda: third in cluster.objects)
+                await control.remove("c1", key, by_user=True)
+                await until(lambda: cluster.deleted == [key])
+                await until(lambda: controller.status()["unreported"] == 0)
+                await controller.stop()
+                assert set(cluster.objects) == {other, third}
+
+    asyncio.run(main())
+
+
+def test_errors_of_the_control_plane_become_errors_of_ours(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with control_plane(tmp_path) as control:
+            await control.add_cluster("c1", region="eu")
+            await control.add_cluster("c2", region="eu")
+            async with connection(control, token="nonsense") as plane:
+                with pytest.raises(Unauthorized):
+                    await _joined(plane)
+            async with connection(control) as plane:
+                with pytest.raises(Forbidden):
+                    await _joined(plane, cluster="c2")
+                old = await _joined(plane)
+                session = await _joined(plane)
+                request = pb.GetDesiredRequest(identity=session.identity, key="deployment/unknown")
+                with pytest.raises(NotFound, match="deployment/unknown"):
+                    await plane.get_desired(Stream.DEPLOYMENTS, request)
+                with pytest.raises(Fenced):
+                    await plane.heartbeat(pb.HeartbeatRequest(identity=old.identity))
+                with pytest.raises(BadRequest, match="cursor"):
+                    await anext(plane.watch(Stream.DEPLOYMENTS, _hello(session, "nonsense")))
+            async with connection(control, url="https://127.0.0.1:9") as plane:
+                with pytest.raises(ServiceUnavailable):
+                    await _joined(plane)
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_call_or_stream_is_cancelled_and_not_an_error(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with control_plane(tmp_path) as control, TcpProxy(control.port) as proxy:
+            await control.add_cluster("c1", region="eu")
+            async with connection(control, url=f"https://127.0.0.1:{proxy.port}") as plane:
+                session = await _joined(plane)
+                welcomed = asyncio.Event()
+
+                async def read() -> None:
+                    async for _ in plane.watch(Stream.DEPLOYMENTS, _hello(session)):
+                        welcomed.set()
+
+                stream = asyncio.create_task(read())
+                await asyncio.wait_for(welcomed.wait(), 60)
+                proxy.mute()
+                call = asyncio.create_task(plane.heartbeat(pb.HeartbeatRequest(identity=session.identity)))
+                await until(lambda: proxy.held > 0)
+                for task in (stream, call):
+                    task.cancel()
+                    with pytest.raises(asyncio.CancelledError):
+                        await task
+                proxy.heal()
+
+    asyncio.run(main())
+
+
+def test_a_peer_that_stops_answering_is_noticed_and_replaced(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with control_plane(tmp_path) as control, TcpProxy(control.port) as proxy:
+            await control.add_cluster("c1", region="eu")
+            times = Times(call_s=0.5, idle_s=100.0)
+            async with connection(control, url=f"https://127.0.0.1:{proxy.port}", times=times) as plane:
+                session = await patiently(lambda: _joined(plane))
+                welcomed = asyncio.Event()
+
+                async def read() -> None:
+                    async for _ in plane.watch(Stream.DEPLOYMENTS, _hello(session)):
+                        welcomed.set()
+
+                stream = asyncio.create_task(read())
+                await asyncio.wait_for(welcomed.wait(), 60)
+                proxy.mute()  # the connection stays open, and nothing comes any more
+                async with asyncio.timeout(60):
+                    while not stream.done():
+                        with pytest.raises((Timeout, ServiceUnavailable)):
+                            await plane.heartbeat(pb.HeartbeatRequest(identity=session.identity))
+                        await asyncio.sleep(0.01)
+                with pytest.raises(ServiceUnavailable, match="stopped answering"):
+                    stream.result()
+                proxy.heal()
+                await patiently(lambda: plane.heartbeat(pb.HeartbeatRequest(identity=session.identity)))
+
+    asyncio.run(main())
+
+
+def test_a_stream_that_brings_nothing_for_too_long_is_given_up(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with control_plane(tmp_path) as control:
+            await control.add_cluster("c1", region="eu")
+            async with connection(control, times=Times(call_s=10.0, idle_s=0.3)) as plane:
+                session = await _joined(plane)
+                events = plane.watch(Stream.SENTINELS, _hello(session))
+                with pytest.raises(ServiceUnavailable, match="stopped answering"):
+                    async for _ in events:
+                        pass
+
+    asyncio.run(main())
+
+
+def test_a_control_plane_on_this_machine_is_reached_past_the_proxy_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+
+    async def main() -> None:
+        async with control_plane(tmp_path) as control:
+            await control.add_cluster("c1", region="eu")
+            async with connection(control) as plane:
+                assert (await _joined(plane)).epoch == 1
+
+    asyncio.run(main())
+
+
+def test_a_rotated_token_is_used_by_the_next_call(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with control_plane(tmp_path) as control:
+            await control.add_cluster("c1", region="eu")
+            tokens = ["nonsense"]
+            plane = Connection(
+                lambda: JoinFile(
+                    url=control.url,
+                    ca=control.ca.decode(),
+                    token=tokens[-1],
+                    cluster="c1",
+                    region="eu",
+                    shard="default",
+                ),
+                clock=CLOCK,
+                random_bytes=urandom,
+                correlation="test",
+            )
+            with pytest.raises(Unauthorized):
+                await _joined(plane)
+            tokens.append(await control.agent_token("c1", "eu"))
+            assert (await _joined(plane)).epoch == 1
+            await plane.close()
+
+    asyncio.run(main())
+
+
+def test_connections_cut_under_change_load_lose_nothing_and_delete_nothing_wanted(tmp_path: Path) -> None:
+    async def main() -> None:
+        random = Random(5)
+        async with control_plane(tmp_path / "control") as control, TcpProxy(control.port) as proxy:
+            await control.add_cluster("c1", region="eu")
+            async with connection(control, url=f"https://127.0.0.1:{proxy.port}") as plane:
+                cluster = FakeCluster()
+                controller = _controller(tmp_path, plane, await _joined(plane), cluster)
+                await controller.start()
+                wanted: dict[str, int] = {}
+                removed: set[str] = set()
+                for step in range(80):
+                    name = f"app{random.randrange(12)}"
+                    key = f"deployment/dep_{name}"
+                    if key in wanted and random.random() < 0.3:
+                        await control.remove("c1", key, by_user=True)
+                        removed.add(key)
+                        del wanted[key]
+                    else:
+                        wanted[key] = random.randrange(1, 9)
+                        await control.deploy("c1", name, replicas=wanted[key])
+                    if step % 10 == 9:
+                        proxy.cut()
+                await until(lambda: _replicas(cluster) == wanted and controller.status()["unreported"] == 0)
+                assert set(cluster.deleted) <= removed
+                await controller.stop()
+
+    asyncio.run(main())
+
+
+def _replicas(cluster: FakeCluster) -> dict[str, int]:
+    found = {key: item.action.value for key, item in cluster.objects.items() if item.action is not None}
+    return {key: state.replicas for key, state in found.items() if isinstance(state, pb.DeploymentState)}

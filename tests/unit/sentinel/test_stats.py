@@ -1,0 +1,121 @@
+"""What Envoy counts, per deployment, and what becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, cast
+
+import orjson
+
+from shoal.base.clock import FakeClock
+from shoal.client import Client
+from shoal.sentinel.admin import Admin
+from shoal.sentinel.bootstrap import BEYOND_MS, LATENCY_MS
+from shoal.sentinel.config import SentinelConfig
+from shoal.sentinel.stats import StatsKeeper, belonging, read_stats
+
+
+def body(**numbers: int) -> bytes:
+    stats: list[dict[str, Any]] = [{"name": f"cluster.{name}", "value": value} for name, value in numbers.items()]
+    counts = {5.0: 3, BEYOND_MS: 1}
+    buckets = [
+        {"upper_bound": bound, "interval": 0, "cumulative": counts.get(bound, 0)} for bound in (*LATENCY_MS, BEYOND_MS)
+    ]
+    histogram = {"name": "cluster.deployment_d1.upstream_rq_time", "buckets": buckets}
+    return orjson.dumps({"stats": [*stats, {"histograms": [histogram]}]})
+
+
+ANSWER = body(
+    **{
+        "deployment_d1.upstream_rq_2xx": 5,
+        "sticky_d1.upstream_rq_2xx": 2,
+        "deployment_d1.upstream_rq_5xx": 1,
+        "deployment_d1.upstream_rq_retry": 4,
+        "deployment_d1.membership_healthy": 2,
+        "sticky_d1.membership_healthy": 2,
+        "deployment_d2.upstream_rq_2xx": 1,
+        "other.upstream_rq_2xx": 9,
+    }
+)
+
+
+class FakeAdmin:
+    def __init__(self) -> None:
+        self.answer: bytes | None = ANSWER
+
+    async def get(self, target: str) -> bytes | None:
+        return self.answer
+
+
+def keeper(admin: FakeAdmin, starts: list[int]) -> StatsKeeper:
+    return StatsKeeper(
+        SentinelConfig(region="eu"), cast(Admin, admin), cast(Client, None), clock=FakeClock(),
+        starts=lambda: starts[0], peers_map=lambda: None,
+    )  # fmt: skip
+
+
+def test_the_clusters_of_one_deployment_are_added_up() -> None:
+    found = read_stats(ANSWER)
+    assert set(found) == {"d1", "d2"}
+    assert found["d1"].codes == [0, 7, 0, 0, 1]
+    assert (found["d1"].retries, found["d1"].healthy) == (4, 2)
+    assert found["d1"].latency[LATENCY_MS.index(5.0)] == 3
+    assert found["d1"].latency[-1] == 1  # beyond every bound
+    assert found["d1"].latency_ms == 3 * 3.75 + LATENCY_MS[-1]
+
+
+def test_counters_rise_over_several_envoys_and_stay_when_one_does_not_answer() -> None:
+    async def main() -> None:
+        admin, starts = FakeAdmin(), [1]
+        stats = keeper(admin, starts)
+        assert await stats.look()
+        starts[0] = 2
+        assert await stats.look()
+        assert stats.current()["d1"].codes[1] == 14
+        assert stats.current()["d1"].healthy == 2  # not a counter
+        admin.answer = None
+        assert not await stats.look()
+        assert stats.current()["d1"].codes[1] == 14
+
+    asyncio.run(main())
+
+
+def test_an_entry_has_room_for_the_busiest() -> None:
+    async def main() -> None:
+        admin = FakeAdmin()
+        admin.answer = body(**{f"deployment_d{number:05}.upstream_rq_2xx": number for number in range(3000)})
+        stats = keeper(admin, [1])
+        assert await stats.look()
+        entry = stats.entry()
+        assert len(entry) <= 256 * 1024
+        shown = orjson.loads(entry)["deployments"]
+        assert "d02999" in shown and "d00001" not in shown
+
+    asyncio.run(main())
+
+
+def test_metrics_have_a_bounded_number_of_deployments() -> None:
+    async def main() -> None:
+        admin = FakeAdmin()
+        admin.answer = body(**{f"deployment_d{number}.upstream_rq_2xx": 1 for number in range(600)})
+        stats = keeper(admin, [1])
+        assert await stats.look()
+        requests = next(iter(stats.collect()))
+        deployments = {sample.labels["deployment"] for sample in requests.samples}
+        assert len(deployments) == 501
+        assert sum(sample.value for sample in requests.samples) == 600
+
+    asyncio.run(main())
+
+
+def test_what_is_written_belongs_to_the_gateway() -> None:
+    labels = {"shoal.dev/sentinel": "snt_1", "app.kubernetes.io/managed-by": "krane"}
+    made = belonging({"metadata": {"name": "peers-x", "uid": "u", "labels": labels}})
+    assert made["labels"] == {"shoal.dev/sentinel": "snt_1", "app.kubernetes.io/component": "sentinel-stats"}
+    assert made["ownerReferences"] == [{"apiVersion": "v1", "kind": "ConfigMap", "name": "peers-x", "uid": "u"}]
+    assert belonging(None) == {}
+
+
+def test_no_answer_from_a_socket_that_is_not_there(tmp_path: Path) -> None:
+    assert asyncio.run(Admin(tmp_path / "none.sock", clock=FakeClock()).get("/stats")) is None

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import orjson
+
+from shoal.sentinel.translate.model import Peer
+from shoal.sentinel.translate.reading import key_set_of, peers_of, policy_of, route_of, tls_secret_of
+
+
+def _secret(**data: Any) -> dict[str, Any]:
+    encoded = {name: base64.b64encode(value).decode() for name, value in data.items()}
+    return {"metadata": {"name": "s", "labels": {"shoal.dev/environment": "env_1"}}, "data": encoded}
+
+
+def test_what_cannot_be_read_keeps_where_it_belongs_and_its_fault() -> None:
+    about = {"name": "r", "labels": {"shoal.dev/environment": "env_1", "app.kubernetes.io/name": "nick"}}
+    made = route_of({"metadata": about, "spec": {"host": "A.example", "path": "/x", "backends": 5}})
+    assert (made.environment, made.alias, made.host, made.path, made.spec) == ("env_1", "nick", "a.example", "/x", None)
+    assert made.fault
+    broken = policy_of({"metadata": about, "spec": {"environment": "env_2", "teleport": {}, "routes": ["r"]}})
+    assert (broken.environment, broken.routes, broken.spec) == ("env_2", ("r",), None)
+    assert "teleport" in broken.fault
+    assert route_of({"metadata": {"name": "x"}}).fault
+
+
+def test_keys_are_read_one_by_one_and_a_bad_entry_is_no_key() -> None:
+    good = orjson.dumps({"digest": "AB", "permissions": ["p"], "subject": "me", "expires": 5, "meta": {"a": 1}})
+    found = key_set_of(_secret(k1=good, k2=b"{", k3=orjson.dumps([1]), k4=orjson.dumps({"digest": "cd", "enabled": 0})))
+    assert found.environment == "env_1"
+    assert [(key.id, key.digest, key.enabled) for key in found.keys] == [("k1", "ab", True), ("k4", "cd", False)]
+    assert found.keys[0].permissions == {"p"}
+
+
+def test_a_certificate_needs_its_key() -> None:
+    assert tls_secret_of(_secret(**{"tls.crt": b"c"})) is None
+    made = tls_secret_of(_secret(**{"tls.crt": b"c", "tls.key": b"k", "ca.crt": b"a"}))
+    assert made is not None and (made.certificate, made.key, made.authority) == (b"c", b"k", b"a")
+
+
+def test_peers_that_cannot_be_read_are_left_out() -> None:
+    assert peers_of("nonsense") == ()
+    text = '[{"region":"x","addresses":["1.2.3.4:5"],"distance":3,"healthy":false},7]'
+    assert peers_of(text) == (Peer(region="x", addresses=("1.2.3.4:5",), distance=3, healthy=False),)

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from typing import Any
+
+from envoy.extensions.filters.http.local_ratelimit.v3 import local_rate_limit_pb2
+from envoy.extensions.filters.http.rbac.v3 import rbac_pb2
+from translate_objects import WITH_SERVICES, backend, inputs_of, policy, route
+from translated_inputs import PEM
+
+from shoal.sentinel.translate import parts
+from shoal.sentinel.translate.gates import gates
+from shoal.sentinel.translate.policies import http_filters
+from shoal.sentinel.translate.tokens import jwks_of_pem
+from shoal.sentinel.translate.translator import translate
+
+_KEY = {"locations": [{"bearer": {}}]}
+
+
+def _names(made: rbac_pb2.RBACPerRoute | None) -> list[str]:
+    return sorted(made.rbac.rules.policies) if made is not None else []
+
+
+def test_rules_deny_in_the_order_of_the_policies_and_after_the_judge_what_needs_it() -> None:
+    before, behind = gates(
+        [
+            policy("w1", firewall={"paths": ["/x"]}),
+            policy("k", keyAuth=_KEY),
+            policy("w2", firewall={"paths": ["/y"]}),
+            policy("l", rateLimit={"limit": 1, "identifier": {"subject": {}}}),
+        ]
+    )
+    assert _names(before) == ["0000-firewall/w1"]
+    assert _names(behind) == [
+        "0000-policy_error/k",
+        "0001-forbidden/k",
+        "0002-unauthorized/k",
+        "0003-firewall/w2",
+        "0004-unidentified/l",
+    ]
+
+
+def test_the_chain_of_filters_is_off_until_a_route_turns_it_on() -> None:
+    assert all(each.disabled for each in http_filters(WITH_SERVICES))
+    made = translate(inputs_of(route("r", "a.example", backend("d1"))))
+    routes = made[parts.ROUTES][parts.ALL_ROUTES].virtual_hosts[0].routes
+    assert len(routes) == 4 and not any(each.typed_per_filter_config for each in routes)
+
+
+def test_every_way_a_route_is_told_has_its_policies() -> None:
+    made = translate(
+        inputs_of(
+            route("r", "a.example", backend("d1")),
+            policy("w", order=1, firewall={"paths": ["/x"]}),
+            policy("k", order=2, keyAuth=_KEY),
+        )
+    )
+    routes = made[parts.ROUTES][parts.ALL_ROUTES].virtual_hosts[0].routes
+    assert len(routes) == 4
+    assert all(set(each.typed_per_filter_config) == {"firewall", "keys", "gate"} for each in routes)
+
+
+def _buckets(made: Any, name: str) -> local_rate_limit_pb2.LocalRateLimit:
+    found = local_rate_limit_pb2.LocalRateLimit()
+    assert made[parts.EXTENSION][name].typed_config.Unpack(found)
+    return found
+
+
+def test_a_limit_is_early_unless_somebody_is_judged_before_it_and_always_enforced() -> None:
+    limit = {"limit": 5, "window": 10, "scope": "local", "identifier": {"remoteIp": {}}}
+    made = translate(
+        inputs_of(
+            route("r", "a.example", backend("d1")),
+            policy("a", order=1, rateLimit=limit),
+            policy("k", order=2, keyAuth=_KEY),
+            policy("b", order=3, rateLimit={**limit, "identifier": {"subject": {}}}),
+        )
+    )
+    early, late = _buckets(made, "early"), _buckets(made, "late")
+    assert [one.entries[0].value for one in early.descriptors] == ["a"]
+    assert [one.entries[0].value.split("@")[0] for one in late.descriptors] == ["b"]
+    bucket = early.descriptors[0].token_bucket
+    assert (bucket.max_tokens, bucket.tokens_per_fill.value, bucket.fill_interval.seconds) == (5, 5, 10)
+    for found in (early, late):
+        for share in (found.filter_enabled, found.filter_enforced):
+            assert share.default_value.numerator == 1_000_000
+
+
+def test_keys_in_pem_form_become_a_set_of_one() -> None:
+    assert '"crv":"P-256"' in jwks_of_pem(PEM)
