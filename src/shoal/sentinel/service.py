@@ -30,8 +30,7 @@ from shoal.sentinel.health import health_app, metrics_app
 from shoal.sentinel.inputs import POLICY_TYPE, ROUTE_TYPE, InputKeeper
 from shoal.sentinel.isolation import REFUSED, Isolation
 from shoal.sentinel.issuers import IssuerFinder
-from shoal.sentinel.policies.keys import KeyBook
-from shoal.sentinel.policies.server import serving_keys, serving_limits, strict_redis
+from shoal.sentinel.policies.server import serving_limits, strict_redis
 from shoal.sentinel.stats import StatsKeeper
 from shoal.sentinel.status import Kind, StatusWriter, Verdict
 from shoal.sentinel.supervisor import Supervisor, find_envoy
@@ -44,7 +43,7 @@ from shoal.sentinel.xds.server import Discovery
 
 log = get_logger("sentinel")
 
-KEYS_SOCKET, LIMITS_SOCKET = "keys.sock", "limits.sock"
+LIMITS_SOCKET = "limits.sock"
 _COALESCE_S = 0.05
 _LONGEST_NAME = len("/limits.sock")
 
@@ -101,7 +100,6 @@ class Gateway:
             client, config, settings_of(config, folder), clock=clock, random=random, changed=self._dirty.set
         )
         self.issuers = IssuerFinder(self.inputs.set_issuers, clock=clock, random=random)
-        self._keys = KeyBook()
         self.supervisor = Supervisor(
             find_envoy(), folder, _bootstrap(config, folder), clock=clock, random=random,
             concurrency=config.concurrency, drain_s=config.drain_s,
@@ -195,8 +193,6 @@ class Gateway:
     async def _serve_policies(self, stack: AsyncExitStack) -> None:
         """What judges beside Envoy."""
         clock, metrics = self._clock, self._metrics
-        keys = serving_keys(str(self._folder / KEYS_SOCKET), self._keys, clock=clock, metrics=metrics)
-        await stack.enter_async_context(keys)
         if self._config.redis_url:
             redis = strict_redis(self._config.redis_url)
             stack.push_async_callback(redis.aclose)
@@ -215,8 +211,6 @@ class Gateway:
 
     def _publish_once(self) -> None:
         known = self.inputs.current()
-        if self._known is None or known.keys is not self._known.keys:
-            self._keys.replace(known.keys)
         if self._known is None or known.policies is not self._known.policies:
             self.issuers.look_for(known.policies.values())
         inputs = self._isolation.apply(known)
@@ -294,7 +288,6 @@ def settings_of(config: SentinelConfig, folder: Path) -> Settings:
         entry_secret=config.entry_secret,
         trusted_hops=config.trusted_hops,
         drain_s=config.drain_s,
-        keys_socket=str(folder / KEYS_SOCKET),
         limits_socket=str(folder / LIMITS_SOCKET) if config.redis_url else "",
         log_percent=config.log_percent,
         replicas=ServiceKey(config.namespace, config.name) if config.zone else None,

@@ -13,12 +13,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from envoy_under_test import Gateway, app, backend, gateway, inputs_of, policy, route, until
 
 from shoal.base.clock import RealClock
 from shoal.base.metrics import Metrics
-from shoal.sentinel.policies.keys import KeyBook
-from shoal.sentinel.policies.server import serving_keys, serving_limits, strict_redis
+from shoal.sentinel.policies.server import serving_limits, strict_redis
+from shoal.sentinel.translate import policies as translated
 from shoal.sentinel.translate.model import Key, KeySet, Policy, Settings
 from shoal.testing.databases import RedisServer, redis_server
 
@@ -54,17 +55,9 @@ def keys() -> dict[str, KeySet]:
 async def sockets() -> AsyncIterator[Settings]:
     folder = tempfile.mkdtemp(prefix="gs")
     try:
-        yield Settings(keys_socket=f"{folder}/keys", limits_socket=f"{folder}/limits")
+        yield Settings(limits_socket=f"{folder}/limits")
     finally:
         shutil.rmtree(folder)
-
-
-@contextlib.asynccontextmanager
-async def judging(settings: Settings) -> AsyncIterator[None]:
-    book = KeyBook()
-    book.replace(keys())
-    async with serving_keys(settings.keys_socket, book, clock=RealClock(), metrics=Metrics()):
-        yield
 
 
 @contextlib.asynccontextmanager
@@ -83,7 +76,7 @@ async def guarded(settings: Settings, *policies: Policy) -> AsyncIterator[Gatewa
     async with app("d1") as one:
         given = inputs_of(
             route("r", "a.example", backend("d1")), *policies, running={"d1": [one]},
-            settings=replace(settings, keys_timeout_s=30.0, limits_timeout_s=30.0),
+            settings=replace(settings, limits_timeout_s=30.0),
         )  # fmt: skip
         async with gateway(replace(given, keys=keys())) as gw:
             assert not gw.translator.faults
@@ -107,15 +100,16 @@ def bearer(key: str) -> dict[str, str]:
 def test_only_good_keys_pass_and_instances_learn_whose_they_are() -> None:
     async def test() -> None:
         wanted = policy("k", keyAuth={"locations": [{"bearer": {}}], "permissions": ["write"]})
-        async with sockets() as settings, judging(settings), guarded(settings, wanted) as gw:
+        async with sockets() as settings, guarded(settings, wanted) as gw:
             assert await got(gw, **bearer(GOOD)) == (200, "")
-            missing, invalid = await got(gw), await got(gw, **bearer("sk_wrong"))
-            assert missing[0] == invalid[0] == 401
+            missing, invalid = (401, "missing_key"), (401, "invalid_key")
+            assert await got(gw) == missing
+            assert await got(gw, **bearer("sk_wrong")) == invalid
             assert await got(gw, authorization=f"Basic {GOOD}") == missing
             assert await got(gw, **bearer(OLD)) == invalid
             assert await got(gw, **bearer(OFF)) == invalid
             assert await got(gw, **bearer("sk_other")) == invalid
-            assert (await got(gw, **bearer(READER)))[0] == 403
+            assert await got(gw, **bearer(READER)) == (403, "insufficient_permissions")
 
             forged = {"x-shoal-principal": '{"subject":"root"}', "X-Shoal-Principal": "root"}
             seen = (await gw.get("a.example", "/", headers={**bearer(GOOD), **forged})).json()["headers"]
@@ -131,7 +125,7 @@ def test_a_key_may_stand_in_a_header_or_in_the_query() -> None:
     async def test() -> None:
         places = [{"header": "X-Api-Key", "stripPrefix": "Key "}, {"query": "api key"}]
         wanted = policy("k", keyAuth={"locations": places})
-        async with sockets() as settings, judging(settings), guarded(settings, wanted) as gw:
+        async with sockets() as settings, guarded(settings, wanted) as gw:
             assert await got(gw, x_api_key=f"Key {GOOD}") == (200, "")
             assert (await got(gw, x_api_key=GOOD))[0] == 401
             assert await got(gw, f"/?a=b&api%20key={GOOD}#x") == (200, "")
@@ -150,7 +144,7 @@ def test_conditions_say_which_of_several_key_policies_asks() -> None:
         writing = policy(
             "k2", match=[{"method": ["PUT"]}], keyAuth={"locations": [{"bearer": {}}], "permissions": ["write"]}
         )
-        async with sockets() as settings, judging(settings), guarded(settings, reading, writing) as gw:
+        async with sockets() as settings, guarded(settings, reading, writing) as gw:
             for method, key, status in [
                 ("GET", READER, 200),
                 ("PUT", READER, 403),
@@ -163,20 +157,43 @@ def test_conditions_say_which_of_several_key_policies_asks() -> None:
     run(test)
 
 
-def test_without_its_judge_nobody_passes_and_later_they_do_again() -> None:
+def test_keys_come_and_go_without_a_new_listener() -> None:
     async def test() -> None:
-        wanted = policy("k", keyAuth={"locations": [{"bearer": {}}]})
-        async with sockets() as settings, guarded(settings, wanted) as gw:
-            assert (await got(gw, **bearer(GOOD)))[0] == 503
-            async with judging(settings):
+        async with sockets() as settings, guarded(settings, policy("k", keyAuth={"locations": [{"bearer": {}}]})) as gw:
 
-                async def passes() -> bool:
-                    return (await got(gw, **bearer(GOOD)))[0] == 200
+            async def becomes(key: str, status: int) -> None:
+                async def is_so() -> bool:
+                    return (await got(gw, **bearer(key)))[0] == status
 
-                await until(passes)
-            assert (await got(gw, **bearer(GOOD)))[0] == 503
-            assert (await got(gw))[0] == 503
+                await until(is_so)
 
+            assert [(await got(gw, **bearer(key)))[0] for key in (GOOD, READER, "sk_new")] == [200, 200, 401]
+            new = Key(id="k_new", digest=digest("sk_new"), subject="user 9")
+            kept = tuple(key for key in keys()[ENVIRONMENT].keys if key.id != "k_good")
+            await gw.tell(replace(gw.inputs, keys={ENVIRONMENT: KeySet(environment=ENVIRONMENT, keys=(*kept, new))}))
+            await becomes("sk_new", 200)
+            await becomes(GOOD, 401)
+            assert (await got(gw, **bearer(READER)))[0] == 200
+            await gw.tell(replace(gw.inputs, keys={}))
+            await becomes(READER, 401)
+            stats = (await gw.admin.get("/stats?filter=^listener_manager.listener_(modified|in_place_updated)$")).text
+            assert [line.rpartition(" ")[2] for line in stats.split("\n") if line] == ["0", "0"]
+
+    run(test)
+
+
+@pytest.mark.parametrize("broken", ["error('broken')", "handle:none()", "return"])
+def test_a_judge_that_fails_lets_nobody_in(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        keyed = policy("k", match=[{"path": {"prefix": "/in"}}], keyAuth={"locations": [{"bearer": {}}]})
+        async with sockets() as settings, guarded(settings, keyed) as gw:
+            forged = {"x-shoal-fact-key-" + b"k".hex(): "ok", "X_Shoal_Fact_Key_" + b"k".hex(): "ok"}
+            for headers in ({}, bearer(GOOD), {**bearer(GOOD), **forged}):
+                answer = await gw.get("a.example", "/in", headers=headers)
+                assert (answer.status_code, answer.headers["x-shoal-error"]) == (503, "policy_error")
+            assert await got(gw, "/out") == (200, "")
+
+    monkeypatch.setattr(translated, "key_script", lambda keys: f"function envoy_on_request(handle) {broken} end")
     run(test)
 
 
@@ -220,7 +237,7 @@ def test_a_limit_counts_by_the_subject_of_a_key_and_unauthorized_is_not_limited(
             keyed = policy("k", order=1, keyAuth={"locations": [{"bearer": {}}]})
             rule = limit("l", 1, subject={})
             async with (
-                sockets() as settings, judging(settings), counting(settings, redis), guarded(settings, keyed, rule) as gw
+                sockets() as settings, counting(settings, redis), guarded(settings, keyed, rule) as gw
             ):  # fmt: skip
                 assert [(await got(gw, **bearer(GOOD)))[0] for _ in range(2)] == [200, 429]
                 assert [(await got(gw, **bearer(READER)))[0] for _ in range(2)] == [200, 429]

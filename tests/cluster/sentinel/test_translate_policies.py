@@ -16,11 +16,8 @@ import jwt
 import orjson
 import pytest
 from certificates_under_test import new_key, public_pem
-from envoy.service.auth.v3 import external_auth_pb2
 from envoy.service.ratelimit.v3 import rls_pb2
 from envoy_under_test import app, backend, gateway, inputs_of, policy, route, until
-from google.protobuf import struct_pb2
-from google.rpc import status_pb2
 
 from shoal.sentinel.translate.model import Endpoint, Policy, ServiceEndpoints, ServiceKey, Settings
 
@@ -235,31 +232,6 @@ def test_tokens_are_needed_where_conditions_say_and_claims_reach_the_instance() 
     run(test)
 
 
-class Judge:
-    """Says of a key what is set; ``broken`` makes it fail."""
-
-    broken = False
-    asked: list[Any]
-
-    def __init__(self) -> None:
-        self.asked = []
-
-    async def check(self, request: Any, context: Any) -> external_auth_pb2.CheckResponse:
-        self.asked.append(request.attributes)
-        if self.broken:
-            await context.abort(grpc.StatusCode.INTERNAL, "broken")
-        http = request.attributes.request.http
-        told = orjson.loads(request.attributes.context_extensions["policies"])
-        known = {"Bearer good": "ok", "Bearer weak": "forbidden", "Bearer odd": "who knows"}
-        verdict = known.get(http.headers.get("authorization", ""), "no")
-        metadata = struct_pb2.Struct()
-        metadata.update({"verdicts": {each["name"]: verdict for each in told}, "subject": "me"})
-        made = external_auth_pb2.CheckResponse(status=status_pb2.Status(code=0), dynamic_metadata=metadata)
-        header = made.ok_response.headers.add()
-        header.header.key, header.header.value = "x-shoal-principal", '{"subject":"me"}'
-        return made
-
-
 @contextlib.asynccontextmanager
 async def service(name: str, method: str, call: Any, kind: Any, answer: Any) -> AsyncIterator[tuple[str, Any]]:
     folder = tempfile.mkdtemp(prefix="sv")
@@ -275,40 +247,6 @@ async def service(name: str, method: str, call: Any, kind: Any, answer: Any) -> 
     finally:
         await server.stop(None)
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def test_keys_are_let_in_by_verdict_only_and_a_judge_that_fails_lets_nobody_in() -> None:
-    async def test() -> None:
-        judge = Judge()
-        keyed = policy("k", match=[{"path": {"prefix": "/in"}}], keyAuth={"locations": [{"bearer": {}}]})
-        asks = ("envoy.service.auth.v3.Authorization", "Check", judge.check)
-        kinds = (external_auth_pb2.CheckRequest, external_auth_pb2.CheckResponse)
-        good = {"authorization": "Bearer good"}
-        async with (
-            service(*asks, *kinds) as (path, server),
-            guarded(keyed, settings=Settings(keys_socket=path, keys_timeout_s=20.0)) as gw,
-        ):
-            await answers(
-                gw,
-                [
-                    ("GET", "/in", {}, 401, "unauthorized"),
-                    ("GET", "/in", {"authorization": "Bearer weak"}, 403, "forbidden"),
-                    ("GET", "/in", {"authorization": "Bearer odd"}, 401, "unauthorized"),
-                    ("GET", "/in", good, 200, ""),
-                    ("POST", "/in", good, 200, ""),
-                    ("GET", "/out", {}, 200, ""),
-                ],
-            )
-            assert (await gw.get("a.example", "/in", headers=good)).json()["headers"]["x-shoal-principal"]
-            told = judge.asked[0].context_extensions
-            assert told["environment"] == "env_1"
-            assert orjson.loads(told["policies"]) == [{"name": "k", "locations": [{"bearer": {}}]}]
-            judge.broken = True
-            await answers(gw, [("GET", "/in", good, 503, "policy_error"), ("GET", "/out", {}, 200, "")])
-            await server.stop(None)
-            await answers(gw, [("GET", "/in", good, 503, "policy_error"), ("GET", "/out", {}, 200, "")])
-
-    run(test)
 
 
 @pytest.mark.parametrize("fail_open", [False, True])

@@ -134,7 +134,7 @@ _peer = st.builds(
     distance=st.integers(0, 2),
     healthy=st.booleans(),
 )
-SETTINGS = Settings(keys_socket="/tmp/none/keys", limits_socket="/tmp/none/limits")
+SETTINGS = Settings(limits_socket="/tmp/none/limits")
 
 
 def _objects(prefix: str, specs: list[dict[str, Any]], read: Any) -> dict[str, Any]:

@@ -24,7 +24,7 @@ class ServiceConfig:
     hello_burst: int = setting(100, doc="streams admitted at once")
     hello_wait_s: float = setting(20.0, doc="a stream that would wait longer is told to come back")
     batch: int = setting(100, doc="objects loaded together for one stream")
-    cache_bytes: int = setting(32 << 20, doc="encoded objects kept in memory")
+    cache_bytes: int = setting(8 << 20, doc="encoded objects kept in memory")
     retry_base_s: float = setting(0.2, doc="first wait after an object could not be loaded")
     retry_cap_s: float = setting(30.0, doc="longest wait after an object could not be loaded")
     report_batch: int = setting(2000, doc="reports committed together")

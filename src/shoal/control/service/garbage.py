@@ -1,29 +1,37 @@
-"""When cyclic garbage is looked for: rarely, and not because objects were made.
+"""When cyclic garbage is looked for: rarely, and among what is new.
 
-A control plane holds a million small objects that stay, and the collector stops everything for a quarter of a second
-to walk them. So what stays is put aside, and everything is looked at now and then only.
+A control plane holds a million small objects that stay, and the collector would stop everything for a quarter of a
+second to walk them. So what stays is put aside: what was loaded at the start, then the streams once a fleet has come.
 """
 
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 
 from shoal.base.clock import Clock
 
-_YOUNG = (20_000, 10, 100_000)  # the last: never by itself
+_THRESHOLDS = (20_000, 10, 10)
+_LOOK_S = 2.0
 _EVERY_S = 900.0
 
 
-async def keep_aside(clock: Clock) -> None:
+async def keep_aside(clock: Clock, streams: Callable[[], int]) -> None:
     """Until cancelled."""
     before = gc.get_threshold()
-    gc.set_threshold(*_YOUNG)
+    gc.set_threshold(*_THRESHOLDS)
+    aside, last, due = -1, streams(), float("-inf")
     try:
         while True:
-            gc.unfreeze()
-            gc.collect()
-            gc.freeze()
-            await clock.sleep(_EVERY_S)
+            count, now = streams(), clock.monotonic()
+            settled = count == last and abs(count - aside) > 20 + aside // 5
+            if settled or now >= due:
+                gc.unfreeze()
+                gc.collect()
+                gc.freeze()
+                aside, due = count, now + _EVERY_S
+            last = count
+            await clock.sleep(_LOOK_S)
     finally:
         gc.set_threshold(*before)
         gc.unfreeze()

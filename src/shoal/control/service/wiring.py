@@ -107,7 +107,7 @@ class ClusterServer:
 
     async def _keep_aside(self) -> None:
         await self.hub.ready()
-        await keep_aside(self._clock)
+        await keep_aside(self._clock, lambda: len(self.hub.streams))
 
     async def ready(self) -> None:
         """Return once streams can be served."""

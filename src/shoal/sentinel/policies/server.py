@@ -1,4 +1,4 @@
-"""The services beside Envoy, on their Unix sockets. Redis is not asked before the first request needs it."""
+"""The service beside Envoy, on its Unix socket. Redis is not asked before the first request needs it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import grpc
-from envoy.service.auth.v3 import external_auth_pb2_grpc
 from envoy.service.ratelimit.v3 import rls_pb2_grpc
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
@@ -14,8 +13,6 @@ from redis.backoff import NoBackoff
 
 from shoal.base.clock import Clock
 from shoal.base.metrics import Metrics
-from shoal.sentinel.policies.keys import KeyBook
-from shoal.sentinel.policies.keys_service import KeysService
 from shoal.sentinel.policies.limits_service import REDIS_S, Counters, LimitsService, StrictLimits
 
 _STOP_S = 1.0
@@ -39,15 +36,6 @@ async def serving_limits(
     server = grpc.aio.server(options=_OPTIONS)
     service = LimitsService(StrictLimits(redis, clock=clock, timeout_s=timeout_s), metrics=metrics)
     rls_pb2_grpc.add_RateLimitServiceServicer_to_server(service, server)
-    async with _started(server, socket):
-        yield
-
-
-@asynccontextmanager
-async def serving_keys(socket: str, book: KeyBook, *, clock: Clock, metrics: Metrics) -> AsyncIterator[None]:
-    """Entered when Envoy can ask."""
-    server = grpc.aio.server(options=_OPTIONS)
-    external_auth_pb2_grpc.add_AuthorizationServicer_to_server(KeysService(book, clock=clock, metrics=metrics), server)
     async with _started(server, socket):
         yield
 

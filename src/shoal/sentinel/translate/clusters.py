@@ -26,7 +26,7 @@ from shoal.sentinel.translate.endpoints import PEER_SOCKET, socket_address
 from shoal.sentinel.translate.model import Settings, Target
 from shoal.sentinel.translate.secrets import peer_transport, web_transport
 
-KEYS_SERVICE, LIMITS_SERVICE = "service/keys", "service/limits"
+LIMITS_SERVICE = "service/limits"
 REPLICAS = "replicas"  # this gateway's own; Envoy weighs zones by them
 _PROTOCOLS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _CONNECT_TIMEOUT_S = 1.0
@@ -198,7 +198,7 @@ def replicas() -> cluster_pb2.Cluster:
 
 def service_clusters(settings: Settings) -> dict[str, cluster_pb2.Cluster]:
     """The services of this gateway that Envoy asks, behind Unix sockets; they speak gRPC."""
-    sockets = {KEYS_SERVICE: settings.keys_socket, LIMITS_SERVICE: settings.limits_socket}
+    sockets = {LIMITS_SERVICE: settings.limits_socket}
     return {name: _on_socket(name, path) for name, path in sockets.items() if path}
 
 

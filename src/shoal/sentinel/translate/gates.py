@@ -18,10 +18,10 @@ from shoal.crds.sentinel import Firewall, Jwt, PolicySpec
 from shoal.sentinel.translate import parts, rules
 from shoal.sentinel.translate.model import Policy
 
-KEYS_METADATA = "envoy.filters.http.ext_authz"
+KEYS_METADATA = "shoal.keys"
 JWT_METADATA = "envoy.filters.http.jwt_authn"
-VERDICTS, SUBJECT, PRINCIPAL = "verdicts", "subject", "principal"  # what the judge of keys says
-ALLOWED, FORBIDDEN = "ok", "forbidden"  # its verdicts; any other is a no
+SUBJECT, PRINCIPAL = "subject", "principal"  # what the judge of keys says
+ALLOWED, FORBIDDEN, MISSING = "ok", "forbidden", "missing"  # its verdicts; any other is a no
 
 _Rule: TypeAlias = tuple[str, str, rbac_pb2.Principal]  # kind of denial, policy, whom it fits
 
@@ -71,10 +71,11 @@ def _denials(name: str, spec: PolicySpec) -> Iterator[tuple[str, rbac_pb2.Princi
     if spec.firewall is not None:
         yield "firewall", _walled(spec.firewall)
     elif spec.key_auth is not None:
-        verdict = (VERDICTS, name)
-        yield "policy_error", rules.negated(rules.by_metadata(KEYS_METADATA, verdict, None))
-        yield "forbidden", rules.by_metadata(KEYS_METADATA, verdict, parts.exactly(FORBIDDEN))
-        yield "unauthorized", rules.negated(rules.by_metadata(KEYS_METADATA, verdict, parts.exactly(ALLOWED)))
+        verdict = rules.verdict_fact(name)
+        yield "policy_error", rules.negated(rules.by_header(verdict))
+        yield "insufficient_permissions", rules.by_header(verdict, FORBIDDEN)
+        yield "missing_key", rules.by_header(verdict, MISSING)
+        yield "invalid_key", rules.negated(rules.by_header(verdict, ALLOWED))
     elif spec.jwt is not None:
         yield "unauthorized", _unproven(name, spec.jwt)
 

@@ -141,9 +141,7 @@ class Settings:
     max_header_kib: int = 60
     header_timeout_s: float = 10.0  # for the headers of a request
     drain_s: float = 5.0
-    keys_socket: str = ""  # Unix socket of the service that judges keys; empty: routes that need it are closed
-    keys_timeout_s: float = 0.2
-    limits_socket: str = ""  # Unix socket of the service that counts strict limits; empty: likewise
+    limits_socket: str = ""  # Unix socket of the service that counts strict limits; empty: what needs it is closed
     limits_timeout_s: float = 0.02
     log_path: str = "/dev/stdout"
     log_percent: float = 1.0  # of requests that went well; others are always logged

@@ -141,8 +141,6 @@ def _unserved(policies: list[Policy], inputs: Inputs) -> str:
         spec = policy.spec
         if spec is None:
             return f"policy {policy.name}: it has no spec"
-        if spec.key_auth is not None and not inputs.settings.keys_socket:
-            return f"policy {policy.name}: nobody judges keys here"
         strict = spec.rate_limit is not None and spec.rate_limit.scope == "strict"
         if strict and not inputs.settings.limits_socket and not spec.fail_open:
             return f"policy {policy.name}: nobody counts strict limits here"

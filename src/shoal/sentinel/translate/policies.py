@@ -13,17 +13,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
-import orjson
 from envoy.config.cluster.v3 import cluster_pb2
 from envoy.config.common.mutation_rules.v3 import mutation_rules_pb2
 from envoy.config.core.v3 import base_pb2, config_source_pb2, extension_pb2
 from envoy.config.route.v3 import route_components_pb2 as route_pb2
 from envoy.extensions.filters.http.composite.v3 import composite_pb2
 from envoy.extensions.filters.http.cors.v3 import cors_pb2
-from envoy.extensions.filters.http.ext_authz.v3 import ext_authz_pb2
 from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2
 from envoy.extensions.filters.http.jwt_authn.v3 import config_pb2 as jwt_pb2
+from envoy.extensions.filters.http.lua.v3 import lua_pb2
 from envoy.extensions.filters.http.rbac.v3 import rbac_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
 from envoy.type.matcher.v3 import string_pb2
@@ -31,10 +29,11 @@ from google.protobuf import any_pb2, wrappers_pb2
 from google.protobuf.message import Message
 
 from shoal.crds.sentinel import Cors
+from shoal.sentinel.policies.script import Asked, filter_context, key_script
 from shoal.sentinel.translate import limits, parts, rules, size, tokens
-from shoal.sentinel.translate.clusters import KEYS_SERVICE, LIMITS_SERVICE
-from shoal.sentinel.translate.gates import JWT_METADATA, gates, payload_key
-from shoal.sentinel.translate.model import Policy, Settings
+from shoal.sentinel.translate.clusters import LIMITS_SERVICE
+from shoal.sentinel.translate.gates import JWT_METADATA, gates, payload_key, subject_path
+from shoal.sentinel.translate.model import KeySet, Policy, Settings
 from shoal.sentinel.translate.plan import Plan, PlannedRoute
 
 FACTS, CORS, FIREWALL, TOKENS, KEYS, GATE, SIZE = "facts", "cors", "firewall", "tokens", "keys", "gate", "size"
@@ -58,7 +57,7 @@ def http_filters(settings: Settings) -> list[hcm_pb2.HttpFilter]:
         _off(FIREWALL, rbac_pb2.RBAC()),
         *(_fetched(name, limits.closed(name)) for name in early),
         _fetched(TOKENS, jwt_pb2.JwtAuthentication()),
-        *([_off(KEYS, _keys_service(settings))] if settings.keys_socket else ()),
+        _fetched(KEYS, lua_pb2.Lua()),
         _off(GATE, rbac_pb2.RBAC()),
         _off(SIZE, composite_pb2.Composite()),
         *(_fetched(name, limits.closed(name)) for name in late),
@@ -88,17 +87,10 @@ def _fetched(name: str, default: Message) -> hcm_pb2.HttpFilter:
     return hcm_pb2.HttpFilter(name=name, config_discovery=source, disabled=True)
 
 
-def _keys_service(settings: Settings) -> ext_authz_pb2.ExtAuthz:
-    """It lets everybody through, also when it does not answer: the gate behind it looks for its verdict."""
-    made = ext_authz_pb2.ExtAuthz(
-        transport_api_version=config_source_pb2.ApiVersion.V3,
-        failure_mode_allow=True,
-        clear_route_cache=False,
-        stat_prefix=KEYS,
-    )
-    made.grpc_service.envoy_grpc.cluster_name = KEYS_SERVICE
-    made.grpc_service.timeout.CopyFrom(parts.duration(settings.keys_timeout_s))
-    return made
+def judge_of_keys(keys: Mapping[str, KeySet]) -> extension_pb2.TypedExtensionConfig:
+    """It lets everybody through, also when it fails: the gate behind it looks for its verdict."""
+    program = base_pb2.DataSource(inline_string=key_script(keys))
+    return parts.extension(KEYS, lua_pb2.Lua(default_source_code=program, stat_prefix=KEYS))
 
 
 def extensions(
@@ -164,7 +156,8 @@ def route_rules(planned: PlannedRoute, settings: Settings) -> RouteRules:
     if known := _with_tokens(policies):
         filters[TOKENS] = jwt_pb2.PerRouteConfig(requirement_name=tokens.requirement_name(known))
     if keyed := [one for one in policies if one.spec is not None and one.spec.key_auth is not None]:
-        filters[KEYS] = _asked(planned.route.environment, keyed)
+        told = any(subject_path(one, policies) for one in _limits(policies))
+        filters[KEYS] = _asked(planned.route.environment, keyed, tell=told)
     if shared := next((one.spec.cors for one in policies if one.spec is not None and one.spec.cors), None):
         filters[CORS] = _cors(shared)
     strict = _strict(policies, settings)
@@ -176,7 +169,7 @@ def route_rules(planned: PlannedRoute, settings: Settings) -> RouteRules:
     return RouteRules(
         filters=packed,
         headers=[_claims(policy) for policy in known[:1]],
-        removed=list(facts),
+        removed=[*facts, *(rules.verdict_fact(one.name) for one in keyed)],
     )
 
 
@@ -199,19 +192,16 @@ def _written(facts: Mapping[str, str]) -> header_mutation_pb2.HeaderMutationPerR
     )
 
 
-def _asked(environment: str, policies: Sequence[Policy]) -> ext_authz_pb2.ExtAuthzPerRoute:
+def _asked(environment: str, policies: Sequence[Policy], *, tell: bool) -> lua_pb2.LuaPerRoute:
     """Tells the judge of keys where to look for them and what they have to allow."""
-    told = [
-        {"name": one.name, **msgspec.to_builtins(one.spec.key_auth)}
+    asked = [
+        Asked(rules.verdict_fact(one.name), one.spec.key_auth)
         for one in policies
         if one.spec is not None and one.spec.key_auth is not None
     ]
-    return ext_authz_pb2.ExtAuthzPerRoute(
-        check_settings=ext_authz_pb2.CheckSettings(
-            context_extensions={"environment": environment, "policies": orjson.dumps(told).decode()},
-            disable_request_body_buffering=True,
-        )
-    )
+    made = lua_pb2.LuaPerRoute()
+    made.filter_context.update(filter_context(environment, asked, tell=tell))
+    return made
 
 
 def _cors(cors: Cors) -> cors_pb2.CorsPolicy:

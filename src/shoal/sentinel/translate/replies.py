@@ -48,6 +48,9 @@ BY_FLAG: tuple[tuple[tuple[str, ...], Reply], ...] = (
 )
 BY_DENIAL: tuple[tuple[str, Reply], ...] = (
     ("unauthorized", Reply("unauthorized", "a valid credential is needed", 401)),
+    ("missing_key", Reply("missing_key", "a key is needed", 401)),
+    ("invalid_key", Reply("invalid_key", "the key is not known or has expired", 401)),
+    ("insufficient_permissions", Reply("insufficient_permissions", "the key is not permitted to do this", 403)),
     ("forbidden", Reply("forbidden", "the credential does not allow this", 403)),
     ("firewall", Reply("blocked", "the request is not let in", 403)),
     ("unidentified", Reply("unidentified", "the request does not say what its limit counts by", 429)),

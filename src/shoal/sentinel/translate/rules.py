@@ -16,12 +16,15 @@ from envoy.config.route.v3 import route_components_pb2 as route_pb2
 from envoy.type.matcher.v3 import metadata_pb2, path_pb2, string_pb2
 from google.protobuf import wrappers_pb2
 
-from shoal.crds.sentinel import Condition, NamedMatch, PolicySpec, TextMatch
+from shoal.crds.sentinel import Condition, KeyAuth, NamedMatch, PolicySpec, TextMatch
+from shoal.sentinel.policies.script import Asked, filter_context
+from shoal.sentinel.policies.wire import BadRule
 from shoal.sentinel.translate import parts
 from shoal.sentinel.translate.match import header_matcher, normal_path, text_fault, text_matcher
 
 PATH_FACT = "x-shoal-fact-path"
 LIMITS_FACT = "x-shoal-fact-limits"  # which limits are for the route, each between commas
+VERDICT_FACT = "x-shoal-fact-key-"  # and the name of the policy, as hex
 QUERY_FACT = "x-shoal-fact-query-"  # and the name of the parameter, as hex
 ABSENT = "-"
 _Id: TypeAlias = rbac_pb2.Principal
@@ -60,10 +63,20 @@ def _kind_fault(spec: PolicySpec) -> str:
         return "" if sum(each is not None for each in given) == 1 else "an identifier is exactly one of its kinds"
     if spec.request_size is not None and spec.request_size.max_bytes < 1:
         return "maxBytes is at least 1"
-    if spec.key_auth is not None and not spec.key_auth.locations:
-        return "a key is looked for in at least one place"
+    if spec.key_auth is not None:
+        return _key_fault(spec.key_auth)
     if spec.jwt is not None and sum(map(bool, (spec.jwt.jwks_uri, spec.jwt.oidc_issuer, spec.jwt.pem))) != 1:
         return "the keys come from exactly one of jwksUri, oidcIssuer and pem"
+    return ""
+
+
+def _key_fault(rule: KeyAuth) -> str:
+    if not rule.locations:
+        return "a key is looked for in at least one place"
+    try:
+        filter_context("", [Asked("", rule)], tell=False)
+    except BadRule as error:
+        return str(error)
     return ""
 
 
@@ -89,6 +102,11 @@ def facts(conditions: Iterable[Condition], *, path: bool = False) -> dict[str, s
 
 def query_fact(name: str) -> str:
     return QUERY_FACT + name.encode().hex()
+
+
+def verdict_fact(policy: str) -> str:
+    """Where the judge of keys says what it found. Like every fact: nobody outside can say it, no instance sees it."""
+    return VERDICT_FACT + policy.encode().hex()
 
 
 def header_matchers(conditions: Sequence[Condition]) -> list[route_pb2.HeaderMatcher]:
@@ -133,8 +151,9 @@ def by_conditions(conditions: Sequence[Condition]) -> list[_Id]:
     return [_Id(header=matcher) for matcher in header_matchers(conditions)]
 
 
-def by_header(name: str) -> _Id:
-    return _Id(header=header_matcher(NamedMatch(name=name)))
+def by_header(name: str, value: str | None = None) -> _Id:
+    """``value`` None: that it is there."""
+    return _Id(header=header_matcher(NamedMatch(name=name, exact=value)))
 
 
 def by_network(text: str) -> _Id:

@@ -13,7 +13,7 @@ from shoal.sentinel.translate.endpoints import load_assignment
 from shoal.sentinel.translate.listeners import listeners_of
 from shoal.sentinel.translate.model import Inputs, Peer, Resources, ServiceEndpoints, ServiceKey, Settings
 from shoal.sentinel.translate.plan import Plan, PlannedRoute, plan
-from shoal.sentinel.translate.policies import extensions, policy_clusters
+from shoal.sentinel.translate.policies import KEYS, extensions, judge_of_keys, policy_clusters
 from shoal.sentinel.translate.routes import entry_configuration, route_configuration, virtual_host
 from shoal.sentinel.translate.secrets import secrets_of
 
@@ -38,6 +38,7 @@ class Translator:
         self._clusters: dict[str, tuple[object, dict[str, Message]]] = {}
         self._services: _Services = {}
         self._faults: dict[str, str] = {}
+        self._judge: Message = judge_of_keys({})
 
     @property
     def faults(self) -> Mapping[str, str]:
@@ -69,6 +70,10 @@ class Translator:
             every = settings_changed or inputs.peers != before.peers
             found[parts.ENDPOINTS] = self._endpoints(inputs, peers, services, every=every)
             self._services = services
+        if first or inputs.keys is not before.keys:
+            self._judge = judge_of_keys(inputs.keys)
+        if found[parts.EXTENSION].get(KEYS) is not self._judge:
+            found[parts.EXTENSION] = {**found[parts.EXTENSION], KEYS: self._judge}
         self._inputs, self._resources = inputs, found
         return found
 

@@ -80,7 +80,7 @@ def test_a_policy_whose_service_is_not_there_closes_its_routes() -> None:
     key = policy("key", keyAuth={"locations": [{"bearer": {}}]})
     limit = {"limit": 1, "scope": "strict", "identifier": {"remoteIp": {}}}
     for one, closed in [
-        (key, True),
+        (key, False),
         (policy("strict", rateLimit=limit), True),
         (policy("open", failOpen=True, rateLimit=limit), False),
         (policy("oidc", jwt={"oidcIssuer": "https://issuer.example"}), True),

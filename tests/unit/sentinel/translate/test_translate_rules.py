@@ -32,10 +32,11 @@ def test_rules_deny_in_the_order_of_the_policies_and_after_the_judge_what_needs_
     assert _names(before) == ["0000-firewall/w1"]
     assert _names(behind) == [
         "0000-policy_error/k",
-        "0001-forbidden/k",
-        "0002-unauthorized/k",
-        "0003-firewall/w2",
-        "0004-unidentified/l",
+        "0001-insufficient_permissions/k",
+        "0002-missing_key/k",
+        "0003-invalid_key/k",
+        "0004-firewall/w2",
+        "0005-unidentified/l",
     ]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from shoal.sentinel.translate.model import Inputs, Policy, Route, Settings
 from shoal.sentinel.translate.reading import policy_of, route_of
 
-WITH_SERVICES = Settings(keys_socket="/run/keys", limits_socket="/run/limits")
+WITH_SERVICES = Settings(limits_socket="/run/limits")
 
 
 def backend(deployment: str, **rest: Any) -> dict[str, Any]:
