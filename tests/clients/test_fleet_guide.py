@@ -30,7 +30,7 @@ def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
         **os.environ, "SHOAL_HOME": str(home), "PATH": f"{words}:{os.environ['PATH']}", "PYTHONUNBUFFERED": "1",
         "PYTHONPATH": str(ROOT / "src"), "TMP_FOLDER": str(tmp_path),
     }  # fmt: skip
-    command = [sys.executable, "-m", "shoal", "up", "--dir", str(home), "--port", "0"]
+    command = [sys.executable, "-m", "shoal", "up", "--dir", str(home), "--port", "0", "--empty"]
     log = tmp_path / "up.log"
     with log.open("wb") as out:
         up = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=found)

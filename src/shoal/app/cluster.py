@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import ipaddress
 import resource
 import signal
 import socket
@@ -155,12 +156,14 @@ def identity_of(folder: Path, ids: Ids) -> str:
 async def serving(config: ClusterConfig, clock: Clock, ids: Ids) -> AsyncIterator[ApiServer]:
     """The API server of a directory, listening."""
     pki = Pki(config.pki_dir, now=clock.now())
-    keys = pki.ensure_server(config.certificate_hosts, config.server_name)
+    network = _network(config)
+    # pods reach it as the Service `kubernetes`, by the first address of whichever range Services have here
+    own = () if network is None else (str(ipaddress.ip_network(network.service_cidr)[1]),)
+    keys = pki.ensure_server((*config.certificate_hosts, *own), config.server_name)
     pki.ensure_service_account_key()
     signing_keys = service_account_keys(config.pki_dir)
     authority = pki.ensure_ca()
     tokens = ensure_admin(config, pki.ca_cert)
-    network = _network(config)
     registry = Registry(loopback_endpoints=config.runs_nodes)
     kubelet_client = pki.ensure_client("apiserver-kubelet-client", KUBELET_CLIENT, (KUBELET_CLIENT_GROUP,))
     store = open_store(config.store.url, attrs_of=registry.attrs_of, events=config.events)

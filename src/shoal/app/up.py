@@ -14,11 +14,13 @@ import os
 import re
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from shoal.app import welcome
 from shoal.app.children import Child, Children, Stopped
 from shoal.app.config import LOOPBACK
 from shoal.app.files import DirectoryLock, make_private_dir, write_private
@@ -27,12 +29,13 @@ from shoal.app.kubectl import kubectl_word
 from shoal.app.ports import any_free
 from shoal.base.clock import RealClock
 from shoal.cli.contexts import Context, save_context
-from shoal.cli.rest import Refused, Rest
+from shoal.cli.rest import CannotReach, Refused, Rest
 from shoal.errors import ConfigError
 
 REGIONS = ("eu", "us")
 CONTEXT = "local"
 SHARD = "default"
+_WELCOME_S, _TICK_S = 40.0, 0.2  # how long, and how often, to look for the demo's gateways
 _REGION = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 
 
@@ -74,6 +77,7 @@ class Parts:
     control: Callable[[UpOptions], Sequence[str]]
     cluster: Callable[[UpOptions, str], Sequence[str]]
     introduce: Callable[[Rest, UpOptions], None]
+    welcomes: bool = True  # with the demo
 
 
 def control_command(options: UpOptions) -> list[str]:
@@ -89,7 +93,7 @@ def cluster_command(options: UpOptions, region: str) -> list[str]:
 
 async def run_up(options: UpOptions, say: Callable[[str], object], *, parts: Parts | None = None) -> None:
     """Start all, say where, wait for a signal, stop all. ``say`` prints a line."""
-    parts = parts or Parts(control_command, cluster_command, introduce)
+    parts = parts or Parts(control_command, cluster_command, introduce, welcomes=not options.empty)
     if options.port == 0:  # decided once, so that a control plane that is started again has the same
         options = replace(options, port=any_free(LOOPBACK))
     make_private_dir(options.control_dir)
@@ -118,7 +122,8 @@ async def run_up(options: UpOptions, say: Callable[[str], object], *, parts: Par
                 write_private(endpoints, render_endpoints(options, control, clusters))
 
             write_endpoints()
-            for line in guide(options, control.url, clusters):
+            shown = await asyncio.to_thread(_welcome, rest, options, stop) if parts.welcomes else []
+            for line in (*guide(options, control.url, clusters), *shown):
                 say(line)
             say("ready")
             await children.keep(say, write_endpoints)
@@ -138,6 +143,23 @@ def introduce(rest: Rest, options: UpOptions) -> None:
         _ensure(rest, f"/api/v1/clusters/{cluster}", _document("Cluster", cluster, {"region": region}))
         _ensure_join_file(rest, options.cluster_dir(region) / "join.json", cluster, region)
     rest.close()
+
+
+def _welcome(rest: Rest, options: UpOptions, stop: asyncio.Event) -> list[str]:
+    """Apply the demo, and say where it answers."""
+    ticks = iter(range(int(_WELCOME_S / _TICK_S)))
+
+    def pause() -> bool:
+        time.sleep(_TICK_S)
+        return not stop.is_set() and next(ticks, None) is not None
+
+    try:
+        welcome.ensure(rest, options.regions)
+        return welcome.lines(welcome.until_ready(rest, options.regions, pause))
+    except (Refused, CannotReach) as error:
+        return [f"The demo app could not be applied: {error}"]
+    finally:
+        rest.close()
 
 
 def _ensure(rest: Rest, path: str, document: dict[str, Any]) -> None:

@@ -36,7 +36,7 @@ sys.stdin.read()
 UP = """
 import asyncio, sys; from pathlib import Path; from shoal.app.up import Parts, UpOptions, run_up
 parts = Parts(lambda o: [sys.executable, "-c", sys.argv[2], str(o.control_dir)],
-              lambda o, region: [sys.executable, "-c", sys.argv[3]], lambda rest, o: None)
+              lambda o, region: [sys.executable, "-c", sys.argv[3]], lambda rest, o: None, welcomes=False)
 asyncio.run(run_up(UpOptions(dir=Path(sys.argv[1])), lambda line: print(line, flush=True), parts=parts))
 """
 
@@ -47,6 +47,7 @@ def parts(control: str = CONTROL, cluster: str = CLUSTER) -> Parts:
         lambda options: [sys.executable, "-c", control, str(options.control_dir)],
         lambda options, region: [sys.executable, "-c", cluster],
         lambda rest, options: None,
+        welcomes=False,
     )
 
 

@@ -22,7 +22,7 @@ def up(
     port: Annotated[
         int | None, typer.Option(help="of the control plane; default the last one used, else 7400 or the next free one")
     ] = None,
-    empty: Annotated[bool, typer.Option("--empty", help="without the demo app; there is none yet")] = False,
+    empty: Annotated[bool, typer.Option("--empty", help="without the demo app")] = False,
 ) -> None:
     """Start everything there is and print `ready`; a second `up` with the same directory goes on where it was."""
     names = tuple(name for name in (part.strip() for part in regions.split(",")) if name)
