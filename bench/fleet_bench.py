@@ -97,19 +97,20 @@ def wanted(place: int, deployment: int) -> Wanted:
 
 async def trickle(control: ControlPlane, agents: int, objects: int, rate: int, seconds: float) -> float:
     """``rate`` changes per second, each of one object in one place, in a few transactions; how long it really took."""
-    every_s, count = 0.02, round(rate * 0.02)
     clock = asyncio.get_running_loop().time
-    due = began = clock()
-    for _ in range(round(seconds / every_s)):
+    began, made = clock(), 0
+    while made < rate * seconds:
+        await asyncio.sleep(max(0.0, made / rate + 0.02 - (clock() - began)))
+        due = min(round(rate * seconds), int((clock() - began) * rate)) - made
         async with control.database.transaction() as tx:
-            await tx.want_many([wanted(random.randrange(agents), random.randrange(objects)) for _ in range(count)])
-        due += every_s
-        await asyncio.sleep(max(0.0, due - clock()))
+            await tx.want_many([wanted(random.randrange(agents), random.randrange(objects)) for _ in range(due)])
+        made += due
     return clock() - began
 
 
 async def serve(folder: Path, agents: int, objects: int) -> None:
     logs.configure(level="warning")
+    sys.setswitchinterval(0.0005)  # as ``shoal control start`` does
     config = ServiceConfig()
     async with control_plane(folder, config=config) as control:
         await seed(control, agents, objects)

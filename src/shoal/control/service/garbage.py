@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from shoal.base.clock import Clock
 
-_THRESHOLDS = (20_000, 10, 10)
+_THRESHOLDS = (20_000, 20, 50)
 _LOOK_S = 2.0
 _EVERY_S = 900.0
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import Any
 
-_MOST = 48 << 10  # held back; with more a slow reader must be waited for
+_MOST = 8 << 10  # held back: a connection keeps buffers of this size for ever
 
 _current: ContextVar[Outgoing | None] = ContextVar("shoal_control_outgoing", default=None)
 
