@@ -16,7 +16,9 @@ GUIDES = Path(__file__).resolve().parents[2] / "docs" / "guides"
 
 
 # those for users of a cluster; the commands of the fleet's guides are run by test_fleet_guide
-OF_CLUSTERS = sorted(guide for guide in GUIDES.glob("*.md") if "\n$ kubectl " in guide.read_text() and guide.stem != "fleet")
+OF_CLUSTERS = sorted(
+    guide for guide in GUIDES.glob("*.md") if "\n$ kubectl " in guide.read_text() and guide.stem != "fleet"
+)
 
 
 @pytest.fixture(params=OF_CLUSTERS, ids=lambda guide: guide.stem)
