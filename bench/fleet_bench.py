@@ -30,9 +30,11 @@ from protobuf import Oneof
 from sqlalchemy import Table, insert
 
 from shoal.base import logs
+from shoal.base.clock import RealClock
 from shoal.control.database.tables import Cluster, Topology
 from shoal.control.database.transaction import Wanted
 from shoal.control.service.config import ServiceConfig
+from shoal.control.service.garbage import keep_aside
 from shoal.sync.keys import Place
 from shoal.testing.fleet import ControlPlane, control_plane, want_deployment
 from shoal.wire.fleet.v1 import cluster_pb as pb
@@ -119,6 +121,8 @@ async def serve(folder: Path, agents: int, objects: int) -> None:
         (folder / "join.json").write_text(json.dumps({"tokens": tokens, "token": token}))
         (folder / "ca.pem").write_bytes(control.ca)
         print(json.dumps({"url": control.url}), flush=True)
+        streams = lambda: len(control.server.hub.streams)  # noqa: E731 - of whichever server it is by then
+        aside = asyncio.create_task(keep_aside(RealClock(), streams), name="aside")
         loop = asyncio.get_running_loop()
         while line := await loop.run_in_executor(None, sys.stdin.readline):
             command, *rest = line.split()
@@ -134,6 +138,7 @@ async def serve(folder: Path, agents: int, objects: int) -> None:
                 async with control.database.transaction(by_user=True) as tx:
                     await tx.want_many([wanted(n, 1) for n in range(agents)])
             print(json.dumps({"done": command, "took_s": took_s}), flush=True)
+        aside.cancel()
 
 
 # the agents

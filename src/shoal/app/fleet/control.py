@@ -66,8 +66,9 @@ async def run_control(config: ControlConfig, stop: asyncio.Event, on_ready: Call
                 api.end_streams()
 
         await wait_first(
-            served(), service.run(), run_retention(databases, Retention(), clock), sweep_forever(fleet, tokens, clock)
-        )
+            served(), service.run(), service.keep_aside(), run_retention(databases, Retention(), clock),
+            sweep_forever(fleet, tokens, clock),
+        )  # fmt: skip
 
 
 async def sweep_forever(fleet: Fleet, tokens: Tokens, clock: Clock) -> None:

@@ -99,13 +99,13 @@ class ClusterServer:
                     "control-loader": self.loader.run(),
                     "control-reports": self.reports.run(),
                     "control-agents": self.agents.run(),
-                    "control-garbage": self._keep_aside(),
                 }
             )
         finally:
             self.hub.end_all("stopping", ConnectError(Code.UNAVAILABLE, "the control plane is stopping"))
 
-    async def _keep_aside(self) -> None:
+    async def keep_aside(self) -> None:
+        """Spare the collector what stays; for a process that does nothing else. Until cancelled."""
         await self.hub.ready()
         await keep_aside(self._clock, lambda: len(self.hub.streams))
 
