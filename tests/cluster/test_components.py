@@ -19,8 +19,8 @@ from component_processes import LEASES, NODES, Cluster, Part, cluster, eventuall
 
 from shoal.app.cluster import identity_of
 from shoal.app.credentials import Access, StaticToken, create_token, read_access, render_kubeconfig
-from shoal.app.files import write_private
 from shoal.base.clock import RealClock
+from shoal.base.files import write_private
 from shoal.base.ids import Ids
 from shoal.base.tasks import cancel_all
 from shoal.client import TransportError, connect, load

@@ -25,10 +25,10 @@ from shoal.apiserver.server import ApiServer
 from shoal.app.config import ClusterConfig
 from shoal.app.connect import Connect, in_process, over_network
 from shoal.app.credentials import ensure_admin
-from shoal.app.files import write_private
 from shoal.app.pki import Pki, server_context, service_account_keys
 from shoal.app.reload import as_credentials, follow_credentials
 from shoal.base.clock import Clock, RealClock
+from shoal.base.files import write_private
 from shoal.base.ids import Ids
 from shoal.base.metrics import Metrics
 from shoal.base.tasks import wait_first

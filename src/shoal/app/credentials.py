@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.app.config import ClusterConfig
-from shoal.app.files import PRIVATE_FILE, write_private
+from shoal.base.files import PRIVATE_FILE, write_private
 from shoal.base.ids import new_token, token_digest
 from shoal.errors import ConfigError
 

@@ -1,17 +1,14 @@
-"""Files of a process' directory: written whole or not at all, private, and locked while a process owns them."""
+"""The directory of a process: private, and locked while a process owns it."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-import threading
 from pathlib import Path
 from types import TracebackType
 
+from shoal.base.files import PRIVATE_DIR, PRIVATE_FILE
 from shoal.errors import ConfigError
-
-PRIVATE_FILE = 0o600
-PRIVATE_DIR = 0o700
 
 
 def make_private_dir(path: Path) -> None:
@@ -22,15 +19,6 @@ def make_private_dir(path: Path) -> None:
         raise ConfigError(f"dir is {str(path)!r}: {error.strerror}; choose another with --dir") from None
     if not os.access(path, os.W_OK | os.X_OK):
         raise ConfigError(f"dir is {str(path)!r}: not writable; choose another with --dir")
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Replace ``path`` in one step; only its owner can read it, from the first byte on."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
-    with open(descriptor, "wb") as file:
-        file.write(content)
-    temporary.replace(path)
 
 
 class DirectoryLock:

@@ -22,7 +22,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shoal.app.files import make_private_dir, write_private
+from shoal.app.files import make_private_dir
+from shoal.base.files import write_private
 
 if TYPE_CHECKING:
     import ssl

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from shoal.app.components import Component, Host
 from shoal.app.connect import SIMULATED_NODES
-from shoal.app.files import write_private
 from shoal.app.pki import Pki, kubelet_context
+from shoal.base.files import write_private
 from shoal.base.logs import get_logger
 from shoal.node.server.http import ContextOf
 from shoal.node.simulated import Fleet, FleetConfig

@@ -23,11 +23,12 @@ from typing import Any
 from shoal.app import welcome
 from shoal.app.children import Child, Children, Stopped
 from shoal.app.config import LOOPBACK
-from shoal.app.files import DirectoryLock, make_private_dir, write_private
+from shoal.app.files import DirectoryLock, make_private_dir
 from shoal.app.home import ENDPOINTS, UP_LOCK
 from shoal.app.kubectl import kubectl_word
 from shoal.app.ports import any_free
 from shoal.base.clock import RealClock
+from shoal.base.files import write_private
 from shoal.cli.contexts import Context, save_context
 from shoal.cli.rest import CannotReach, Refused, Rest
 from shoal.errors import ConfigError

@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from shoal.base.files import write_private
 from shoal.errors import ConfigError
 
 FILE = "config.yaml"
@@ -98,12 +99,7 @@ def write_contexts(home: Path, contexts: Contexts) -> None:
     ]
     text = yaml.safe_dump({"current": contexts.current, "contexts": listed}, sort_keys=False)
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = home / FILE
-    temporary = path.with_name(f".{FILE}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(descriptor, "w") as file:
-        file.write(text)
-    temporary.replace(path)
+    write_private(home / FILE, text.encode())
 
 
 def _from_environment(environ: Mapping[str, str]) -> Context:

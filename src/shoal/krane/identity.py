@@ -5,13 +5,12 @@ The pair is stored as plain numbers, so that an agent that has one and gets no s
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
 
+from shoal.base.files import write_private
 from shoal.base.logs import get_logger
 from shoal.errors import ConfigError
 
@@ -69,20 +68,6 @@ class Home:
     @fleet.setter
     def fleet(self, name: str) -> None:
         write_private(self.path / "fleet", f"{name}\n".encode())
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """The whole file or nothing, for its owner's eyes only, on disk when this returns."""
-    fresh = path.with_name(f"{path.name}.new")
-    with suppress(FileNotFoundError):
-        fresh.unlink()
-    file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        os.write(file, content)
-        os.fsync(file)
-    finally:
-        os.close(file)
-    os.replace(fresh, path)
 
 
 def _generate() -> KeyPair:

@@ -98,11 +98,6 @@ class KeyedBuffer(Generic[T]):
             queue.pop(key, None)
         self._retrying.pop(key, None)
 
-    def retry_now(self, key: str, now: float) -> None:
-        """Make a retry due."""
-        if key in self._retrying:
-            self._retrying[key] = (now, self._retrying[key][1])
-
     def next_due(self) -> float | None:
         """When the next retry is due; None when nothing retries."""
         return min((when for when, _ in self._retrying.values()), default=None)

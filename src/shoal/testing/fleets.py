@@ -31,9 +31,9 @@ from typing import Any, Self
 
 import orjson
 
-from shoal.app.files import write_private
 from shoal.app.ports import any_free
 from shoal.base.clock import RealClock
+from shoal.base.files import write_private
 from shoal.cli.contexts import Context
 from shoal.cli.rest import CannotReach, Refused, Reply, Rest
 from shoal.client import Client, builtin, connect, load

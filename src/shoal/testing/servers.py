@@ -28,8 +28,8 @@ from shoal.apiserver.context import ServerConfig, User
 from shoal.apiserver.inprocess import InProcessReply, InProcessTransport
 from shoal.apiserver.registry import Registry
 from shoal.apiserver.server import ApiServer
-from shoal.app.files import write_private
 from shoal.base.clock import Clock, RealClock
+from shoal.base.files import write_private
 from shoal.base.ids import Ids, token_digest
 from shoal.store import Store, open_store
 

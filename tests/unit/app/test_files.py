@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.app.files import DirectoryLock, holder_of, make_private_dir, write_private
+from shoal.app.files import DirectoryLock, holder_of, make_private_dir
+from shoal.base.files import write_private
 from shoal.errors import ConfigError
 
 HOLD = """

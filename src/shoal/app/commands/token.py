@@ -22,9 +22,9 @@ from shoal.app.credentials import (
     render_kubeconfig,
     revoke_token,
 )
-from shoal.app.files import write_private
 from shoal.app.home import directory
 from shoal.base.clock import RealClock
+from shoal.base.files import write_private
 from shoal.base.ids import Ids
 from shoal.cli.apps import new_app
 from shoal.cli.contexts import has_context

@@ -37,8 +37,6 @@ class ControlOptions:
     events: str = ""
     master_key: str = ""
     extra_hosts: tuple[str, ...] = ()
-    relay: str = ""
-    relay_join: str = ""
     service: ServiceConfig = field(default_factory=ServiceConfig)
 
 

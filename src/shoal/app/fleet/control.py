@@ -9,11 +9,11 @@ from contextlib import AsyncExitStack
 from random import Random
 
 from shoal import __version__
-from shoal.app.files import write_private
 from shoal.app.fleet.config import ControlConfig
 from shoal.app.pki import Pki
 from shoal.base.asgi import Application, Receive, Scope, Send, Tls, serving
 from shoal.base.clock import Clock, RealClock
+from shoal.base.files import write_private
 from shoal.base.ids import Ids
 from shoal.base.logs import get_logger
 from shoal.base.metrics import PROCESS

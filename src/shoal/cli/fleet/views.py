@@ -128,19 +128,6 @@ def _brake(controllers: Sequence[Shown]) -> str:
     return f"holds {count} deletions" if count else "held"
 
 
-def agents_line(agents: Sequence[Shown]) -> str:
-    """All of them in a few words."""
-    if not agents:
-        return "no agent has joined"
-    lost = [f"{each['cluster']}/{each['shard']}" for each in agents if each["state"] != "Joined"]
-    held = [f"{each['cluster']}/{each['shard']}" for each in agents if each.get("held")]
-    parts = [f"{len(agents)} agents" if len(agents) != 1 else "1 agent"]
-    parts.append(f"lost: {', '.join(lost)}" if lost else "all joined")
-    if held:
-        parts.append(f"deletions held by {', '.join(held)}: see `shoal agents`")
-    return ", ".join(parts)
-
-
 def instance_rows(instances: Sequence[Shown]) -> list[dict[str, Any]]:
     rows = []
     for each in instances:

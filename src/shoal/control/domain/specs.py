@@ -129,11 +129,6 @@ def stored_form(kind: str, raw: Mapping[str, Any], spec: Spec) -> dict[str, Any]
     return {name: value for name, value in raw.items() if value is not None}
 
 
-def read_spec(kind: str, raw: Mapping[str, Any]) -> Spec:
-    """The typed spec of what the database keeps, which was valid when it was written."""
-    return KINDS[kind].read(Reader(raw, "spec", []))
-
-
 def read_app_spec(raw: Mapping[str, Any]) -> AppSpec:
     return read_app(Reader(raw, "spec", []))
 

@@ -90,9 +90,6 @@ class Index:
             shelf = self._shelves[place, stream] = Shelf(place, stream)
         return shelf
 
-    def shelves(self) -> Iterable[Shelf]:
-        return self._shelves.values()
-
     def put(self, place: Place, stream: str, key: str, entry: Entry) -> bool:
         """Take a newer version of a key; False when it was known. The sessions of the place hear of it."""
         shelf = self.shelf(place, stream)

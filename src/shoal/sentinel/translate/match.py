@@ -74,13 +74,6 @@ def header_matcher(match: NamedMatch) -> route_pb2.HeaderMatcher:
     return route_pb2.HeaderMatcher(name=name, string_match=wanted)
 
 
-def query_matcher(match: NamedMatch) -> route_pb2.QueryParameterMatcher:
-    wanted = text_matcher(match)
-    if wanted is None:
-        return route_pb2.QueryParameterMatcher(name=match.name, present_match=True)
-    return route_pb2.QueryParameterMatcher(name=match.name, string_match=wanted)
-
-
 def method_matcher(methods: str) -> route_pb2.HeaderMatcher:
     """``methods``: names with | between them."""
     return route_pb2.HeaderMatcher(

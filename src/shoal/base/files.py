@@ -1,0 +1,22 @@
+"""Files that hold secrets or state: written whole or not at all, for their owner's eyes only, on disk when done."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+PRIVATE_FILE = 0o600
+PRIVATE_DIR = 0o700
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Replace ``path`` in one step; only its owner can read it, from the first byte on. Threads and processes may do
+    this at the same time: one of them is last."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
+    with open(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(descriptor)
+    temporary.replace(path)
