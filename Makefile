@@ -28,7 +28,7 @@ setup: $(STAMPS)/installed $(STAMPS)/schema $(STAMPS)/kubectl ## venv, dependenc
 
 .PHONY: test
 test: setup $(STAMPS)/podman ## the whole test suite
-	$(PYTEST) -n $(WORKERS) --dist loadgroup
+	@scripts/test.sh $(WORKERS)
 
 .PHONY: check
 check: setup lint verify-generated ## format, lint, types, unit and architecture tests: under a minute

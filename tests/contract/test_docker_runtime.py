@@ -375,14 +375,16 @@ def test_the_tail_of_one_stream_counts_its_own_lines_also_when_it_is_followed() 
         await eventually(lambda: _has(node, container, 6), timeout_s=15)
         options: dict[str, Any] = {"tail": 1, "streams": frozenset({Stream.STDERR})}
         assert await node.log(container, **options) == [b"err 3\n"]
-        following = asyncio.create_task(node.log(container, follow=True, **options), name="follow")
+        old: list[bytes] = []
         new: list[bytes] = []
 
-        async def follow_from_now_on() -> None:
-            async for batch in node.runtime.logs(container.id, LogOptions(follow=True, tail=0)):
-                new.extend(record.data for record in batch)
+        async def follow(into: list[bytes], **options: Any) -> None:
+            async for batch in node.runtime.logs(container.id, LogOptions(follow=True, **options)):
+                into.extend(record.data for record in batch)
 
-        from_now_on = asyncio.create_task(follow_from_now_on(), name="from now on")
+        following = asyncio.create_task(follow(old, **options), name="follow")
+        from_now_on = asyncio.create_task(follow(new, tail=0), name="from now on")
+        await eventually(lambda: _true(old), timeout_s=15)  # before another line is written, so that 3 is the last
         session = await node.runtime.attach(container.id, SessionOptions(stdin=True))
 
         async def seen() -> bool:  # nothing shows when it has begun but what is written then
@@ -391,12 +393,17 @@ def test_the_tail_of_one_stream_counts_its_own_lines_also_when_it_is_followed() 
 
         await eventually(seen, timeout_s=15)
         await node.runtime.stop(container.id, grace_s=0)
-        assert (await asyncio.wait_for(following, 20))[:2] == [b"err 3\n", b"err new\n"]
+        await asyncio.wait_for(following, 20)
+        assert old[:2] == [b"err 3\n", b"err new\n"]
         await asyncio.wait_for(from_now_on, 20)
         assert set(new) == {b"err new\n"}
         await session.close()
 
     on_node(test)
+
+
+async def _true(value: object) -> bool:
+    return bool(value)
 
 
 async def _has(node: Node, container: Container, lines: int) -> bool:

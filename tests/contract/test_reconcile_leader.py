@@ -25,8 +25,41 @@ MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 _scopes = itertools.count()
 
 
+class Busy:
+    """How many calls of candidates' locks are under way. Time stands still until they have been answered: on a slow
+    machine a renewal would otherwise take many seconds of the fake clock, and be late."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.idle = asyncio.Event()
+
+    def counted(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        async def counting(*args: Any) -> Any:
+            self.calls += 1
+            try:
+                return await call(*args)
+            finally:
+                self.forget()
+
+        return counting
+
+    def forget(self) -> None:
+        """One call is over, or nobody is to wait for it."""
+        self.calls -= 1
+        self.idle.set()
+
+    async def over(self) -> None:
+        await asyncio.sleep(0)
+        while self.calls:
+            self.idle.clear()
+            await self.idle.wait()
+
+
 class Leases:
     """The lock that is a Lease: it has no clock, candidates count for themselves."""
+
+    def __init__(self) -> None:
+        self.busy = Busy()
 
     def of(self, client: Client, namespace: str) -> Lock:
         return LeaseLock(client, namespace, "leader")
@@ -43,6 +76,7 @@ class RedisLocks:
     def __init__(self, url: str, scope: str) -> None:
         self.redis: Redis = Redis.from_url(url)
         self.scope = scope
+        self.busy = Busy()
         self._ids = itertools.count()
 
     def of(self, client: Client, namespace: str) -> RedisLock:
@@ -88,6 +122,8 @@ class Candidate:
     def __init__(self, cluster: Any, locks: Locks, identity: str, clock: FakeClock) -> None:
         self.client: Client = cluster.client()
         self.lock = locks.of(self.client, cluster.namespace)
+        for call in ("get", "create", "update"):
+            setattr(self.lock, call, locks.busy.counted(getattr(self.lock, call)))
         self.elector = Elector(self.lock, identity, clock=clock, random=lambda: 0.0)
         self.stop = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
@@ -110,16 +146,16 @@ async def until(clock: FakeClock, locks: Locks, true: Callable[[], bool], *, ste
     async with asyncio.timeout(20):
         while not true():
             await clock.advance(step_s)
+            await locks.busy.over()  # first: a renewal meanwhile would be taken back
             await locks.passed(step_s)
-            await asyncio.sleep(0.01)
 
 
 async def pass_time(clock: FakeClock, locks: Locks, seconds: int) -> None:
     """In steps that let the renewals through."""
     for _ in range(seconds):
         await clock.advance(1)
+        await locks.busy.over()
         await locks.passed(1)
-        await asyncio.sleep(0.01)
 
 
 async def lease_of(cluster: Any) -> Obj:
@@ -171,7 +207,11 @@ def test_a_leader_cut_off_from_the_server_stops_before_the_next_one_starts(
             await until(clock, used, lambda: two.elector.leader == "one")
 
             async def away(*_: object, **__: object) -> object:
-                await asyncio.Event().wait()
+                used.busy.forget()
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    used.busy.calls += 1
                 raise AssertionError
 
             one.client._transport = type("Away", (), {"request": staticmethod(away)})()  # type: ignore[assignment]
