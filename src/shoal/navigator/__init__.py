@@ -1,0 +1,1 @@
+"""The navigator: what runs in every cluster, in one live view that can be asked."""

@@ -1,0 +1,1 @@
+"""Answers over all clusters: services, workloads, queries, differences; as functions, REST and text."""

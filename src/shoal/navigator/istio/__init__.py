@@ -1,0 +1,1 @@
+"""Istio configuration as data: what acts on a workload, why, and what is wrong. Pure."""

@@ -1,0 +1,109 @@
+"""The navigator's nouns: kinds, clusters, rows. Both ends and all answers share them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A kind of object that edges report. ``name`` is the plural that rows and queries use."""
+
+    name: str
+    kind: str
+    group: str = ""
+    versions: tuple[str, ...] = ("v1",)  # the first that the cluster serves is watched
+    namespaced: bool = True
+    istio: bool = False
+
+
+_ISTIO_NET = ("v1", "v1beta1", "v1alpha3")
+_ISTIO_SEC = ("v1", "v1beta1")
+
+
+def _istio(name: str, kind: str, group: str, versions: tuple[str, ...]) -> Kind:
+    return Kind(name=name, kind=kind, group=f"{group}.istio.io", versions=versions, istio=True)
+
+
+# Made by the edge from what it finds (istiod's Deployment, the mesh ConfigMap): it is no resource of the cluster.
+CONTROL_PLANE_CONFIG = Kind(name="istiocontrolplaneconfigs", kind="IstioControlPlaneConfig", istio=True)
+
+KINDS: Mapping[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        Kind(name="services", kind="Service"),
+        Kind(name="endpointslices", kind="EndpointSlice", group="discovery.k8s.io"),
+        Kind(name="pods", kind="Pod"),
+        Kind(name="nodes", kind="Node", namespaced=False),
+        Kind(name="namespaces", kind="Namespace", namespaced=False),
+        Kind(name="deployments", kind="Deployment", group="apps"),
+        _istio("virtualservices", "VirtualService", "networking", _ISTIO_NET),
+        _istio("destinationrules", "DestinationRule", "networking", _ISTIO_NET),
+        _istio("gateways", "Gateway", "networking", _ISTIO_NET),
+        _istio("serviceentries", "ServiceEntry", "networking", _ISTIO_NET),
+        _istio("sidecars", "Sidecar", "networking", _ISTIO_NET),
+        _istio("envoyfilters", "EnvoyFilter", "networking", ("v1alpha3",)),
+        _istio("peerauthentications", "PeerAuthentication", "security", _ISTIO_SEC),
+        _istio("requestauthentications", "RequestAuthentication", "security", _ISTIO_SEC),
+        _istio("authorizationpolicies", "AuthorizationPolicy", "security", _ISTIO_SEC),
+        _istio("wasmplugins", "WasmPlugin", "extensions", ("v1alpha1",)),
+        CONTROL_PLANE_CONFIG,
+    )
+}
+
+
+class Freshness(StrEnum):
+    """How far what is known of a cluster can be trusted."""
+
+    INITIALIZING = "initializing"  # claimed, not everything received yet
+    HEALTHY = "healthy"
+    STALE = "stale"  # connected, but silent for three intervals
+    DISCONNECTED = "disconnected"  # the last known state, with its age
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindStatus:
+    """How an edge stands with one kind; rows of a kind in error are the last good ones."""
+
+    kind: str
+    state: str  # synced, waiting, missing, forbidden, failing
+    error: str = ""
+    since_s: float = 0.0
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """A cluster as the manager knows it now."""
+
+    name: str
+    region: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    freshness: Freshness = Freshness.INITIALIZING
+    edge: str = ""  # the one that is connected, or was last
+    epoch: int = 0
+    connected_at_s: float = 0.0  # wall time; 0: not connected
+    heard_at_s: float = 0.0  # wall time of the last message
+    kinds: tuple[KindStatus, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One object of one cluster, as the indexes hold it: what queries ask for, without the object itself.
+
+    ``summary`` is the kind's own (``shoal.navigator.summaries``): a frozen struct with the fields that can be asked.
+    """
+
+    cluster: str
+    kind: str
+    namespace: str
+    name: str
+    fingerprint: int
+    changed_at_s: float  # wall time at the manager
+    summary: object
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name

@@ -1,0 +1,73 @@
+"""What can be asked of the manager's state: the seam between what holds it and what answers from it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from shoal.navigator.model import Cluster, Row
+
+Obj = dict[str, Any]
+
+
+class View(Protocol):
+    """All clusters at one moment: now, or then. Reading rows never waits; objects come from the disk."""
+
+    @property
+    def at_s(self) -> float:
+        """The moment, as wall time."""
+
+    def clusters(self) -> Sequence[Cluster]:
+        """By name."""
+
+    def cluster(self, name: str) -> Cluster | None: ...
+
+    def rows(self, kind: str, *, cluster: str = "", namespace: str = "") -> Iterable[Row]:
+        """In no order. Empty text: of all."""
+
+    def row(self, cluster: str, kind: str, key: str) -> Row | None: ...
+
+    def labelled(self, kind: str, label: str, value: str, *, cluster: str = "") -> Iterable[Row]:
+        """By one label, from an index."""
+
+    async def objects(self, rows: Sequence[Row]) -> list[Obj | None]:
+        """The objects themselves, in the same order; None for one that is gone meanwhile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """One entry of the history: an object as it became, or that it was removed."""
+
+    cluster: str
+    kind: str
+    key: str
+    at_s: float
+    data: bytes | None  # None: removed
+
+
+class History(Protocol):
+    """What was, as far back as retention goes."""
+
+    async def at(self, at_s: float, *, cluster: str = "") -> View:
+        """The state at a moment. ``shoal.errors.Gone`` (or the tree's nearest) when it is older than what is kept."""
+
+    async def between(
+        self, from_s: float, to_s: float, *, cluster: str = "", kind: str = "", key: str = "", limit: int = 1000
+    ) -> list[Moment]:
+        """In order of time."""
+
+
+class Edges(Protocol):
+    """Asking the edge that is connected for a cluster."""
+
+    def ask(self, cluster: str, request: object, *, deadline_s: float) -> AsyncIterator[bytes]:
+        """The parts of the answer to a ``wire`` Request body (PodLogs, ClusterEvents, ProxyConfig,
+        ServiceConnections). ``ServiceUnavailable`` when no edge is connected, ``Timeout`` at the deadline."""
+
+
+class Fleet(Protocol):
+    """What the control plane says of apps and deployments, to be joined with pods by their labels."""
+
+    def deployments(self) -> Iterator[Obj]:
+        """As last read; empty when there is no control plane."""
