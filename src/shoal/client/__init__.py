@@ -16,13 +16,13 @@ from shoal.client.config import AccessConfig, explicit, in_cluster, load
 from shoal.client.errors import Disconnected, LostLease, TransportError, Unreachable
 from shoal.client.fence import Fence
 from shoal.client.resource import ResourceType, builtin
-from shoal.client.verbs import EVERYTHING, Listed, Page, PatchType, Propagation, ResourceClient, Scope
+from shoal.client.verbs import EVERYTHING, Listed, MetadataClient, Page, PatchType, Propagation, ResourceClient, Scope
 from shoal.client.watch import Obj, Watch, WatchEvent
 
 __all__ = [
-    "EVERYTHING", "AccessConfig", "Client", "Disconnected", "Fence", "Listed", "LostLease", "Obj", "Page", "PatchType",
-    "Propagation", "ResourceClient", "ResourceType", "RetryAfter", "Scope", "TransportError", "Unreachable", "Watch",
-    "WatchEvent", "builtin", "connect", "explicit", "in_cluster", "load",
+    "EVERYTHING", "AccessConfig", "Client", "Disconnected", "Fence", "Listed", "LostLease", "MetadataClient", "Obj",
+    "Page", "PatchType", "Propagation", "ResourceClient", "ResourceType", "RetryAfter", "Scope", "TransportError",
+    "Unreachable", "Watch", "WatchEvent", "builtin", "connect", "explicit", "in_cluster", "load",
 ]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from shoal.client.resource import ResourceType
 from shoal.client.transport import StreamReply
@@ -77,6 +77,10 @@ class ResourceClient:
 
     __slots__ = ("_client", "type")
 
+    # in which form answers are asked for; None: whole objects
+    _one: ClassVar[Mapping[str, str] | None] = None
+    _many: ClassVar[Mapping[str, str] | None] = None
+
     def __init__(self, client: Client, resource_type: ResourceType) -> None:
         self._client = client
         self.type = resource_type
@@ -85,7 +89,8 @@ class ResourceClient:
 
     async def get(self, name: str, namespace: str = "", *, resource_version: str = "") -> Obj:
         params = {"resourceVersion": resource_version} if resource_version else None
-        found: Obj = await self._client.request("GET", self.type.path(namespace, name), params=params)
+        path = self.type.path(namespace, name)
+        found: Obj = await self._client.request("GET", path, params=params, headers=self._one)
         return found
 
     async def page(
@@ -99,7 +104,8 @@ class ResourceClient:
             params["continue"] = continue_token
         elif resource_version:
             params["resourceVersion"] = resource_version
-        answer = await self._client.request("GET", self.type.path(scope.namespace), params=params or None)
+        path = self.type.path(scope.namespace)
+        answer = await self._client.request("GET", path, params=params or None, headers=self._many)
         about = answer.get("metadata") or {}
         return Page(
             _typed_items(answer),
@@ -153,7 +159,7 @@ class ResourceClient:
             params["resourceVersion"] = resource_version
         if timeout_s:
             params["timeoutSeconds"] = timeout_s
-        reply = await self._client.stream("GET", self.type.path(scope.namespace), params=params)
+        reply = await self._client.stream("GET", self.type.path(scope.namespace), params=params, headers=self._one)
         return Watch(reply, self._client.decode)
 
     # writing
@@ -321,6 +327,18 @@ class ResourceClient:
 
 def _namespace_of(obj: Obj) -> str:
     return (obj.get("metadata") or {}).get("namespace") or ""
+
+
+_AS = "application/json;as={};g=meta.k8s.io;v=v1,application/json"
+
+
+class MetadataClient(ResourceClient):
+    """The verbs of a resource; what is read has only metadata. A server that cannot do this sends all."""
+
+    __slots__ = ()
+
+    _one = {"accept": _AS.format("PartialObjectMetadata")}
+    _many = {"accept": _AS.format("PartialObjectMetadataList")}
 
 
 def _typed_items(answer: Obj) -> list[Obj]:

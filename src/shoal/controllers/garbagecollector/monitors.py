@@ -12,13 +12,12 @@ from dataclasses import dataclass
 
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
-from shoal.client import ResourceType, TransportError
+from shoal.client import MetadataClient, ResourceType, TransportError
 from shoal.client.deadline import within
 from shoal.controllers.discovery import Discovered, ServedResource, discover
 from shoal.controllers.garbagecollector.graph import Graph
 from shoal.controllers.garbagecollector.model import Obj, node_of
 from shoal.controllers.kit import Kit
-from shoal.controllers.metadata import MetadataClient
 from shoal.errors import ApiError
 from shoal.reconcile import Cache, Change, ChangeType, Informer
 

@@ -10,7 +10,7 @@ import asyncio
 from typing import assert_never
 
 from shoal.base.tasks import cancel_all
-from shoal.client import PatchType, ResourceClient
+from shoal.client import MetadataClient, PatchType, ResourceClient
 from shoal.controllers.garbagecollector.graph import Graph
 from shoal.controllers.garbagecollector.model import FOREGROUND, ORPHAN, Node, Obj, Reference, node_of
 from shoal.controllers.garbagecollector.monitors import Monitors
@@ -28,7 +28,6 @@ from shoal.controllers.garbagecollector.plan import (
     known_state,
 )
 from shoal.controllers.kit import Kit
-from shoal.controllers.metadata import MetadataClient
 from shoal.errors import NotFound, ShoalError
 from shoal.reconcile import DONE, EventType, ObjectKey, Result
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from shoal.client import Propagation, Scope, TransportError
+from shoal.client import MetadataClient, Propagation, Scope, TransportError
 from shoal.controllers.discovery import Discovered, ServedResource, discover
 from shoal.controllers.kit import Kit
-from shoal.controllers.metadata import MetadataClient
 from shoal.controllers.namespace.plan import (
     FINALIZER,
     Emptied,

@@ -180,7 +180,7 @@ def test_a_reader_that_does_not_read_slows_the_container_down_and_one_that_leave
 
 def test_a_command_that_is_given_up_ends_with_all_its_processes(on_process_node: Run) -> None:
     async def test(node: Any) -> None:
-        container = await node.sh("sleep 1000")
+        container = await node.sh("exec sleep 1000")  # one process from the beginning
 
         async def count() -> int:
             (stats,) = await node.runtime.stats()

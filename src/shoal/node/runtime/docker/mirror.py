@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 
-from shoal.base.bounded import Closed, DroppingQueue
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
@@ -30,10 +29,10 @@ from shoal.node.runtime.model import (
     RuntimeFailure,
     Sandbox,
 )
+from shoal.node.runtime.streams import EventStreams
 
 log = get_logger("node.docker")
 
-_EVENTS = 1024
 _AT_ONCE = 8  # inspections under way at a time
 _ENDS = frozenset({"die", "died"})
 _ACTIONS = _ENDS | {"start", "oom", "destroy", "remove", "cleanup", "stop", "kill", "restart"}
@@ -52,7 +51,7 @@ class Mirror:
         self._clock = clock
         self._known: dict[str, Found] = {}
         self._settled: dict[str, Container] = {}  # ends that the engine does not know of, see ``settle``
-        self._streams: list[DroppingQueue[Event]] = []
+        self._events = EventStreams()
         self._tasks: list[asyncio.Task[None]] = []
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
@@ -68,9 +67,7 @@ class Mirror:
     async def close(self) -> None:
         await cancel_all(*self._tasks)
         self._tasks = []
-        for stream in self._streams:
-            stream.close()
-        self._streams.clear()
+        self._events.close()
 
     # looking
 
@@ -147,21 +144,21 @@ class Mirror:
         """A container that never ran has ended, which only this runtime knows."""
         if container.id not in self._settled:
             self._settled[container.id] = container
-            self._tell(Event(kind=EventKind.EXITED, pod_uid=container.pod_uid, container_id=container.id))
+            self._events.tell(Event(kind=EventKind.EXITED, pod_uid=container.pod_uid, container_id=container.id))
         return self._settled[container.id]
 
     def _tell_change(self, before: Found | None, now: Found) -> None:
         view = now.view
         if isinstance(view, Sandbox):
             if before is not None and isinstance(before.view, Sandbox) and before.view.ready and not view.ready:
-                self._tell(Event(kind=EventKind.SANDBOX, pod_uid=view.pod_uid))
+                self._events.tell(Event(kind=EventKind.SANDBOX, pod_uid=view.pod_uid))
             return
         was = before.view if before is not None and isinstance(before.view, Container) else None
         event = Event(kind=EventKind.STARTED, pod_uid=view.pod_uid, container_id=view.id)
         if view.started_at is not None and (was is None or was.started_at != view.started_at):
-            self._tell(event)
+            self._events.tell(event)
         if view.phase is Phase.EXITED and (was is None or was.phase is not Phase.EXITED):
-            self._tell(replace(event, kind=EventKind.EXITED))
+            self._events.tell(replace(event, kind=EventKind.EXITED))
 
     def _forget(self, container_id: str) -> None:
         found = self._known.pop(container_id, None)
@@ -170,28 +167,12 @@ class Mirror:
             return
         view = found.view
         if isinstance(view, Sandbox):
-            self._tell(Event(kind=EventKind.SANDBOX, pod_uid=view.pod_uid))
+            self._events.tell(Event(kind=EventKind.SANDBOX, pod_uid=view.pod_uid))
         elif view.phase is not Phase.EXITED and settled is None:
-            self._tell(Event(kind=EventKind.EXITED, pod_uid=view.pod_uid, container_id=view.id))
-
-    def _tell(self, event: Event) -> None:
-        for stream in self._streams:
-            stream.put(event)
+            self._events.tell(Event(kind=EventKind.EXITED, pod_uid=view.pod_uid, container_id=view.id))
 
     def events(self) -> AsyncIterator[Event]:
-        stream: DroppingQueue[Event] = DroppingQueue(_EVENTS)
-        self._streams.append(stream)
-        return self._read(stream)
-
-    async def _read(self, stream: DroppingQueue[Event]) -> AsyncIterator[Event]:
-        try:
-            while True:
-                yield await stream.get()
-        except Closed:
-            return
-        finally:
-            if stream in self._streams:
-                self._streams.remove(stream)
+        return self._events.listen()
 
     # hearing
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import shoal
-from shoal.base.bounded import Closed, DroppingQueue
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
@@ -58,11 +57,11 @@ from shoal.node.runtime.process.session import open_attach, open_exec
 from shoal.node.runtime.process.shim import processes
 from shoal.node.runtime.process.sockets import listening_address, ports_on_all_addresses
 from shoal.node.runtime.process.watches import Watches
+from shoal.node.runtime.streams import EventStreams
 from shoal.node.streams import SocketConnection
 
 log = get_logger("node.process")
 
-_EVENTS = 1024
 _IMAGES = 500
 _KILLED = 137
 _KILL_S = 10.0  # for a shim to end everything; then the shim itself is killed
@@ -107,7 +106,7 @@ class ProcessRuntime:
         self._boxes: dict[str, _Box] = {}
         self._watches = Watches(self._shim_ended)
         self._asked_for: dict[str, Image] = {}  # what the node says it has; the table knows more
-        self._streams: list[DroppingQueue[Event]] = []
+        self._events = EventStreams()
         self._closing = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
         self._namespaces = ""
@@ -161,9 +160,7 @@ class ProcessRuntime:
         await self._host_ports.close_all()
         await self._settled(*self._boxes.values())
         self._watches.close()
-        for stream in self._streams:
-            stream.close()
-        self._streams.clear()
+        self._events.close()
 
     async def info(self) -> RuntimeInfo:
         machine, config = os.uname(), self._config
@@ -248,7 +245,7 @@ class ProcessRuntime:
         if kept.sandbox.ready:
             self._give_back(kept.sandbox)
             self._keep(replace(kept, sandbox=replace(kept.sandbox, ready=False, addresses=())))
-            self._tell(Event(kind=EventKind.SANDBOX, pod_uid=kept.sandbox.pod_uid))
+            self._events.tell(Event(kind=EventKind.SANDBOX, pod_uid=kept.sandbox.pod_uid))
 
     async def remove_sandbox(self, sandbox_id: str) -> None:
         await self.stop_sandbox(sandbox_id)
@@ -333,14 +330,14 @@ class ProcessRuntime:
             return
         event = Event(kind=EventKind.STARTED, pod_uid=found.pod_uid, container_id=found.id)
         if found.started_at is not None and before is Phase.CREATED:
-            self._tell(event)
+            self._events.tell(event)
         if found.phase is Phase.RUNNING:
             box.shim = records.shim_of(box.folder)
         else:
             if found.reason is ExitReason.UNKNOWN:
                 _kill_all(usage.stragglers(found.id))
             box.exited.set()
-            self._tell(replace(event, kind=EventKind.EXITED))
+            self._events.tell(replace(event, kind=EventKind.EXITED))
 
     def _shim_ended(self, container_id: str) -> None:
         box = self._boxes.get(container_id)
@@ -420,27 +417,11 @@ class ProcessRuntime:
     # what happens by itself
 
     def events(self) -> AsyncIterator[Event]:
-        stream: DroppingQueue[Event] = DroppingQueue(_EVENTS)
-        self._streams.append(stream)
-        return self._follow(stream)
-
-    async def _follow(self, stream: DroppingQueue[Event]) -> AsyncIterator[Event]:
-        try:
-            while True:
-                yield await stream.get()
-        except Closed:
-            return
-        finally:
-            if stream in self._streams:
-                self._streams.remove(stream)
-
-    def _tell(self, event: Event) -> None:
-        for stream in self._streams:
-            stream.put(event)
+        return self._events.listen()
 
     def _notice(self, box: _Box, reason: str, message: str) -> None:
         found = box.container
-        self._tell(
+        self._events.tell(
             Event(kind=EventKind.NOTICE, pod_uid=found.pod_uid, container_id=found.id, reason=reason, message=message)
         )
 

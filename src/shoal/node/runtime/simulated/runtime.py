@@ -7,7 +7,6 @@ import re
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
-from shoal.base.bounded import Closed, DroppingQueue
 from shoal.base.clock import Clock
 from shoal.base.tasks import cancel_all, wait_first
 from shoal.node.runtime.model import (
@@ -42,10 +41,10 @@ from shoal.node.runtime.simulated import shell
 from shoal.node.runtime.simulated.machine import Box, Log, Machine, Program, SimulatedConfig
 from shoal.node.runtime.simulated.process import run_steps, wait_for
 from shoal.node.runtime.simulated.session import AttachSession, EchoConnection, ExecSession
+from shoal.node.runtime.streams import EventStreams
 
 _REFERENCE = re.compile(r"[a-z0-9]+([._:/@-]+[A-Za-z0-9_]+)*", re.ASCII)
 _KILLED = 137
-_EVENTS = 1024
 
 
 class SimulatedRuntime:
@@ -55,7 +54,7 @@ class SimulatedRuntime:
         self._config = config
         self._clock = clock
         self._machine = machine or Machine()
-        self._streams: list[DroppingQueue[Event]] = []
+        self._events = EventStreams()
         self._closing = asyncio.Event()
 
     async def open(self) -> None:
@@ -63,9 +62,7 @@ class SimulatedRuntime:
 
     async def close(self) -> None:
         self._closing.set()
-        for stream in self._streams:
-            stream.close()
-        self._streams.clear()
+        self._events.close()
 
     async def halt(self) -> None:
         """The machine itself stops: everything that runs ends. For the end of tests."""
@@ -141,7 +138,7 @@ class SimulatedRuntime:
             await self.stop(box.container.id, grace_s=0)
         self._machine.used.difference_update(sandbox.addresses)
         self._machine.sandboxes[sandbox_id] = replace(sandbox, ready=False, addresses=())
-        self._tell(Event(kind=EventKind.SANDBOX, pod_uid=sandbox.pod_uid))
+        self._events.tell(Event(kind=EventKind.SANDBOX, pod_uid=sandbox.pod_uid))
 
     async def remove_sandbox(self, sandbox_id: str) -> None:
         await self.stop_sandbox(sandbox_id)
@@ -186,7 +183,7 @@ class SimulatedRuntime:
         now = self._clock.wall_s()
         box.container = replace(box.container, phase=Phase.RUNNING, started_at=now, identity=f"{container_id}@{now}")
         box.task = asyncio.create_task(self._run(box, steps), name=f"simulated/{container_id}")
-        self._tell(Event(kind=EventKind.STARTED, pod_uid=box.container.pod_uid, container_id=container_id))
+        self._events.tell(Event(kind=EventKind.STARTED, pod_uid=box.container.pod_uid, container_id=container_id))
         return box.container
 
     async def _run(self, box: Box, steps: tuple[shell.Step, ...]) -> None:
@@ -205,7 +202,7 @@ class SimulatedRuntime:
         box.serves.clear()
         box.log.end()
         box.exited.set()
-        self._tell(Event(kind=EventKind.EXITED, pod_uid=box.container.pod_uid, container_id=box.container.id))
+        self._events.tell(Event(kind=EventKind.EXITED, pod_uid=box.container.pod_uid, container_id=box.container.id))
 
     async def stop(self, container_id: str, *, grace_s: float, signal: str = "") -> Container:
         box = self._box(container_id)
@@ -241,23 +238,7 @@ class SimulatedRuntime:
         return Inventory(tuple(self._machine.sandboxes.values()), containers)
 
     def events(self) -> AsyncIterator[Event]:
-        stream: DroppingQueue[Event] = DroppingQueue(_EVENTS)
-        self._streams.append(stream)
-        return self._follow(stream)
-
-    async def _follow(self, stream: DroppingQueue[Event]) -> AsyncIterator[Event]:
-        try:
-            while True:
-                yield await stream.get()
-        except Closed:
-            return
-        finally:
-            if stream in self._streams:
-                self._streams.remove(stream)
-
-    def _tell(self, event: Event) -> None:
-        for stream in self._streams:
-            stream.put(event)
+        return self._events.listen()
 
     def _box(self, container_id: str) -> Box:
         box = self._machine.boxes.get(container_id)

@@ -1,0 +1,40 @@
+"""Events of a runtime for everyone who listens. Who is too slow loses the oldest: listeners look again now and then."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from shoal.base.bounded import Closed, DroppingQueue
+from shoal.node.runtime.model import Event
+
+_EVENTS = 1024
+
+
+class EventStreams:
+    def __init__(self) -> None:
+        self._streams: list[DroppingQueue[Event]] = []
+
+    def listen(self) -> AsyncIterator[Event]:
+        """Every event from now on, until ``close``."""
+        stream: DroppingQueue[Event] = DroppingQueue(_EVENTS)
+        self._streams.append(stream)
+        return self._follow(stream)
+
+    def tell(self, event: Event) -> None:
+        for stream in self._streams:
+            stream.put(event)
+
+    def close(self) -> None:
+        for stream in self._streams:
+            stream.close()
+        self._streams.clear()
+
+    async def _follow(self, stream: DroppingQueue[Event]) -> AsyncIterator[Event]:
+        try:
+            while True:
+                yield await stream.get()
+        except Closed:
+            return
+        finally:
+            if stream in self._streams:
+                self._streams.remove(stream)
