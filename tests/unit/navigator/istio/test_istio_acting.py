@@ -176,7 +176,7 @@ def test_a_service_entry_acts_on_those_who_may_see_it_and_on_its_own_pods() -> N
 
 
 # --- policies: (namespace, spec) -> acts on default/books-1, default/front-1, prod/books-1
-POLICIES = {
+POLICIES: dict[str, tuple[str, Obj, set[str]]] = {
     "in its namespace by selector": ("default", BOOKS_SELECTOR, {"default/books-1"}),
     "in its namespace on all": ("default", {}, {"default/books-1", "default/front-1"}),
     "in the root namespace on all": (ROOT_NAMESPACE, {}, {"default/books-1", "default/front-1", "prod/books-1"}),

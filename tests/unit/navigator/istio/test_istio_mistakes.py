@@ -46,6 +46,11 @@ CASES: dict[str, tuple[list[Obj], list[str]]] = {
         [virtual("a"), virtual("b", hosts=[FULL], namespace="prod")],
         ["host-claimed-twice VirtualService/a spec.hosts", "host-claimed-twice VirtualService/b spec.hosts"],
     ),
+    "one VirtualService that names its host twice": ([virtual("a", hosts=["books", FULL])], []),
+    "a Sidecar of the root namespace selects only there": (
+        [thing("sidecars", "s", {"workloadSelector": {"labels": {"app": "books"}}}, namespace=ROOT_NAMESPACE)],
+        ["selector-matches-nothing Sidecar/s spec.workloadSelector"],
+    ),
     "the same host for different namespaces": (
         [virtual("a", exportTo=["."]), virtual("b", hosts=[FULL], namespace="prod", exportTo=["."])],
         [],
