@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
@@ -13,12 +12,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import orjson
 
 from shoal.app.cluster import identity_of
+from shoal.app.ports import any_free
 from shoal.base.clock import RealClock
 from shoal.base.ids import Ids
 from shoal.client import Client, Obj, PatchType, Scope, TransportError, builtin, load
@@ -206,7 +205,7 @@ def _entries(folder: Path) -> list[Obj]:
 
 @asynccontextmanager
 async def cluster(folder: Path, components: str = "apiserver", *flags: str) -> AsyncIterator[Cluster]:
-    port = free_port()
+    port = any_free("127.0.0.1")
     server = Part(folder / "server", components, "--port", str(port), *flags)
     await server.start()
     transport = HttpTransport(load(server.folder / "kubeconfig"), clock=RealClock(), user_agent="test/1")
@@ -218,17 +217,6 @@ async def cluster(folder: Path, components: str = "apiserver", *flags: str) -> A
         # components before the server, which they give their leases back to
         await asyncio.gather(*(part.stop() for part in made.parts[1:]))
         await server.stop()
-
-
-def free_port() -> int:
-    """One that stays free while a killed server is away: the system gives its like to no outgoing connection."""
-    chance = Random()
-    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    while True:
-        port = chance.randrange(_LOWEST_PORT, lowest)
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) != 0:
-                return port
 
 
 async def eventually(check: Callable[[], Any], timeout_s: float = 60.0) -> Any:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 from pathlib import Path
 
 from shoal.errors import ConfigError
 
 _TRIES = 200
+_BELOW = 16_000
+_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def is_free(host: str, port: int) -> bool:
@@ -24,11 +27,21 @@ def is_free(host: str, port: int) -> bool:
 
 
 def any_free(host: str) -> int:
-    """A port the system picks."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
+    """A free port, at random from below those that the system gives to whoever asks for any: one of these could be
+    somebody's outgoing connection by the time it is listened on."""
+    first = _first_ephemeral()
+    for _ in range(_TRIES):
+        port = first - 1 - secrets.randbelow(_BELOW)
+        if is_free(host, port):
+            return port
+    raise ConfigError(f"port: none free on {host} from {first - _BELOW} to {first - 1}; name one with --port")
+
+
+def _first_ephemeral() -> int:
+    try:
+        return max(int(_RANGE.read_text().split()[0]), _BELOW + 1025)
+    except (OSError, ValueError, IndexError):
+        return 32768
 
 
 def choose_port(asked: int | None, *, host: str, default: int, remembered: Path) -> int:

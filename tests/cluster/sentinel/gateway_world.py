@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,6 +14,7 @@ import httpx
 
 from shoal.apiserver.context import User
 from shoal.apiserver.inprocess import InProcessTransport
+from shoal.app.ports import any_free
 from shoal.base.clock import RealClock
 from shoal.base.metrics import Metrics
 from shoal.base.tasks import cancel_all
@@ -38,13 +38,6 @@ ACCOUNT = User(
     ("system:serviceaccounts", "system:serviceaccounts:sentinel", "system:authenticated"),
 )
 SLICES = builtin("endpointslices", "discovery.k8s.io")
-
-
-def free_port(host: str = "127.0.0.1") -> int:
-    with socket.socket() as sock:
-        sock.bind((host, 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 class Instance:
@@ -169,8 +162,8 @@ async def prepare(client: Client) -> None:
 async def gateway(client: Client, **settings: Any) -> AsyncIterator[World]:
     """A gateway of the environment. Entered when it runs, ready or not."""
     given = {
-        "name": "sentinel-eu", "pod": "sentinel-eu-0", "region": "eu", "environment": ENVIRONMENT, "port": free_port(),
-        "health_port": free_port(), "metrics_port": free_port(), "concurrency": 1, "drain_s": 1.0, "stats_s": 0.5,
+        "name": "sentinel-eu", "pod": "sentinel-eu-0", "region": "eu", "environment": ENVIRONMENT, "port": any_free("127.0.0.1"),
+        "health_port": any_free("127.0.0.1"), "metrics_port": any_free("127.0.0.1"), "concurrency": 1, "drain_s": 1.0, "stats_s": 0.5,
     }  # fmt: skip
     config = SentinelConfig(**{**given, **settings})
     with tempfile.TemporaryDirectory(prefix="sg-", dir="/tmp") as folder:

@@ -13,8 +13,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
-from gateway_world import free_port, prepare
+from gateway_world import prepare
 
+from shoal.app.ports import any_free
 from shoal.base.clock import RealClock
 from shoal.client import connect, load
 from shoal.testing.controllers import eventually
@@ -51,7 +52,7 @@ def is_gone(pid: int) -> bool:
 @asynccontextmanager
 async def sentinel_process() -> AsyncIterator[tuple[subprocess.Popen[bytes], int]]:
     """A gateway that is ready, and the port of its health."""
-    ports = [free_port() for _ in range(3)]
+    ports = [any_free("127.0.0.1") for _ in range(3)]
     with server_process() as server, tempfile.TemporaryDirectory() as home:
         async with connect(load(server.kubeconfig), clock=RealClock()) as client:
             await prepare(client)

@@ -8,17 +8,18 @@ from dataclasses import replace
 
 import pytest
 from certificates_under_test import Authority
-from envoy_under_test import Gateway, free_port, gateway, with_settings
+from envoy_under_test import Gateway, gateway, with_settings
 from hypothesis import HealthCheck, given, settings
 from translated_inputs import inputs
 
+from shoal.app.ports import any_free
 from shoal.sentinel.translate.model import Inputs
 
 
 @pytest.mark.parametrize("with_peers", [False, True])
 def test_envoy_takes_every_translation(with_peers: bool) -> None:
     secret = Authority().secret("gateways", "sentinel.shoal")
-    entry = free_port()
+    entry = any_free("127.0.0.1")
     drawn: list[Inputs] = []
 
     @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

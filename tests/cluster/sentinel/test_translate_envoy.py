@@ -15,8 +15,9 @@ import grpc.aio
 import pytest
 from aiohttp import web
 from certificates_under_test import Authority
-from envoy_under_test import HOST, app, backend, free_port, gateway, inputs_of, route, until, with_settings
+from envoy_under_test import HOST, app, backend, gateway, inputs_of, route, until, with_settings
 
+from shoal.app.ports import any_free
 from shoal.sentinel.translate.model import Endpoint, Peer, ServiceEndpoints, ServiceKey, Settings
 
 
@@ -222,7 +223,7 @@ def test_requests_without_an_instance_are_refused_with_codes_of_their_own() -> N
                 route("r6", "total.example", backend("d5"), timeouts={"header": 0, "total": 0.2}, retries=0),
                 route("r7", "broken.example", backend("d7"), wrong=1),
                 running={
-                    "d3": [Endpoint(address=HOST, port=free_port())],
+                    "d3": [Endpoint(address=HOST, port=any_free(HOST))],
                     "d4": [bad],
                     "d5": [slow_one],
                     "d7": [one],
@@ -255,7 +256,7 @@ def test_requests_that_may_be_repeated_survive_an_instance_that_resets() -> None
             given = inputs_of(
                 route("r1", "reset.example", backend("d1")),
                 route("r2", "refused.example", backend("d2")),
-                running={"d1": [good, bad], "d2": [good, Endpoint(address=HOST, port=free_port())]},
+                running={"d1": [good, bad], "d2": [good, Endpoint(address=HOST, port=any_free(HOST))]},
             )
             async with gateway(given) as gw:
                 for method in ("GET", "PUT", "DELETE"):
@@ -409,7 +410,7 @@ def test_a_region_without_instances_asks_the_next_and_a_request_hops_once() -> N
     async def test() -> None:
         authority = Authority()
         secret = authority.secret("gateways", "sentinel.shoal")
-        near, far = free_port(), free_port()
+        near, far = any_free(HOST), any_free(HOST)
         settings = Settings(entry_secret="gateways")
         shared = route("r", "a.example", backend("d1"))
         async with app("far") as instance:

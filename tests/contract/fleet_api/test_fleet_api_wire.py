@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -12,15 +11,10 @@ import httpx
 from api_world import ENV, a_world, an_app
 
 from shoal.app.pki import Pki
+from shoal.app.ports import any_free
 from shoal.base.asgi import Tls, serving
 from shoal.base.clock import RealClock
 from shoal.base.metrics import Metrics
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def test_requests_and_streams_over_tls(tmp_path: Path) -> None:
@@ -28,7 +22,7 @@ def test_requests_and_streams_over_tls(tmp_path: Path) -> None:
         clock = RealClock()
         pki = Pki(tmp_path / "pki", now=clock.now())
         keys = pki.ensure_server(("localhost", "127.0.0.1"))
-        port = free_port()
+        port = any_free("127.0.0.1")
         async with a_world({"main": f"sqlite:///{tmp_path}/fleet.db"}) as world:
             await world.prepare()
             tls = Tls(keys.cert, keys.key)

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 
 import pytest
 
+from shoal.app.ports import any_free
 from shoal.base.asgi import Receive, Scope, Send, answer, serving
 from shoal.base.clock import RealClock
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def hello(scope: Scope, receive: Receive, send: Send) -> None:
@@ -31,7 +25,7 @@ async def get(port: int) -> bytes:
 
 def test_it_answers_while_inside_and_refuses_afterwards() -> None:
     async def main() -> None:
-        port = free_port()
+        port = any_free("127.0.0.1")
         async with serving(hello, host="127.0.0.1", port=port, clock=RealClock()):
             body = await get(port)
             assert body.startswith(b"HTTP/1.1 200")

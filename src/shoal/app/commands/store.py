@@ -80,16 +80,30 @@ def _file_in(directory: Path) -> Path:
 def _run(work: Coroutine[Any, Any, T]) -> T:
     """Run to the end; both Ctrl-C and SIGTERM stop it in order, so that the source is left as it was."""
 
+    asked = False
+
     async def main() -> T:
         task = asyncio.current_task()
         assert task is not None
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+
+        def stop() -> None:
+            nonlocal asked
+            asked = True
+            task.cancel()
+
+        for each in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(each, stop)
         return await work
 
     try:
         return asyncio.run(main())
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
+    except Exception as error:
+        if not asked:
+            raise
+        typer.echo(f"error while stopping: {error}", err=True)  # a connection that is cut off says so in its own way
+        raise KeyboardInterrupt from error
 
 
 def _progress(clock: Clock) -> Callable[[str, int, int], None]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from shoal.app.ports import any_free
 from shoal.node.runtime.model import (
     CreateFailure,
     Mount,
@@ -26,12 +27,6 @@ from shoal.testing.controllers import eventually
 Run = Callable[..., None]
 
 _SERVER = "import socket, os; s = socket.create_server((os.environ['BIND'], int(os.environ['PORT']))); print('up', flush=True)\nwhile True: c, _ = s.accept(); c.sendall(b'hello'); c.close()"
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def test_a_container_knows_its_address_port_and_name(on_process_node: Run) -> None:
@@ -207,7 +202,7 @@ def test_a_command_that_is_given_up_ends_with_all_its_processes(on_process_node:
 
 def test_a_pod_is_reached_at_its_address_and_nobody_else_at_it(on_process_node: Run) -> None:
     async def test(node: Any) -> None:
-        port = free_port()
+        port = any_free("127.0.0.1")
         with socket.create_server(("0.0.0.0", port)):
             with pytest.raises(ConnectionError):  # it is not the pod that listens there
                 await node.runtime.connect(node.sandbox_id, port)
@@ -223,7 +218,7 @@ def test_a_pod_is_reached_at_its_address_and_nobody_else_at_it(on_process_node: 
 
 def test_a_pod_that_listens_on_all_addresses_works_and_is_warned_of_once(on_process_node: Run) -> None:
     async def test(node: Any) -> None:
-        port = free_port()
+        port = any_free("127.0.0.1")
         env = (("BIND", "0.0.0.0"), ("PORT", str(port)))
         container = await node.run(sys.executable, "-I", "-c", _SERVER, env=env)
         await node.says(container, "up")
@@ -240,7 +235,7 @@ def test_a_pod_that_listens_on_all_addresses_works_and_is_warned_of_once(on_proc
 
 def test_a_port_of_the_node_leads_to_the_pod_and_belongs_to_one(on_process_node: Run) -> None:
     async def test(node: Any) -> None:
-        port, inner = free_port(), free_port()
+        port, inner = any_free("127.0.0.1"), any_free("127.0.0.1")
         ports = (PortMapping(container_port=inner, host_port=port),)
         await node.enter(ports=ports)
         container = await node.run(

@@ -10,16 +10,11 @@ from typing import Any
 import pytest
 import uvloop
 
+from shoal.app.ports import any_free
 from shoal.node.proxy.model import Backend, Listener, Place
 from shoal.node.proxy.tcp import TcpRelay
 
 Run = Callable[[Coroutine[Any, Any, bytes]], bytes]
-
-
-def a_free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 async def asked_at_once(*, and_no_more: bool) -> bytes:
@@ -30,7 +25,7 @@ async def asked_at_once(*, and_no_more: bool) -> bytes:
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    port = a_free_port()
+    port = any_free("127.0.0.1")
     listener = Listener(
         place=Place("TCP", "127.0.0.1", port), backends=(Backend("127.0.0.1", server.sockets[0].getsockname()[1]),)
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import socket
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 from webhook_steps import CONFIGMAPS, configure, create, store_trusted, until
 
 from shoal.apiserver.messages import Response
+from shoal.app.ports import any_free
 from shoal.base.clock import FakeClock
 from shoal.testing.servers import Answer, LocalServer, local_server
 from shoal.testing.webhooks import (
@@ -50,17 +50,10 @@ async def check_both_policies(server: LocalServer, broken: Obj, why: str) -> Non
     (await create(server)).ok()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def test_nobody_listens() -> None:
     async def main() -> None:
         async with webhook_server({}) as hooks, local_server() as server:
-            port = free_port()
+            port = any_free("127.0.0.1")
             config = {"url": f"https://127.0.0.1:{port}/x", "caBundle": hooks.ca_bundle}
             broken = hook("v.example.com", hooks, "/x", rule("configmaps"), clientConfig=config)
             why = (
