@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -171,6 +171,15 @@ class WorkQueue(Generic[K]):
             self._changed.clear()
             await self._changed.wait()
         # no await from here to the end: a consumer that is cancelled has taken nothing
+        key = self._queue.popleft()
+        self._dirty.discard(key)
+        self._processing.add(key)
+        return key
+
+    def take(self, wanted: Callable[[K], bool]) -> K | None:
+        """The next key if there is one and it is ``wanted``; call ``done`` with it. For those who work on several."""
+        if not self._queue or not wanted(self._queue[0]):
+            return None
         key = self._queue.popleft()
         self._dirty.discard(key)
         self._processing.add(key)

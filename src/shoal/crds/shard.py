@@ -1,0 +1,215 @@
+"""``shard.io/v1``: how a controller is sharded, and what its shards are.
+
+Users write ShardConfigs. A manager writes ShardInstances (one per shard) and ShardSlots (which shard owns which slot, a
+few objects that are only ever compared and swapped); workers write ShardStates (what a handler wants to keep of a slot
+when it moves). All of them stand in the namespace of the ShardConfig, where the workers run too.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from shoal.crds import shard_schema as schema
+
+Obj = dict[str, Any]
+
+GROUP = "shard.io"
+VERSION = "v1"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+STRATEGIES = ("consistent-hash", "round-robin", "least-loaded")
+PHASES = ("Pending", "Running", "Draining", "Failed", "Terminated")
+
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def seconds(text: str) -> float:
+    """``1m30s`` as seconds. The schema has checked the form."""
+    return sum(float(number) * _UNITS_S[unit] for number, unit in _DURATION.findall(text))
+
+
+class _View(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Unknown fields are passed over: the server has pruned what the schema does not know."""
+
+
+class Controlled(_View, frozen=True, kw_only=True):
+    """A kind whose objects have a target's object as their controller and follow its slot."""
+
+    group: str = ""
+    kind: str
+
+
+class Target(_View, frozen=True, kw_only=True):
+    """A kind whose objects are shared out. Both selectors are those of Kubernetes; none selects everything."""
+
+    group: str = ""
+    kind: str
+    selector: Obj | None = None
+    namespace_selector: Obj | None = None
+    controlled: list[Controlled] = []
+
+
+class CustomMetric(_View, frozen=True, kw_only=True):
+    """A figure that workers report; its average over the shards should stay at or below ``target``."""
+
+    name: str
+    target: float
+
+
+class Forecast(_View, frozen=True, kw_only=True):
+    """Scale up when the load, going on as it does, exceeds the threshold within ``horizon``."""
+
+    horizon: str = "1m"
+
+
+class Cost(_View, frozen=True, kw_only=True):
+    """No more shards than the budget pays for, but never fewer than ``minShards``."""
+
+    per_shard_hour: float
+    budget_per_hour: float
+
+
+class HealthCheck(_View, frozen=True, kw_only=True):
+    """Asked of each worker's pod: anything but 2xx is a failure, and ``failureThreshold`` in a row fail the shard."""
+
+    path: str = "/readyz"
+    port: int = 8080
+    timeout: str = "1s"
+    failure_threshold: int = 3
+
+
+class Update(_View, frozen=True, kw_only=True):
+    """How workers are replaced when the template changes: this many new ones at a time."""
+
+    max_surge: int = 1
+
+
+class ConfigSpec(_View, frozen=True, kw_only=True):
+    min_shards: int = 1
+    max_shards: int = 10
+    scale_up_threshold: float = 0.8
+    scale_down_threshold: float = 0.3
+    load_balance_strategy: str = "consistent-hash"
+    health_check_interval: str = "30s"
+    graceful_shutdown_timeout: str = "30s"
+    resources: Obj | None = None
+    targets: list[Target] = []
+    template: Obj | None = None  # a PodTemplateSpec; none: workers are started by someone else
+    queue_depth_limit: int = 0  # average per shard; 0: queues decide nothing
+    latency_target: str = ""  # of a handler, as workers report it; empty: latency decides nothing
+    custom_metrics: list[CustomMetric] = []
+    sustained_for: str = "30s"  # how long a reason to scale up must last
+    cooldown: str = "2m"  # from one scaling to the next, and how long a reason to scale down must last
+    lease_duration: str = "15s"
+    heartbeat_interval: str = "3s"
+    rebalance_threshold: float = 0.2
+    max_concurrent_migrations: int = 64  # slots
+    migration_timeout: str = "30s"  # of one step
+    forecast: Forecast | None = None
+    cost: Cost | None = None
+    health_check: HealthCheck | None = None
+    update: Update = Update()
+
+    @property
+    def lease_s(self) -> float:
+        return seconds(self.lease_duration)
+
+    @property
+    def heartbeat_s(self) -> float:
+        return seconds(self.heartbeat_interval)
+
+
+class HashRange(_View, frozen=True, kw_only=True, omit_defaults=False):
+    """Both ends belong to it; the ring has 2**32 positions."""
+
+    start: int
+    end: int
+
+
+class InstanceSpec(_View, frozen=True, kw_only=True):
+    shard_id: str
+    hash_range: HashRange | None = None  # the largest arc
+    hash_ranges: list[HashRange] = []  # all arcs
+    resources: list[str] = []
+    config: str = ""  # the ShardConfig; an instance without one is nobody's
+    replaces: str = ""  # the shard whose slots all come here, in an update of the workers
+    template_hash: str = ""
+    drain: bool = False  # set by a person or a decision: all slots leave
+
+
+class HealthStatus(_View, frozen=True, kw_only=True):
+    healthy: bool = False
+    last_check: str = ""
+    error_count: int = 0
+    message: str = ""
+
+
+class InstanceStatus(_View, frozen=True, kw_only=True):
+    phase: str = "Pending"
+    phase_since: str = ""
+    reason: str = ""
+    state: str = ""  # of the Lease: Ready, Expired, Uncertain, Dead
+    term: int = -1  # of the Lease, as it was when slots were last given
+    joined: bool = False  # it has had its share of slots
+    load: float = 0.0
+    queue_depth: int = 0
+    last_heartbeat: str = ""
+    slots: int = 0
+    assigned_count: int = 0
+    assigned_resources: list[str] = []  # at most 100 of them
+    health_status: HealthStatus = HealthStatus()
+
+
+def read_config(obj: Obj) -> ConfigSpec:
+    """The spec of a ShardConfig; ``msgspec.ValidationError`` names what is wrong with it."""
+    return msgspec.convert(obj.get("spec") or {}, ConfigSpec, strict=False)
+
+
+def read_instance(obj: Obj) -> tuple[InstanceSpec, InstanceStatus]:
+    return (
+        msgspec.convert(obj["spec"], InstanceSpec, strict=False),
+        msgspec.convert(obj.get("status") or {}, InstanceStatus, strict=False),
+    )
+
+
+def written(view: msgspec.Struct) -> Obj:
+    """A view as it stands in an object; defaults are left out."""
+    made: Obj = msgspec.to_builtins(view)
+    return made
+
+
+def definitions() -> list[Obj]:
+    """The CustomResourceDefinitions, to be applied before the first of their objects."""
+    return [
+        _definition("ShardConfig", "shardconfigs", schema.CONFIG, schema.CONFIG_COLUMNS, short="shc"),
+        _definition("ShardInstance", "shardinstances", schema.INSTANCE, schema.INSTANCE_COLUMNS, short="shi"),
+        _definition("ShardSlots", "shardslots", schema.SLOTS, schema.SLOTS_COLUMNS, status=False),
+        _definition("ShardState", "shardstates", schema.STATE, schema.STATE_COLUMNS, status=False),
+    ]
+
+
+def _definition(
+    kind: str, plural: str, whole: Obj, columns: list[Obj], *, short: str = "", status: bool = True
+) -> Obj:
+    names: Obj = {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower()}
+    if short:
+        names["shortNames"] = [short]
+    version: Obj = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": whole},
+        "additionalPrinterColumns": columns,
+    }
+    if status:
+        version["subresources"] = {"status": {}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{GROUP}"},
+        "spec": {"group": GROUP, "scope": "Namespaced", "names": names, "versions": [version]},
+    }

@@ -1,0 +1,1 @@
+"""Many active workers for one controller: slots, who owns them, and how they move."""

@@ -1,0 +1,244 @@
+"""The nouns of sharding, pure: slots, entries of the slot table, moves, and the names of everything that carries them.
+
+A hash ring of 2**32 positions is cut into 1024 slots. An object carries its slot in a label that never changes; who
+owns the slot stands in the *slot table*, a few ShardSlots objects that only the manager writes, each as a whole and
+only at the resourceVersion it was read at. Each change of owner has an *epoch*, which only rises per slot. A shard is
+known by its Lease; each process that takes the Lease begins a *term*, and a slot belongs to one term of one shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from shoal.crds.shard import API_VERSION, HashRange
+
+Obj = dict[str, Any]
+
+SLOTS = 1024
+RING_BITS = 32
+SLOT_SHIFT = RING_BITS - 10  # a slot covers 2**22 positions
+TABLES = 4  # objects that hold the slot table
+SLOTS_PER_TABLE = SLOTS // TABLES
+STATE_LIMIT_BYTES = 256 * 1024
+
+CONFIG_LABEL = "shard.io/config"  # on Leases, ShardInstances, ShardSlots, ShardStates and pods: the ShardConfig's name
+SHARD_LABEL = "shard.io/shard"  # on Leases and pods: the shard's id
+SLOT_LABEL_PREFIX = "slot.shard.io/"
+EPOCH_PREFIX = "epoch.shard.io/"
+
+
+def slot_label(config: str) -> str:
+    """The label of an object's slot: a number below 1024 as text."""
+    return SLOT_LABEL_PREFIX + config
+
+
+def epoch_annotation(config: str) -> str:
+    """The annotation with the epoch of the last write by an owner, on objects and their children."""
+    return EPOCH_PREFIX + config
+
+
+def lease_name(shard: str) -> str:
+    """A shard's Lease has its name; it stands in the namespace of the ShardConfig."""
+    return shard
+
+
+def table_name(config: str, index: int) -> str:
+    return f"{config}-slots-{index}"
+
+
+def state_name(config: str, slot: int, epoch: int) -> str:
+    """Of the ShardState that carries a slot's state into ``epoch``."""
+    return f"{config}-{slot}-{epoch}"
+
+
+def slot_selector(config: str, slots: Iterable[int]) -> str:
+    """The label selector of the objects of these slots."""
+    return f"{slot_label(config)} in ({','.join(map(str, sorted(slots)))})"
+
+
+def unassigned_selector(config: str) -> str:
+    return f"!{slot_label(config)}"
+
+
+class MovePhase(StrEnum):
+    PREPARE = "Prepare"  # the target gets ready; the source works on
+    DRAIN = "Drain"  # the source stops and saves; nobody works
+    RESTORE = "Restore"  # the target owns it, takes the state over and says so
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """A move under way. In Prepare and Drain the entry's owner is the source and ``to`` the target with its term and
+    the epoch it will get; in Restore the entry's owner is the target and ``source`` where it came from."""
+
+    phase: MovePhase
+    source: str = ""
+    to: str = ""
+    to_term: int = -1
+    next_epoch: int = 0
+    state: str = ""  # the ShardState to restore from; empty: there is none
+    digest: str = ""  # of that state, as the source named it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One slot of the table. ``owner`` is empty when nobody owns it."""
+
+    slot: int
+    owner: str = ""
+    term: int = -1
+    epoch: int = 0
+    move: Move | None = None
+
+    @property
+    def heir(self) -> str:
+        """Who owns the slot when what is under way has ended."""
+        return self.move.to if self.move is not None and self.move.to else self.owner
+
+
+class Standing(StrEnum):
+    """What a slot is to a shard."""
+
+    NONE = "none"  # nothing
+    PREPARE = "prepare"  # it is coming: watch it, be ready, acknowledge ``prepared``; do not work on it
+    WORK = "work"  # it is ours
+    DRAIN = "drain"  # stop working on it, save its state, acknowledge ``drained``
+    RESTORE = "restore"  # it is ours: take its state over, acknowledge ``restored``, then work
+
+
+def standing(entry: Entry, shard: str, term: int) -> Standing:
+    """What ``entry`` asks of a shard in this term of its Lease."""
+    move = entry.move
+    if entry.owner == shard and entry.term == term:
+        if move is None or move.phase is MovePhase.PREPARE:
+            return Standing.WORK
+        return Standing.DRAIN if move.phase is MovePhase.DRAIN else Standing.RESTORE
+    if move is not None and move.to == shard and move.to_term == term:
+        return Standing.PREPARE
+    return Standing.NONE
+
+
+# epochs
+
+
+def first_epoch(now_s: float, known: int) -> int:
+    """The epoch that a new table starts with: past every epoch of a table of this name that is gone, whose epochs are
+    still stamped on objects. Time does that, unless slots moved more than once a second ever since."""
+    return max(int(now_s), known + 1, 1)
+
+
+# the table as objects
+
+
+def tables_of(config: str, namespace: str, entries: Sequence[Entry], owner: Obj | None = None) -> list[Obj]:
+    """The objects that hold ``entries``, which are all of them in order."""
+    return [
+        table_object(config, namespace, index, entries[index * SLOTS_PER_TABLE : (index + 1) * SLOTS_PER_TABLE], owner)
+        for index in range(TABLES)
+    ]
+
+
+def table_object(config: str, namespace: str, index: int, entries: Sequence[Entry], owner: Obj | None = None) -> Obj:
+    about: Obj = {"name": table_name(config, index), "namespace": namespace, "labels": {CONFIG_LABEL: config}}
+    if owner is not None:
+        about["ownerReferences"] = [owner]
+    return {"apiVersion": API_VERSION, "kind": "ShardSlots", "metadata": about, "spec": table_spec(config, entries)}
+
+
+def table_spec(config: str, entries: Sequence[Entry]) -> Obj:
+    written = [entry_object(entry) for entry in entries]
+    return {"config": config, "first": entries[0].slot, "last": entries[-1].slot, "entries": written}
+
+
+def entry_object(entry: Entry) -> Obj:
+    made: Obj = {"slot": entry.slot, "owner": entry.owner, "term": entry.term, "epoch": entry.epoch}
+    move = entry.move
+    if move is not None:
+        about: Obj = {"phase": move.phase.value}
+        if move.source:
+            about["from"] = move.source
+        if move.to:
+            about |= {"to": move.to, "toTerm": move.to_term, "nextEpoch": move.next_epoch}
+        if move.state:
+            about |= {"state": move.state, "digest": move.digest}
+        made["move"] = about
+    return made
+
+
+def read_entry(obj: Obj) -> Entry:
+    about = obj.get("move")
+    move = None
+    if about is not None:
+        move = Move(
+            phase=MovePhase(about["phase"]),
+            source=about.get("from", ""),
+            to=about.get("to", ""),
+            to_term=about.get("toTerm", -1),
+            next_epoch=about.get("nextEpoch", 0),
+            state=about.get("state", ""),
+            digest=about.get("digest", ""),
+        )
+    return Entry(slot=obj["slot"], owner=obj["owner"], term=obj.get("term", -1), epoch=obj["epoch"], move=move)
+
+
+def read_table(obj: Obj) -> tuple[Entry, ...]:
+    """The entries of one ShardSlots object, in order."""
+    return tuple(map(read_entry, obj["spec"]["entries"]))
+
+
+# the ring seen from a shard
+
+
+def arcs(slots: Iterable[int]) -> list[HashRange]:
+    """The arcs that these slots make, in order; neighbours are joined, and the ring's end is always an end."""
+    made: list[HashRange] = []
+    for first, last in runs(sorted(slots)):
+        made.append(HashRange(start=first << SLOT_SHIFT, end=((last + 1) << SLOT_SHIFT) - 1))
+    return made
+
+
+def runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """(first, last) of each run of neighbours in sorted numbers."""
+    first = last = -1
+    for number in numbers:
+        if number == last + 1 and last >= 0:
+            last = number
+            continue
+        if last >= 0:
+            yield first, last
+        first = last = number
+    if last >= 0:
+        yield first, last
+
+
+def largest(ranges: Sequence[HashRange]) -> HashRange | None:
+    return max(ranges, key=lambda each: (each.end - each.start, -each.start), default=None)
+
+
+def slots_by_owner(entries: Iterable[Entry]) -> dict[str, list[int]]:
+    made: dict[str, list[int]] = {}
+    for entry in entries:
+        made.setdefault(entry.owner, []).append(entry.slot)
+    return made
+
+
+def without_move(entry: Entry) -> Entry:
+    return replace(entry, move=None)
+
+
+# objects
+
+
+def slot_of(obj: Mapping[str, Any], config: str) -> int | None:
+    """The slot that an object carries; None when it has none, or one that makes no sense."""
+    text = (obj["metadata"].get("labels") or {}).get(slot_label(config), "")
+    return int(text) if text.isascii() and text.isdigit() and int(text) < SLOTS else None
+
+
+def epoch_of(obj: Mapping[str, Any], config: str) -> int:
+    """The epoch stamped on an object; 0 when no owner has written it yet."""
+    text = (obj["metadata"].get("annotations") or {}).get(epoch_annotation(config), "")
+    return int(text) if text.isascii() and text.isdigit() else 0

@@ -1,0 +1,16 @@
+"""The worker SDK: write a controller as if it were alone; run as many of it as there is work.
+
+app = ShardedController()
+
+@app.reconcile("example.com", "Website", controls=[("", "ConfigMap"), ("apps", "Deployment")])
+async def website(owned: Owned) -> None:
+    await owned.ensure_child({...})
+    await owned.update_status({"ready": True})
+"""
+
+from shoal.sharding.worker.app import Handler, ShardedController
+from shoal.sharding.worker.config import WorkerConfig
+from shoal.sharding.worker.owned import Late, Owned
+from shoal.sharding.worker.worker import Worker
+
+__all__ = ["Handler", "Late", "Owned", "ShardedController", "Worker", "WorkerConfig"]

@@ -1,0 +1,113 @@
+"""A sharded controller as its author writes it: handlers by kind, and hooks for state, health and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from shoal.client import Obj
+from shoal.errors import ConfigError
+from shoal.sharding.worker.owned import Owned
+
+Reconcile = Callable[[Owned], Awaitable[float | None]]  # seconds after which it is to run again, or None
+ReconcileMany = Callable[[list[Owned]], Awaitable[float | None]]
+Gone = Callable[[Obj], Awaitable[None]]
+Save = Callable[[int], Awaitable[bytes | None]]
+Restore = Callable[[int, bytes], Awaitable[None]]
+Health = Callable[[], tuple[bool, str]]
+Figures = Callable[[], Mapping[str, float]]
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+@dataclass(kw_only=True)
+class Handler:
+    """What happens to objects of one kind. ``controls`` are kinds whose objects it makes: they are watched too, and a
+    change of one runs the handler of its owner."""
+
+    group: str
+    kind: str
+    controls: tuple[tuple[str, str], ...] = ()
+    reconcile: Reconcile | None = None
+    reconcile_many: ReconcileMany | None = None
+    gone: Gone | None = None
+
+
+@dataclass
+class ShardedController:
+    """Collects handlers by decorators, as kopf does; or give it ``Handler`` objects."""
+
+    handlers: list[Handler] = field(default_factory=list)
+    save: Save | None = None
+    restore: Restore | None = None
+    health: Health | None = None
+    figures: Figures | None = None
+
+    def reconcile(self, group: str, kind: str, *, controls: Iterable[tuple[str, str]] = ()) -> Callable[[F], F]:
+        """The function makes the world what one object says. It is called again when the object or a child changes,
+        after a failure, and with every new owner; it must not mind."""
+
+        def register(function: F) -> F:
+            handler = self._handler(group, kind, controls)
+            _once(handler.reconcile or handler.reconcile_many, group, kind)
+            handler.reconcile = function  # type: ignore[assignment]
+            return function
+
+        return register
+
+    def reconcile_many(self, group: str, kind: str, *, controls: Iterable[tuple[str, str]] = ()) -> Callable[[F], F]:
+        """The same for several objects at once. A failure is that of all of them."""
+
+        def register(function: F) -> F:
+            handler = self._handler(group, kind, controls)
+            _once(handler.reconcile or handler.reconcile_many, group, kind)
+            handler.reconcile_many = function  # type: ignore[assignment]
+            return function
+
+        return register
+
+    def gone(self, group: str, kind: str) -> Callable[[F], F]:
+        """The function is told of an object that was deleted while this shard owned it. What must not be missed needs
+        a finalizer."""
+
+        def register(function: F) -> F:
+            handler = self._handler(group, kind, ())
+            _once(handler.gone, group, kind)
+            handler.gone = function  # type: ignore[assignment]
+            return function
+
+        return register
+
+    def save_state(self, function: F) -> F:
+        """The function gives what is to be kept of a slot that moves, at most 256 KB, or None."""
+        self.save = function  # type: ignore[assignment]
+        return function
+
+    def restore_state(self, function: F) -> F:
+        """The function takes over what another shard has kept."""
+        self.restore = function  # type: ignore[assignment]
+        return function
+
+    def healthy(self, function: F) -> F:
+        """The function says whether this worker can work, and why not."""
+        self.health = function  # type: ignore[assignment]
+        return function
+
+    def metrics(self, function: F) -> F:
+        """The function gives figures that a ShardConfig can scale by."""
+        self.figures = function  # type: ignore[assignment]
+        return function
+
+    def _handler(self, group: str, kind: str, controls: Iterable[tuple[str, str]]) -> Handler:
+        for handler in self.handlers:
+            if (handler.group, handler.kind) == (group, kind):
+                handler.controls = tuple(dict.fromkeys((*handler.controls, *controls)))
+                return handler
+        self.handlers.append(Handler(group=group, kind=kind, controls=tuple(controls)))
+        return self.handlers[-1]
+
+
+def _once(present: object, group: str, kind: str) -> None:
+    if present is not None:
+        raise ConfigError(f"{kind}.{group} has two handlers: keep one")

@@ -1,0 +1,48 @@
+"""What a worker says of itself: how long handlers take, how much processor and memory it uses."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections import deque
+from pathlib import Path
+
+from shoal.base.clock import Clock
+
+_SAMPLES = 512
+_PAGE_BYTES = resource.getpagesize()
+_STATM = Path("/proc/self/statm")
+
+
+class Gauges:
+    def __init__(self, clock: Clock, *, cpus: float, memory_limit_bytes: int) -> None:
+        self._clock = clock
+        self._cpus = cpus
+        self._limit_bytes = memory_limit_bytes
+        self._took: deque[float] = deque(maxlen=_SAMPLES)
+        self._last = (clock.monotonic(), time.process_time())
+        self._cpu = 0.0
+
+    def took(self, seconds: float) -> None:
+        self._took.append(seconds)
+
+    @property
+    def latency_s(self) -> float:
+        """The 99th percentile of the last handlers."""
+        ordered = sorted(self._took)
+        return ordered[int(len(ordered) * 0.99)] if ordered else 0.0
+
+    def cpu(self) -> float:
+        """Of what it may use, since the last look of a second ago or more."""
+        now_s, used_s = self._clock.monotonic(), time.process_time()
+        if now_s - self._last[0] >= 1.0:
+            self._cpu = min(1.0, (used_s - self._last[1]) / (now_s - self._last[0]) / self._cpus)
+            self._last = now_s, used_s
+        return self._cpu
+
+    def memory(self) -> float:
+        try:
+            pages = int(_STATM.read_text().split()[1])
+        except OSError:
+            return 0.0
+        return min(1.0, pages * _PAGE_BYTES / self._limit_bytes)

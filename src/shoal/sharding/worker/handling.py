@@ -1,0 +1,253 @@
+"""Running handlers: keys of owned objects from a queue, a bounded number at once, cancelled by slot when it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from shoal.base.bounded import Closed
+from shoal.base.clock import Clock
+from shoal.base.logs import get_logger
+from shoal.base.tasks import run_all
+from shoal.client import Client, LostLease, Obj, ResourceClient
+from shoal.errors import Conflict, NotFound
+from shoal.reconcile import Change, ObjectKey, RateLimit
+from shoal.reconcile.keys import controller_of
+from shoal.reconcile.queue import WorkQueue
+from shoal.sharding.model import slot_of
+from shoal.sharding.worker.app import Handler, ShardedController
+from shoal.sharding.worker.config import WorkerConfig
+from shoal.sharding.worker.feeding import BY_SLOT, Feed
+from shoal.sharding.worker.gauges import Gauges
+from shoal.sharding.worker.heart import Heart
+from shoal.sharding.worker.owned import Kind, Late, Owned
+
+log = get_logger("shard.worker")
+
+_LOOK_S = 1.0  # how often handlers that take too long are looked for
+_WAIT_S = 0.05  # a worker that may start nothing looks again
+_LIMIT = RateLimit(base_s=0.05, cap_s=300.0, rate=50.0, burst=200)
+
+_Key = tuple[int, ObjectKey]  # which handler, which object
+
+
+class Owner(Protocol):
+    """The worker, as handlers see it."""
+
+    client: Client
+    config: str
+    heart: Heart
+
+    def epoch_of(self, slot: int) -> int | None: ...
+    def check(self, slot: int, epoch: int) -> None: ...
+    def children_of(self, uid: str, kind: Kind) -> list[Obj]: ...
+    def resource(self, kind: Kind) -> ResourceClient: ...
+
+
+class Handling:
+    def __init__(
+        self, owner: Owner, app: ShardedController, config: WorkerConfig, *, clock: Clock, gauges: Gauges
+    ) -> None:
+        self._owner = owner
+        self._handlers = app.handlers
+        self._config = config
+        self._clock = clock
+        self._gauges = gauges
+        self._queue: WorkQueue[_Key] = WorkQueue(clock=clock, limit=_LIMIT)
+        self._feeds: dict[Kind, Feed] = {}
+        self._gone: dict[_Key, tuple[int, Obj]] = {}  # slot and last state of what was deleted and not handled
+        self._running: dict[asyncio.Task[None], tuple[frozenset[int], float]] = {}  # its slots, since when
+        self._cancelled: set[asyncio.Task[None]] = set()
+        self._ended = asyncio.Event()  # a handler has ended
+        self.handled = 0
+        self.failed = 0
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        return frozenset((each.group, each.kind) for each in self._handlers)
+
+    @property
+    def depth(self) -> int:
+        return len(self._queue)
+
+    # what comes in
+
+    def attach(self, kind: Kind, feed: Feed) -> None:
+        """Hear of changes of a kind that is handled or controlled."""
+        self._feeds[kind] = feed
+        for number, handler in enumerate(self._handlers):
+            if (handler.group, handler.kind) == kind:
+                feed.cache.add_handler(lambda change, number=number: self._changed(number, change))  # type: ignore[misc]
+            if kind in handler.controls:
+                feed.cache.add_handler(lambda change, number=number: self._child_changed(number, change))  # type: ignore[misc]
+
+    def _changed(self, number: int, change: Change) -> None:
+        slot = slot_of(change.object, self._owner.config)
+        if slot is None or self._owner.epoch_of(slot) is None:
+            return  # all of a slot's objects are taken up when it becomes ours
+        key = (number, change.key)
+        if change.new is None:
+            if self._handlers[number].gone is None:
+                return
+            self._gone[key] = (slot, change.object)
+        else:
+            self._gone.pop(key, None)
+        self._queue.add(key)
+
+    def _child_changed(self, number: int, change: Change) -> None:
+        reference = controller_of(change.object)
+        handler = self._handlers[number]
+        if reference is None or reference["kind"] != handler.kind:
+            return
+        if reference["apiVersion"].rpartition("/")[0] == handler.group:
+            self._queue.add((number, ObjectKey(change.key.namespace, reference["name"])))
+
+    def take_up(self, slot: int) -> None:
+        """The slot is ours with a new epoch: all of its objects are handled."""
+        for number, handler in enumerate(self._handlers):
+            feed = self._feeds.get((handler.group, handler.kind))
+            for obj in feed.cache.by_index(BY_SLOT, str(slot)) if feed is not None else ():
+                about = obj["metadata"]
+                self._queue.add((number, ObjectKey(about.get("namespace") or "", about["name"])))
+
+    # slots that go
+
+    def stop(self, slot: int) -> None:
+        """Cancel what runs for the slot."""
+        for task, (slots, _) in self._running.items():
+            if slot in slots:
+                self._cancel(task)
+        self._gone = {key: gone for key, gone in self._gone.items() if gone[0] != slot}
+
+    def runs(self, slot: int) -> bool:
+        return any(slot in slots for slots, _ in self._running.values())
+
+    async def ended(self, slot: int) -> None:
+        """Return when nothing runs for the slot."""
+        while self.runs(slot):
+            self._ended.clear()
+            await self._ended.wait()
+
+    async def still(self) -> None:
+        """Cancel everything and return when nothing runs."""
+        for task in tuple(self._running):
+            self._cancel(task)
+        while self._running:
+            self._ended.clear()
+            await self._ended.wait()
+
+    def _cancel(self, task: asyncio.Task[None]) -> None:
+        if task not in self._cancelled:
+            self._cancelled.add(task)
+            task.cancel()
+
+    # handlers
+
+    async def run(self) -> None:
+        workers = {f"worker/handler/{number}": self._work() for number in range(self._config.concurrency)}
+        await run_all({**workers, "worker/overdue": self._look()})
+
+    async def _look(self) -> None:
+        while True:
+            await self._clock.sleep(_LOOK_S)
+            now_s = self._clock.monotonic()
+            for task, (_, since_s) in tuple(self._running.items()):
+                if now_s - since_s > self._config.handler_timeout_s:
+                    log.warning("a handler takes too long and is cancelled", limit_s=self._config.handler_timeout_s)
+                    self._cancel(task)
+
+    async def _work(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        while True:
+            try:
+                keys = await self._next()
+            except Closed:
+                return
+            try:
+                await self._run(task, keys)
+            finally:
+                for key in keys:
+                    self._queue.done(key)
+
+    async def _next(self) -> list[_Key]:
+        """The next key, or several of one handler that wants many."""
+        first = await self._queue.get()
+        keys = [first]
+        if self._handlers[first[0]].reconcile_many is not None:
+            while len(keys) < self._config.batch:
+                more = self._queue.take(lambda key: key[0] == first[0])
+                if more is None:
+                    break
+                keys.append(more)
+        return keys
+
+    async def _run(self, task: asyncio.Task[None], keys: list[_Key]) -> None:
+        now_s = self._clock.monotonic()
+        while not self._owner.heart.time.may_start(now_s):
+            if self._owner.heart.term < 0:
+                return  # nothing is ours: what will be is taken up then
+            await self._clock.sleep(_WAIT_S)
+            now_s = self._clock.monotonic()
+        number = keys[0][0]
+        handler = self._handlers[number]
+        owned = [found for key in keys if (found := self._owned(handler, key[1])) is not None]
+        told = [self._gone.pop(key) for key in keys if key in self._gone]
+        gone = [each for each in told if self._owner.epoch_of(each[0]) is not None]
+        if not owned and not gone:
+            return
+        self._running[task] = frozenset((*(each.slot for each in owned), *(slot for slot, _ in gone))), now_s
+        try:
+            await self._call(handler, keys, owned, [obj for _, obj in gone])
+        except asyncio.CancelledError:
+            if task not in self._cancelled:
+                raise
+            task.uncancel()
+            if any(self._owner.epoch_of(each.slot) is not None for each in owned):
+                self._again(keys, TimeoutError("cancelled"))
+        finally:
+            self._cancelled.discard(task)
+            del self._running[task]
+            self._ended.set()
+            self._gauges.took(self._clock.monotonic() - now_s)
+
+    def _owned(self, handler: Handler, key: ObjectKey) -> Owned | None:
+        kind = (handler.group, handler.kind)
+        obj = self._feeds[kind].cache.get(key)
+        slot = None if obj is None else slot_of(obj, self._owner.config)
+        epoch = None if slot is None else self._owner.epoch_of(slot)
+        if obj is None or slot is None or epoch is None:
+            return None
+        return Owned(self._owner, kind, handler.controls, obj, slot, epoch)
+
+    async def _call(self, handler: Handler, keys: list[_Key], owned: list[Owned], gone: list[Obj]) -> None:
+        try:
+            after_s = None
+            for obj in gone:
+                assert handler.gone is not None
+                await handler.gone(obj)
+            if handler.reconcile_many is not None and owned:
+                after_s = await handler.reconcile_many(owned)
+            elif handler.reconcile is not None and owned:
+                after_s = await handler.reconcile(owned[0])
+        except Exception as error:
+            self._again(keys, error)
+            return
+        self.handled += len(keys)
+        for key in keys:
+            self._queue.forget(key)
+            if after_s is not None:
+                self._queue.add_after(key, after_s)
+
+    def _again(self, keys: list[_Key], error: Exception) -> None:
+        """Later each time. Being late is no failure: the next owner does it."""
+        if isinstance(error, Late | LostLease):
+            log.info("not the owner any more", reason=str(error))
+            return
+        self.failed += len(keys)
+        for key in keys:
+            delay_s = self._queue.add_rate_limited(key)
+            if isinstance(error, Conflict | NotFound):
+                log.info("the object changed meanwhile", key=str(key[1]), reason=str(error), delay_s=round(delay_s, 3))
+            else:
+                log.error("a handler failed", error=error, key=str(key[1]), delay_s=round(delay_s, 3))

@@ -1,0 +1,211 @@
+"""The worker's Lease: taken, renewed with every heartbeat, given back in the end.
+
+One write says everything: that the worker lives, how it does, and how far it is with slots that move. Its time is
+counted from sending the write, so that it ends before the manager may give anything away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from shoal.base.clock import Clock
+from shoal.base.logs import get_logger
+from shoal.client import Client, Fence, Obj, TransportError, builtin
+from shoal.client.deadline import within
+from shoal.errors import AlreadyExists, ApiError, Conflict, NotFound
+from shoal.kube.times import format_micro_time
+from shoal.sharding.leases import ACKS, LEAVING, MANAGER, REPORT, Ack, Report, WorkTime, encode_acks, encode_report
+from shoal.sharding.model import CONFIG_LABEL, SHARD_LABEL, lease_name
+
+log = get_logger("shard.worker")
+
+_AFTER_FAILURE = 0.25  # of the heartbeat: a renewal that failed is tried again this soon
+_RELEASE_S = 3.0
+
+
+class TermOver(Exception):
+    """The Lease is somebody else's, or time is up: everything stops."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pulse:
+    """How fast the heart beats; follows the ShardConfig."""
+
+    lease_s: float = 15.0
+    heartbeat_s: float = 3.0
+
+
+class Heart:
+    """``acquire`` begins a term, ``beat`` keeps it until it is lost, ``release`` ends it."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        namespace: str,
+        config: str,
+        shard: str,
+        identity: str,
+        clock: Clock,
+        report: Callable[[], Report],
+        acks: Callable[[], Mapping[int, Ack]],
+    ) -> None:
+        self._leases = client.of(builtin("leases", "coordination.k8s.io"))
+        self._namespace = namespace
+        self._config = config
+        self._shard = shard
+        self._identity = identity
+        self._clock = clock
+        self._report = report
+        self._acks = acks
+        self._lease: Obj = {}
+        self._seen: tuple[object, float] = (None, 0.0)  # what the Lease said when another held it, and since when
+        self._hurry = asyncio.Event()
+        self.fence = Fence(namespace, self.name, identity, clock=clock)  # for every write of this worker
+        self.pulse = Pulse()
+        self.leaving = False
+        self.term = -1
+        self.time = WorkTime(0.0, 0.0)
+
+    @property
+    def name(self) -> str:
+        return lease_name(self._shard)
+
+    def hurry(self) -> None:
+        """Something is to be said before the next heartbeat."""
+        self._hurry.set()
+
+    async def acquire(self) -> None:
+        """Return when a term has begun."""
+        while True:
+            try:
+                async with within(self._clock, self.pulse.lease_s):
+                    if await self._try():
+                        log.info("holding the lease", shard=self._shard, term=self.term)
+                        return
+            except (AlreadyExists, Conflict):
+                log.debug("another was faster")
+            except (ApiError, TransportError, TimeoutError) as error:
+                log.warning("asking for the lease failed", reason=str(error) or type(error).__name__)
+            await self._clock.sleep(self.pulse.heartbeat_s)
+
+    async def _try(self) -> bool:
+        try:
+            found = await self._leases.get(self.name, self._namespace)
+        except NotFound:
+            sent_s = self._clock.monotonic()
+            self._begin(await self._leases.create(self._said({}, term=1, begin=True)), sent_s)
+            return True
+        spec = found.get("spec") or {}
+        holder = spec.get("holderIdentity") or ""
+        if holder not in ("", MANAGER, self._identity) and not self._expired(found):
+            return False
+        sent_s = self._clock.monotonic()
+        term = (spec.get("leaseTransitions") or 0) + 1
+        self._begin(await self._leases.replace(self._said(found, term=term, begin=True)), sent_s)
+        return True
+
+    def _expired(self, lease: Obj) -> bool:
+        """Whether its holder has had a whole lease since we saw it change, on our own clock."""
+        spec = lease["spec"]
+        said = (spec.get("holderIdentity"), spec.get("renewTime"), spec.get("leaseTransitions"))
+        now_s = self._clock.monotonic()
+        if self._seen[0] != said:
+            self._seen = said, now_s
+        return now_s - self._seen[1] >= (spec.get("leaseDurationSeconds") or self.pulse.lease_s)
+
+    def _begin(self, lease: Obj, sent_s: float) -> None:
+        self._lease = lease
+        self.term = lease["spec"]["leaseTransitions"]
+        self.time = WorkTime(sent_s, self._granted_s)
+        self.fence.begin(self.term, self.time.cancel_at_s)
+
+    async def beat(self) -> None:
+        """Renew until the term is over; then raise ``TermOver``."""
+        pause_s = self.pulse.heartbeat_s
+        while True:
+            left_s = self.time.cancel_at_s - self._clock.monotonic()
+            await self._pause(min(pause_s, left_s))
+            if not self.time.may_run(self._clock.monotonic()):
+                self._end()
+                raise TermOver("the lease could not be renewed in time")
+            pause_s = self.pulse.heartbeat_s
+            try:
+                await self._renew()
+            except (ApiError, TransportError, TimeoutError) as error:
+                pause_s *= _AFTER_FAILURE
+                self._hurry.clear()
+                log.warning("renewing the lease failed", reason=str(error) or type(error).__name__)
+
+    async def _pause(self, seconds: float) -> None:
+        timer = self._clock.call_later(max(0.0, seconds), self._hurry.set)
+        try:
+            await self._hurry.wait()
+        finally:
+            timer.cancel()
+        self._hurry.clear()
+
+    async def _renew(self) -> None:
+        async with within(self._clock, max(0.01, self.time.cancel_at_s - self._clock.monotonic())):
+            sent_s = self._clock.monotonic()
+            try:
+                renewed = await self._leases.replace(self._said(self._lease, term=self.term))
+            except (Conflict, NotFound):
+                # someone wrote: the manager that took it, a person, or ourselves in a renewal whose answer was lost
+                current = await self._leases.get(self.name, self._namespace)
+                spec = current.get("spec") or {}
+                if (spec.get("holderIdentity"), spec.get("leaseTransitions")) != (self._identity, self.term):
+                    self._end()
+                    raise TermOver(f"the lease is held by {spec.get('holderIdentity') or 'nobody'}") from None
+                sent_s = self._clock.monotonic()
+                renewed = await self._leases.replace(self._said(current, term=self.term))
+        self._lease = renewed
+        self.time = WorkTime(sent_s, self._granted_s)
+        self.fence.extend(self.time.cancel_at_s)
+
+    def _end(self) -> None:
+        self.term = -1
+        self.fence.end()
+
+    @property
+    def _granted_s(self) -> float:
+        """What the Lease itself says: the manager counts by that, whatever the config says meanwhile."""
+        return float(self._lease["spec"]["leaseDurationSeconds"])
+
+    async def release(self) -> None:
+        """Give the Lease back, so that the slots move at once. Only when nothing runs any more."""
+        term = self.term
+        self._end()
+        if term < 0:
+            return
+        gone = self._said(self._lease, term=term)
+        gone["spec"]["holderIdentity"] = ""
+        try:
+            async with within(self._clock, _RELEASE_S):
+                await self._leases.replace(gone)
+        except (ApiError, TransportError, TimeoutError) as error:
+            log.warning("giving the lease back failed; it will run out", reason=str(error) or type(error).__name__)
+
+    def _said(self, lease: Obj, *, term: int, begin: bool = False) -> Obj:
+        """The Lease with what is to be said now. What others put into it is kept."""
+        about, spec = dict(lease.get("metadata") or {}), dict(lease.get("spec") or {})
+        about |= {"name": self.name, "namespace": self._namespace}
+        about["labels"] = {**(about.get("labels") or {}), CONFIG_LABEL: self._config, SHARD_LABEL: self._shard}
+        notes = {**(about.get("annotations") or {}), REPORT: encode_report(self._report())}
+        notes[ACKS] = "{}" if begin else encode_acks(self._acks())
+        notes.pop(LEAVING, None)
+        if self.leaving:
+            notes[LEAVING] = "true"
+        now = format_micro_time(self._clock.wall_s())
+        spec |= {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": math.ceil(self.pulse.lease_s),
+            "renewTime": now,
+            "leaseTransitions": term,
+        }
+        if begin:
+            spec["acquireTime"] = now
+        return {**lease, "metadata": {**about, "annotations": notes}, "spec": spec}

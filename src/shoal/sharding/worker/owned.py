@@ -1,0 +1,206 @@
+"""An object in the hands of its owner: reading it, and writing it and its children so that no later owner is undone.
+
+Every write carries the resourceVersion it is based on, so that the server refuses what was decided on old knowledge.
+Before its first write in an epoch the owner stamps the epoch on the children and then on the object: from then on every
+write of an earlier owner is based on something that is gone. Where the server knows fences (ours does) each write also
+names the Lease and its term, and is refused once the manager has taken the Lease: that covers new children too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from shoal.client import Client, Obj, ResourceClient
+from shoal.errors import AlreadyExists, NotFound, ShoalError
+from shoal.reconcile.keys import ObjectKey, controller_of, key_of
+from shoal.sharding.model import epoch_annotation, epoch_of, slot_label
+
+Kind = tuple[str, str]  # group, kind
+
+
+class Late(ShoalError):
+    """This worker does not own the object any more: nothing was written."""
+
+
+class Ground(Protocol):
+    """What an owned object needs of its worker."""
+
+    client: Client
+    config: str
+
+    def check(self, slot: int, epoch: int) -> None:
+        """``Late`` when the slot may not be worked on with this epoch now."""
+
+    def children_of(self, uid: str, kind: Kind) -> list[Obj]: ...
+
+    def resource(self, kind: Kind) -> ResourceClient: ...
+
+
+class Owned:
+    """One object during one run of its handler. ``object`` must not be changed: make another."""
+
+    __slots__ = ("_controls", "_ground", "_kind", "epoch", "object", "slot")
+
+    def __init__(self, ground: Ground, kind: Kind, controls: tuple[Kind, ...], obj: Obj, slot: int, epoch: int) -> None:
+        self._ground = ground
+        self._kind = kind
+        self._controls = controls
+        self.object = obj
+        self.slot = slot
+        self.epoch = epoch
+
+    @property
+    def key(self) -> ObjectKey:
+        return key_of(self.object)
+
+    @property
+    def spec(self) -> Obj:
+        found: Obj = self.object.get("spec") or {}
+        return found
+
+    @property
+    def token(self) -> str:
+        """For systems outside of the cluster: they should refuse a smaller epoch of the same slot."""
+        return f"{self._ground.config}/{self.slot}/{self.epoch}"
+
+    @property
+    def client(self) -> Client:
+        """For reading. What is written past this object is not guarded."""
+        return self._ground.client
+
+    # the object
+
+    async def update(self, obj: Obj) -> Obj:
+        """Replace the object; ``Conflict`` when it changed meanwhile."""
+        await self._claim()
+        written = await self._resource().replace(self._based(self._stamped(obj), self.object))
+        self.object = written
+        return written
+
+    async def update_status(self, status: Mapping[str, Any]) -> Obj:
+        """Set fields of the status. Nothing is sent when they are so already."""
+        if _contains(self.object.get("status") or {}, status):
+            return self.object
+        await self._claim()
+        about = self.object["metadata"]
+        patch = {"metadata": {"resourceVersion": about["resourceVersion"]}, "status": dict(status)}
+        self.object = await self._resource().patch(
+            about["name"], patch, about.get("namespace", ""), subresource="status"
+        )
+        return self.object
+
+    async def delete(self) -> None:
+        await self._claim()
+        await self._delete(self._resource(), self.object)
+
+    # its children
+
+    def children(self, group: str, kind: str) -> list[Obj]:
+        """The objects of a controlled kind that have this one as their controller, as last seen."""
+        return self._ground.children_of(self.object["metadata"]["uid"], (group, kind))
+
+    async def ensure_child(self, wanted: Obj) -> Obj:
+        """Make a child be as wanted: created, changed where it differs in what is given, or left alone. Its name must
+        follow from the object, so that two owners make the same."""
+        await self._claim()
+        group = wanted["apiVersion"].rpartition("/")[0]
+        resource = self._ground.resource((group, wanted["kind"]))
+        whole = self._as_child(wanted)
+        name = whole["metadata"]["name"]
+        present = next((it for it in self.children(group, wanted["kind"]) if it["metadata"]["name"] == name), None)
+        if present is None:
+            self._check()
+            try:
+                return await resource.create(whole)
+            except AlreadyExists:
+                present = await resource.get(name, whole["metadata"].get("namespace", ""))
+        if (controller_of(present) or {}).get("uid") != self.object["metadata"]["uid"]:
+            raise AlreadyExists(f"{wanted['kind']} {name} exists and belongs to something else")
+        return present if _contains(present, whole) else await self._change(resource, present, whole)
+
+    async def delete_child(self, child: Obj) -> None:
+        await self._claim()
+        group = child["apiVersion"].rpartition("/")[0]
+        await self._delete(self._ground.resource((group, child["kind"])), child)
+
+    # guarding
+
+    def _check(self) -> None:
+        self._ground.check(self.slot, self.epoch)
+
+    def _resource(self) -> ResourceClient:
+        return self._ground.resource(self._kind)
+
+    async def _claim(self) -> None:
+        """Before the first write of this epoch: stamp it on what there is."""
+        self._check()
+        if self._newer(self.object):
+            return
+        for kind in self._controls:
+            for child in self.children(*kind):
+                if not self._newer(child):
+                    try:
+                        await self._change(self._ground.resource(kind), child, {})
+                    except NotFound:
+                        continue  # gone meanwhile: nothing of it can be written over
+        self.object = await self._change(self._resource(), self.object, {})
+
+    def _newer(self, obj: Obj) -> bool:
+        """Whether the object has this epoch already. A later one means that we are late."""
+        stamped = epoch_of(obj, self._ground.config)
+        if stamped > self.epoch:
+            raise Late(f"{obj.get('kind', 'the object')} {key_of(obj)} has an owner of epoch {stamped}")
+        return stamped == self.epoch
+
+    async def _change(self, resource: ResourceClient, present: Obj, wanted: Obj) -> Obj:
+        """Patch an object to what is wanted, at the version that was seen, with the epoch."""
+        self._newer(present)
+        self._check()
+        about = present["metadata"]
+        given = wanted.get("metadata") or {}
+        meta = {
+            **({"labels": given["labels"]} if "labels" in given else {}),
+            "annotations": {**(given.get("annotations") or {}), epoch_annotation(self._ground.config): str(self.epoch)},
+            "resourceVersion": about["resourceVersion"],
+            "uid": about["uid"],
+        }
+        patch = {**{name: value for name, value in wanted.items() if name != "metadata"}, "metadata": meta}
+        return await resource.patch(about["name"], patch, about.get("namespace", ""))
+
+    async def _delete(self, resource: ResourceClient, obj: Obj) -> None:
+        self._check()
+        about = obj["metadata"]
+        await resource.delete(
+            about["name"], about.get("namespace", ""), uid=about["uid"], resource_version=about["resourceVersion"]
+        )
+
+    def _stamped(self, obj: Obj) -> Obj:
+        about = obj["metadata"]
+        notes = {**(about.get("annotations") or {}), epoch_annotation(self._ground.config): str(self.epoch)}
+        labels = {**(about.get("labels") or {}), slot_label(self._ground.config): str(self.slot)}
+        return {**obj, "metadata": {**about, "annotations": notes, "labels": labels}}
+
+    def _based(self, obj: Obj, on: Obj) -> Obj:
+        base = {"resourceVersion": on["metadata"]["resourceVersion"], "uid": on["metadata"]["uid"]}
+        return {**obj, "metadata": {**obj["metadata"], **base}}
+
+    def _as_child(self, wanted: Obj) -> Obj:
+        about, mine = wanted["metadata"], self.object
+        owner = {
+            "apiVersion": mine["apiVersion"], "kind": mine["kind"], "name": mine["metadata"]["name"],
+            "uid": mine["metadata"]["uid"], "controller": True, "blockOwnerDeletion": True,
+        }  # fmt: skip
+        place = {"namespace": mine["metadata"]["namespace"]} if mine["metadata"].get("namespace") else {}
+        return self._stamped({**wanted, "metadata": {**place, **about, "ownerReferences": [owner]}})
+
+
+def _contains(present: Any, wanted: Any) -> bool:
+    """Whether all that is wanted is there; what is not spoken of does not matter."""
+    if isinstance(wanted, Mapping):
+        return isinstance(present, Mapping) and all(
+            _contains(present.get(name), value) for name, value in wanted.items()
+        )
+    if isinstance(wanted, list):
+        return isinstance(present, list) and len(present) == len(wanted) and all(map(_contains, present, wanted))
+    return bool(present == wanted)

@@ -1,0 +1,186 @@
+"""What a worker does about its slots: a machine that never awaits.
+
+In go the entries of the slot table as they change, and what the shell has finished; out come steps for the shell and
+acknowledgements for the Lease. ``epoch_of`` is the one question that every handler asks before it starts: with which
+epoch may I work on this slot, if at all?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from shoal.sharding.leases import Ack, AckKind
+from shoal.sharding.model import Entry, MovePhase, Standing, standing
+
+
+class StepKind(StrEnum):
+    WATCH = "watch"  # the set of slots to watch has changed
+    WORK = "work"  # all objects of the slot are to be handled, with a new epoch
+    DRAIN = "drain"  # start nothing, let end what runs, save, then call ``drained``
+    RESTORE = "restore"  # take the state over, then call ``restored`` or ``failed``
+    STOP = "stop"  # not ours any more: cancel what runs, forget everything
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    kind: StepKind
+    slot: int
+    epoch: int = 0  # DRAIN: that the next owner gets; RESTORE: that we got
+    state: str = ""
+    digest: str = ""
+
+
+class Phase(StrEnum):
+    COMING = "coming"
+    WORKING = "working"
+    DRAINING = "draining"  # also when it is done and acknowledged
+    RESTORING = "restoring"
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    phase: Phase
+    epoch: int  # WORKING, RESTORING: ours; COMING, DRAINING: the next
+
+
+class SlotMachine:
+    """For one shard in one term of its Lease."""
+
+    def __init__(self, shard: str, term: int) -> None:
+        self.shard = shard
+        self.term = term
+        self._slots: dict[int, _Slot] = {}
+        self._entries: dict[int, Entry] = {}
+        self._acks: dict[int, Ack] = {}
+        self._watched: frozenset[int] = frozenset()  # slots whose objects the caches have
+
+    # what is asked
+
+    def epoch_of(self, slot: int) -> int | None:
+        """With which epoch the slot's objects may be handled now; None: not at all."""
+        held = self._slots.get(slot)
+        return held.epoch if held is not None and held.phase is Phase.WORKING and slot in self._watched else None
+
+    @property
+    def wanted(self) -> frozenset[int]:
+        """The slots whose objects are to be watched."""
+        return frozenset(self._slots)
+
+    @property
+    def working(self) -> int:
+        return sum(held.phase is Phase.WORKING for held in self._slots.values())
+
+    @property
+    def acks(self) -> Mapping[int, Ack]:
+        """For the Lease."""
+        return self._acks
+
+    @property
+    def empty(self) -> bool:
+        """Whether the table has nothing for this shard."""
+        return not self._slots
+
+    # what happens
+
+    def table(self, entries: Iterable[Entry]) -> list[Step]:
+        """Entries that may have changed."""
+        steps: list[Step] = []
+        before = frozenset(self._slots)
+        for entry in entries:
+            self._entries[entry.slot] = entry
+            steps += self._entry(entry)
+            self._prune(entry)
+        if frozenset(self._slots) != before:
+            steps.append(Step(StepKind.WATCH, -1))
+        return steps
+
+    def watched(self, slots: frozenset[int]) -> list[Step]:
+        """The caches have the objects of exactly these slots."""
+        fresh = slots - self._watched
+        self._watched = slots
+        steps = []
+        for slot in sorted(fresh & self._slots.keys()):
+            held = self._slots[slot]
+            if held.phase is Phase.COMING:
+                self._acks[slot] = Ack(slot, held.epoch, AckKind.PREPARED)
+            elif held.phase is Phase.WORKING:
+                steps.append(Step(StepKind.WORK, slot, held.epoch))
+        return steps
+
+    def drained(self, slot: int, epoch: int, digest: str = "") -> None:
+        """Nothing of the slot runs, its state is saved (or it has none)."""
+        if self._is(slot, Phase.DRAINING, epoch):
+            self._acks[slot] = Ack(slot, epoch, AckKind.DRAINED, digest)
+
+    def restored(self, slot: int, epoch: int, digest: str = "") -> list[Step]:
+        if not self._is(slot, Phase.RESTORING, epoch):
+            return []
+        self._acks[slot] = Ack(slot, epoch, AckKind.RESTORED, digest)
+        return self._work(slot, epoch)
+
+    def failed(self, slot: int, epoch: int) -> None:
+        """The state cannot be taken over: the manager gives the slot back."""
+        if self._is(slot, Phase.RESTORING, epoch):
+            self._acks[slot] = Ack(slot, epoch, AckKind.FAILED)
+
+    def lost(self) -> list[Step]:
+        """The term is over: nothing is ours."""
+        steps = [Step(StepKind.STOP, slot) for slot in sorted(self._slots)]
+        self._slots.clear()
+        self._acks.clear()
+        return steps
+
+    # one entry
+
+    def _entry(self, entry: Entry) -> list[Step]:
+        slot, move = entry.slot, entry.move
+        held = self._slots.get(slot)
+        asked = standing(entry, self.shard, self.term)
+        if asked is Standing.NONE:
+            return [] if self._slots.pop(slot, None) is None else [Step(StepKind.STOP, slot)]
+        if asked is Standing.WORK:
+            if held == _Slot(Phase.WORKING, entry.epoch):
+                return []
+            again = held is not None and held.phase is not Phase.COMING
+            # handlers that run carry the epoch that was: they must not write with it
+            return [
+                *([Step(StepKind.STOP, slot)] if again and held is not None else []),
+                *self._work(slot, entry.epoch),
+            ]
+        assert move is not None
+        if asked is Standing.PREPARE:
+            if held != _Slot(Phase.COMING, move.next_epoch):
+                self._slots[slot] = _Slot(Phase.COMING, move.next_epoch)
+                if slot in self._watched:
+                    self._acks[slot] = Ack(slot, move.next_epoch, AckKind.PREPARED)
+            return []
+        if asked is Standing.DRAIN:
+            if held == _Slot(Phase.DRAINING, move.next_epoch):
+                return []
+            self._slots[slot] = _Slot(Phase.DRAINING, move.next_epoch)
+            return [Step(StepKind.DRAIN, slot, move.next_epoch)]
+        if held is not None and held.epoch == entry.epoch and held.phase in (Phase.RESTORING, Phase.WORKING):
+            return []
+        self._slots[slot] = _Slot(Phase.RESTORING, entry.epoch)
+        return [Step(StepKind.RESTORE, slot, entry.epoch, move.state, move.digest)]
+
+    def _work(self, slot: int, epoch: int) -> list[Step]:
+        self._slots[slot] = _Slot(Phase.WORKING, epoch)
+        return [Step(StepKind.WORK, slot, epoch)] if slot in self._watched else []
+
+    def _prune(self, entry: Entry) -> None:
+        """Forget what was acknowledged of a move that the entry does not speak of any more."""
+        ack, move = self._acks.get(entry.slot), entry.move
+        if ack is None:
+            return
+        spoken = move is not None and (
+            (move.phase is MovePhase.RESTORE and ack.epoch == entry.epoch)
+            or (move.phase is not MovePhase.RESTORE and ack.epoch == move.next_epoch)
+        )
+        if not spoken:
+            del self._acks[entry.slot]
+
+    def _is(self, slot: int, phase: Phase, epoch: int) -> bool:
+        return self._slots.get(slot) == _Slot(phase, epoch)

@@ -1,0 +1,284 @@
+"""A worker: holds its Lease, follows the slot table, watches its share and runs handlers on it; nothing else.
+
+    Lease ──term──▶ slot table ──steps──▶ feeds (what is watched) ──keys──▶ queue ──▶ handlers ──guarded writes──▶
+
+A term ends when the Lease is lost. Then everything is cancelled and the worker begins again with nothing. On ``stop``
+it says that it is leaving, works on until its slots have moved, and gives the Lease back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from shoal.base.clock import Clock
+from shoal.base.logs import get_logger
+from shoal.base.tasks import cancel_all, run_all
+from shoal.client import Client, Obj, ResourceClient, Scope, TransportError, builtin
+from shoal.crds.shard import GROUP, VERSION, read_config, seconds
+from shoal.errors import ApiError
+from shoal.reconcile import Change, Informer
+from shoal.sharding.leases import Report
+from shoal.sharding.model import CONFIG_LABEL, read_table
+from shoal.sharding.worker.app import ShardedController
+from shoal.sharding.worker.config import WorkerConfig
+from shoal.sharding.worker.feeding import BY_OWNER, Feed
+from shoal.sharding.worker.gauges import Gauges
+from shoal.sharding.worker.handling import Handling
+from shoal.sharding.worker.heart import Heart, Pulse, TermOver
+from shoal.sharding.worker.moving import Moving
+from shoal.sharding.worker.owned import Kind, Late
+from shoal.sharding.worker.slots import SlotMachine, Step, StepKind
+
+log = get_logger("shard.worker")
+
+_DISCOVERY_S = 2.0  # a kind that the server does not have yet is looked for this often
+
+
+class Worker:
+    """One shard in one process. ``run`` it once."""
+
+    def __init__(
+        self,
+        client: Client,
+        app: ShardedController,
+        config: WorkerConfig,
+        *,
+        clock: Clock,
+        random: Callable[[], float],
+        new_id: Callable[[], str],
+    ) -> None:
+        self.config = config.config
+        self._settings = config
+        self._app = app
+        self._reading = client
+        self._clock = clock
+        self._random = random
+        self._gauges = Gauges(clock, cpus=config.cpus, memory_limit_bytes=config.memory_limit_bytes)
+        self._machine = SlotMachine(config.shard, -1)
+        self.heart = Heart(
+            client,
+            namespace=config.namespace,
+            config=config.config,
+            shard=config.shard,
+            identity=f"{config.shard}_{new_id()}",
+            clock=clock,
+            report=self.report,
+            acks=lambda: self._machine.acks,
+        )
+        self.client = client.fenced(self.heart.fence)
+        self._feeds: dict[Kind, Feed] = {}
+        self._handling = Handling(self, app, config, clock=clock, gauges=self._gauges)
+        self._moving = Moving(client, app, config, handling=self._handling, clock=clock)
+        self._rewatch = asyncio.Event()
+        self._emptied = asyncio.Event()
+        self._grace_s = 30.0
+        here = Scope(namespace=config.namespace, label_selector=f"{CONFIG_LABEL}={config.config}")
+        self._tables = Informer(client.resource(GROUP, VERSION, "shardslots"), clock=clock, random=random, scope=here)
+        named = Scope(namespace=config.namespace, field_selector=f"metadata.name={config.config}")
+        self._configs = Informer(
+            client.resource(GROUP, VERSION, "shardconfigs"), clock=clock, random=random, scope=named
+        )
+
+    # what others ask
+
+    @property
+    def ready(self) -> bool:
+        """Whether it holds its Lease and sees the slot table."""
+        return self.heart.term >= 0 and self._tables.synced
+
+    @property
+    def slots(self) -> int:
+        return self._machine.working
+
+    def report(self) -> Report:
+        app = self._app
+        healthy, message = app.health() if app.health is not None else (True, "")
+        handled = [feed for kind, feed in self._feeds.items() if kind in self._handling.kinds]
+        return Report(
+            queue_depth=self._handling.depth,
+            objects=sum(len(feed.cache) for feed in handled),
+            cpu=round(self._gauges.cpu(), 3),
+            memory=round(self._gauges.memory(), 3),
+            latency_s=round(self._gauges.latency_s, 4),
+            metrics=dict(app.figures()) if app.figures is not None else {},
+            healthy=healthy,
+            message=message,
+        )
+
+    def epoch_of(self, slot: int) -> int | None:
+        return self._machine.epoch_of(slot)
+
+    def check(self, slot: int, epoch: int) -> None:
+        if self._machine.epoch_of(slot) != epoch or not self.heart.time.may_run(self._clock.monotonic()):
+            raise Late(f"slot {slot} is not owned with epoch {epoch} any more")
+
+    def children_of(self, uid: str, kind: Kind) -> list[Obj]:
+        feed = self._feeds.get(kind)
+        return list(feed.cache.by_index(BY_OWNER, uid)) if feed is not None else []
+
+    def feed(self, kind: Kind) -> Feed:
+        return self._feeds[kind]
+
+    def resource(self, kind: Kind) -> ResourceClient:
+        return self.client.of(self._feeds[kind].resource.type)
+
+    # running
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until ``stop``, and then until its slots have moved or its time is over."""
+        self._tables.cache.add_handler(self._table_changed)
+        self._configs.cache.add_handler(self._config_changed)
+        parts: dict[str, Any] = {
+            "worker/tables": self._tables.run(),
+            "worker/config": self._configs.run(),
+            "worker/feeds": self._watch(),
+            "worker/handlers": self._handling.run(),
+        }
+        background = asyncio.create_task(run_all(parts), name="worker/background")
+        try:
+            await self._discover()
+            await self._configs.cache.synced.wait()
+            while not stop.is_set():
+                await self._term(stop, background)
+        finally:
+            await self._moving.close()
+            await cancel_all(background)
+            for feed in self._feeds.values():
+                await feed.close()
+
+    async def _discover(self) -> None:
+        """The kinds that are handled and controlled; waits for those that are not there yet."""
+        kinds = dict.fromkeys(kind for each in self._app.handlers for kind in ((each.group, each.kind), *each.controls))
+        for kind in kinds:
+            self._feeds[kind] = Feed(await self._found(kind), self.config, clock=self._clock, random=self._random)
+            self._handling.attach(kind, self._feeds[kind])
+
+    async def _found(self, kind: Kind) -> ResourceClient:
+        group, name = kind
+        while True:
+            try:
+                return self._reading.of(builtin(name, group))
+            except KeyError:
+                pass
+            try:
+                for found in await self._reading.resource_types(refresh=True):
+                    if (found.group, found.kind) == kind:
+                        return self._reading.of(found)
+                log.warning("the server does not have a kind yet", kind=name, group=group)
+            except (ApiError, TransportError) as error:
+                log.warning("the server's kinds could not be read", reason=str(error))
+            await self._clock.sleep(_DISCOVERY_S)
+
+    async def _term(self, stop: asyncio.Event, background: asyncio.Task[None]) -> None:
+        """One term of the Lease."""
+        acquiring = asyncio.create_task(self.heart.acquire(), name="worker/acquire")
+        stopping = asyncio.create_task(stop.wait(), name="worker/stop")
+        try:
+            await asyncio.wait({acquiring, stopping, background}, return_when=asyncio.FIRST_COMPLETED)
+            if background.done():
+                background.result()
+            if not acquiring.done():
+                return
+            acquiring.result()
+            self._machine = SlotMachine(self._settings.shard, self.heart.term)
+            self._rewatch.set()
+            await self._serve(stopping, background)
+        finally:
+            await cancel_all(acquiring, stopping)
+
+    async def _serve(self, stopping: asyncio.Task[bool], background: asyncio.Task[None]) -> None:
+        beating = asyncio.create_task(self.heart.beat(), name="worker/heart")
+        try:
+            for table in self._tables.cache:
+                self._do(self._machine.table(read_table(table)))
+            self.heart.hurry()
+            await asyncio.wait({beating, stopping, background}, return_when=asyncio.FIRST_COMPLETED)
+            if stopping.done() and not beating.done():
+                await self._leave(beating)
+            if background.done():
+                background.result()
+            if beating.done():
+                beating.result()
+        except TermOver as over:
+            log.warning("the term is over", shard=self._settings.shard, reason=str(over))
+        finally:
+            self._do(self._machine.lost())
+            await self._moving.settle()
+            await self._handling.still()
+            await cancel_all(beating)
+            await self.heart.release()
+            self.heart.leaving = False
+
+    async def _leave(self, beating: asyncio.Task[None]) -> None:
+        """Hand everything over before going, for as long as the ShardConfig gives."""
+        self.heart.leaving = True
+        self.heart.hurry()
+        if self._machine.empty:
+            return
+        self._emptied.clear()
+        emptied = asyncio.create_task(self._emptied.wait(), name="worker/emptied")
+        late = asyncio.create_task(self._clock.sleep(self._grace_s), name="worker/grace")
+        try:
+            await asyncio.wait({emptied, late, beating}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await cancel_all(emptied, late)
+
+    # what changes
+
+    def _config_changed(self, change: Change) -> None:
+        if change.new is None:
+            return
+        spec = read_config(change.new)
+        self.heart.pulse = Pulse(lease_s=spec.lease_s, heartbeat_s=min(spec.heartbeat_s, spec.lease_s / 3))
+        self._grace_s = seconds(spec.graceful_shutdown_timeout)
+
+    def _table_changed(self, change: Change) -> None:
+        if change.new is not None and self.heart.term >= 0:
+            self._do(self._machine.table(read_table(change.new)))
+
+    def _do(self, steps: Iterable[Step]) -> None:
+        for step in steps:
+            match step.kind:
+                case StepKind.WATCH:
+                    self._rewatch.set()
+                case StepKind.WORK:
+                    self._handling.take_up(step.slot)
+                case StepKind.STOP:
+                    self._moving.stop(step.slot)
+                    self._handling.stop(step.slot)
+                case StepKind.DRAIN:
+                    self._moving.drain(step.slot, step.epoch, self._drained)
+                case StepKind.RESTORE:
+                    self._moving.restore(step, self._restored, self._failed)
+        if self._machine.empty:
+            self._emptied.set()
+        if self._machine.acks:
+            self.heart.hurry()
+
+    def _drained(self, slot: int, epoch: int, digest: str) -> None:
+        self._machine.drained(slot, epoch, digest)
+        self.heart.hurry()
+
+    def _restored(self, slot: int, epoch: int, digest: str) -> None:
+        self._do(self._machine.restored(slot, epoch, digest))
+        self.heart.hurry()
+
+    def _failed(self, slot: int, epoch: int) -> None:
+        self._machine.failed(slot, epoch)
+        self.heart.hurry()
+
+    async def _watch(self) -> None:
+        """Keep the feeds at what the machine wants watched."""
+        following: frozenset[int] | None = None
+        while True:
+            await self._rewatch.wait()
+            self._rewatch.clear()
+            machine = self._machine
+            wanted = machine.wanted
+            if wanted != following:
+                await asyncio.gather(*(feed.follow(wanted) for feed in self._feeds.values()))
+                following = wanted
+            if machine is self._machine:
+                self._do(machine.watched(wanted))

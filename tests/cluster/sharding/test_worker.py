@@ -1,0 +1,351 @@
+"""A worker on a real API server, with a slot table that the test writes as a manager would."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from random import Random
+from typing import Any, cast
+
+from shoal.base.clock import RealClock
+from shoal.base.ids import Ids
+from shoal.base.tasks import cancel_all
+from shoal.client import Client, Obj, builtin
+from shoal.client.transport import Transport
+from shoal.crds.shard import GROUP, VERSION, definitions
+from shoal.errors import Conflict, NotFound
+from shoal.sharding.leases import read_lease, taken
+from shoal.sharding.model import (
+    SLOTS,
+    Entry,
+    Move,
+    MovePhase,
+    epoch_of,
+    slot_label,
+    state_name,
+    table_name,
+    tables_of,
+)
+from shoal.sharding.worker import Late, Owned, ShardedController, Worker, WorkerConfig
+from shoal.testing.controllers import eventually
+from shoal.testing.servers import local_server
+
+CONFIG = "sites"
+MAPS = builtin("configmaps")
+SECRETS = builtin("secrets")
+LEASES = builtin("leases", "coordination.k8s.io")
+
+
+class World:
+    """A server with the kinds, a ShardConfig and a table of which slots 0 to 9 are given away by hand."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.tables = client.resource(GROUP, VERSION, "shardslots")
+        self.states = client.resource(GROUP, VERSION, "shardstates")
+        self.maps = client.of(MAPS)
+        self.entries = [Entry(slot=slot, epoch=1) for slot in range(SLOTS)]
+        self.workers: dict[str, tuple[Worker, asyncio.Event, asyncio.Task[None]]] = {}
+
+    async def begin(self) -> None:
+        for definition in definitions():
+            await (await self.client.by_kind("CustomResourceDefinition", "apiextensions.k8s.io/v1")).create(definition)
+        configs = self.client.resource(GROUP, VERSION, "shardconfigs")
+        spec = {"minShards": 1, "maxShards": 4, "leaseDuration": "3s", "heartbeatInterval": "1s",
+                "targets": [{"kind": "ConfigMap"}], "healthCheckInterval": "3s"}  # fmt: skip
+        about = {"name": CONFIG, "namespace": "default"}
+        config = {"apiVersion": "shard.io/v1", "kind": "ShardConfig", "metadata": about, "spec": spec}
+        await eventually(lambda: _made(configs.create(config)))
+        for table in tables_of(CONFIG, "default", self.entries):
+            await self.tables.create(table)
+
+    async def give(self, *entries: Entry) -> None:
+        for entry in entries:
+            self.entries[entry.slot] = entry
+        table = await self.tables.get(table_name(CONFIG, 0), "default")
+        table["spec"] = tables_of(CONFIG, "default", self.entries)[0]["spec"]
+        await self.tables.replace(table)
+
+    async def site(self, name: str, slot: int) -> Obj:
+        labels = {slot_label(CONFIG): str(slot)}
+        return await self.maps.create({"metadata": {"name": name, "namespace": "default", "labels": labels}})
+
+    def start(self, shard: str, app: ShardedController, **settings: Any) -> Worker:
+        config = WorkerConfig(config=CONFIG, shard=shard, **settings)
+        worker = Worker(self.client, app, config, clock=RealClock(), random=Random(1).random, new_id=Ids().new_suffix)
+        stop = asyncio.Event()
+        self.workers[shard] = worker, stop, asyncio.create_task(worker.run(stop), name=shard)
+        return worker
+
+    async def end(self) -> None:
+        await cancel_all(*(task for _, _, task in self.workers.values()))
+
+    async def held(self, shard: str) -> int:
+        """Wait for the shard's Lease; its term."""
+
+        async def look() -> int:
+            lease = read_lease(await self.client.of(LEASES).get(shard, "default"))
+            return lease.term if lease.held else 0
+
+        found: int = await eventually(look)
+        return found
+
+    async def acks(self, shard: str) -> dict[int, str]:
+        lease = read_lease(await self.client.of(LEASES).get(shard, "default"))
+        return {slot: ack.kind.value for slot, ack in lease.acks.items()}
+
+
+async def _made(creating: Awaitable[Obj]) -> bool:
+    await creating
+    return True
+
+
+@asynccontextmanager
+async def world() -> AsyncIterator[World]:
+    async with local_server() as server:
+        found = World(Client(cast(Transport, server.transport), clock=RealClock(), field_manager="worker"))
+        try:
+            await found.begin()
+            yield found
+        finally:
+            await found.end()
+
+
+def run(test: Callable[[World], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with world() as found:
+            await test(found)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def recorder() -> tuple[ShardedController, list[str]]:
+    """A controller that notes what it handles."""
+    app, seen = ShardedController(), []
+
+    @app.reconcile("", "ConfigMap")
+    async def handle(owned: Owned) -> None:
+        seen.append(f"{owned.key.name}@{owned.epoch}")
+
+    return app, seen
+
+
+def mine(slot: int, owner: str, term: int, epoch: int, **more: Any) -> Entry:
+    return Entry(slot=slot, owner=owner, term=term, epoch=epoch, **more)
+
+
+def test_a_worker_handles_the_objects_of_its_slots_and_no_others() -> None:
+    async def test(world: World) -> None:
+        await world.site("ours", 1)
+        await world.site("theirs", 2)
+        app, seen = recorder()
+        world.start("a", app)
+        await world.give(mine(1, "a", await world.held("a"), 5))
+        await eventually(lambda: seen == ["ours@5"])
+        await world.site("later", 1)
+        await world.site("not-ours", 3)
+        await eventually(lambda: seen == ["ours@5", "later@5"])
+        await world.give(mine(2, "a", await world.held("a"), 6))
+        await eventually(lambda: seen == ["ours@5", "later@5", "theirs@6"])
+
+    run(test)
+
+
+def test_a_slot_moves_with_its_state_and_the_next_owner_goes_on() -> None:
+    async def test(world: World) -> None:
+        await world.site("site", 1)
+        kept: dict[str, bytes] = {}
+        log: list[str] = []
+
+        def controller(name: str) -> ShardedController:
+            app = ShardedController()
+
+            @app.reconcile("", "ConfigMap")
+            async def handle(owned: Owned) -> None:
+                log.append(f"{name}@{owned.epoch}")
+
+            @app.save_state
+            async def save(slot: int) -> bytes:
+                return f"what {name} knew of {slot}".encode()
+
+            @app.restore_state
+            async def restore(slot: int, data: bytes) -> None:
+                kept[name] = data
+
+            return app
+
+        for name in "ab":
+            world.start(name, controller(name))
+        terms = {name: await world.held(name) for name in "ab"}
+        await world.give(mine(1, "a", terms["a"], 5))
+        await eventually(lambda: log == ["a@5"])
+        move = Move(phase=MovePhase.PREPARE, to="b", to_term=terms["b"], next_epoch=6)
+        await world.give(mine(1, "a", terms["a"], 5, move=move))
+        await eventually(lambda: _is(world.acks("b"), {1: "prepared"}))
+        await world.give(mine(1, "a", terms["a"], 5, move=replace(move, phase=MovePhase.DRAIN)))
+        await eventually(lambda: _is(world.acks("a"), {1: "drained"}))
+        state = await world.states.get(state_name(CONFIG, 1, 6), "default")
+        restore = Move(
+            phase=MovePhase.RESTORE, source="a", state=state["metadata"]["name"], digest=state["spec"]["digest"]
+        )
+        await world.give(mine(1, "b", terms["b"], 6, move=restore))
+        await eventually(lambda: log == ["a@5", "b@6"])
+        assert kept == {"b": b"what a knew of 1"}
+        await eventually(lambda: _is(world.acks("b"), {1: "restored"}))
+        await world.give(mine(1, "b", terms["b"], 6))
+        await eventually(lambda: _is(world.acks("b"), {}))
+
+    run(test)
+
+
+async def _is(asking: Awaitable[dict[int, str]], wanted: dict[int, str]) -> bool:
+    return await asking == wanted
+
+
+def test_the_owner_stamps_its_epoch_on_the_object_and_its_children() -> None:
+    async def test(world: World) -> None:
+        await world.site("site", 1)
+        app = ShardedController()
+
+        @app.reconcile("", "ConfigMap", controls=[("", "Secret")])
+        async def handle(owned: Owned) -> None:
+            about = {"name": f"{owned.key.name}-child"}
+            await owned.ensure_child(
+                {"apiVersion": "v1", "kind": "Secret", "metadata": about, "stringData": {"a": "1"}, "type": "Opaque"}
+            )
+
+        world.start("a", app)
+        term = await world.held("a")
+        await world.give(mine(1, "a", term, 5))
+        secrets = world.client.of(SECRETS)
+
+        async def epochs() -> tuple[int, int]:
+            child = await secrets.get("site-child", "default")
+            return epoch_of(await world.maps.get("site", "default"), CONFIG), epoch_of(child, CONFIG)
+
+        await eventually(lambda: _same(epochs(), (5, 5)))
+        child = await secrets.get("site-child", "default")
+        assert child["metadata"]["labels"][slot_label(CONFIG)] == "1"
+        assert child["metadata"]["ownerReferences"][0]["controller"] is True
+        await world.give(mine(1, "a", term, 9))
+        await eventually(lambda: _same(epochs(), (9, 9)))
+        await secrets.delete("site-child", "default")  # a child that goes is made again
+        await eventually(lambda: _same(epochs(), (9, 9)))
+
+    run(test)
+
+
+async def _same(asking: Awaitable[tuple[int, int]], wanted: tuple[int, int]) -> bool:
+    try:
+        return await asking == wanted
+    except NotFound:
+        return False
+
+
+def test_a_worker_whose_lease_was_taken_writes_nothing_more_and_begins_a_new_term() -> None:
+    async def test(world: World) -> None:
+        await world.site("site", 1)
+        app, go_on = ShardedController(), asyncio.Event()
+        outcome: list[str] = []
+
+        @app.reconcile("", "ConfigMap")
+        async def handle(owned: Owned) -> None:
+            outcome.append("began")
+            try:
+                await go_on.wait()
+                await owned.update_status({"a": 1})
+            except (asyncio.CancelledError, Late) as error:
+                outcome.append(type(error).__name__)
+                raise
+
+        world.start("a", app)
+        term = await world.held("a")
+        await world.give(mine(1, "a", term, 5))
+        await eventually(lambda: outcome == ["began"])
+        leases = world.client.of(LEASES)
+
+        async def take() -> bool:
+            try:
+                await leases.replace(taken(await leases.get("a", "default"), "2026-01-01T00:00:00.000000Z"))
+            except Conflict:
+                return False
+            return True
+
+        await eventually(take)
+        await eventually(lambda: outcome == ["began", "CancelledError"])
+        assert await world.held("a") > term + 1
+        assert epoch_of(await world.maps.get("site", "default"), CONFIG) == 0
+
+    run(test)
+
+
+def test_a_worker_that_is_stopped_leaves_when_its_slots_have_moved() -> None:
+    async def test(world: World) -> None:
+        await world.site("site", 1)
+        app, seen = recorder()
+        world.start("a", app)
+        term = await world.held("a")
+        await world.give(mine(1, "a", term, 5))
+        await eventually(lambda: seen == ["site@5"])
+        _, stop, task = world.workers["a"]
+        stop.set()
+        leases = world.client.of(LEASES)
+
+        async def leaving() -> bool:
+            lease = read_lease(await leases.get("a", "default"))
+            return lease.leaving and lease.held
+
+        await eventually(leaving)
+        assert not task.done()
+        await world.give(mine(1, "b", 1, 6))
+        await asyncio.wait_for(task, 10)
+        assert not read_lease(await leases.get("a", "default")).held
+
+    run(test)
+
+
+def test_many_objects_are_handled_in_batches_and_failures_are_tried_again() -> None:
+    async def test(world: World) -> None:
+        for number in range(50):
+            await world.site(f"s{number}", 1)
+        app = ShardedController()
+        sizes: list[int] = []
+        done: set[str] = set()
+
+        @app.reconcile_many("", "ConfigMap")
+        async def handle(owned: list[Owned]) -> None:
+            sizes.append(len(owned))
+            if len(sizes) == 1:
+                raise RuntimeError("not today")
+            done.update(each.key.name for each in owned)
+
+        world.start("a", app, batch=20, concurrency=1)
+        await world.give(mine(1, "a", await world.held("a"), 5))
+        await eventually(lambda: len(done) == 50)
+        assert max(sizes) == 20
+
+    run(test)
+
+
+def test_a_deleted_object_is_told_of_once_and_a_slot_that_left_is_not() -> None:
+    async def test(world: World) -> None:
+        await world.site("one", 1)
+        await world.site("two", 2)
+        app, seen = recorder()
+        gone: list[str] = []
+
+        @app.gone("", "ConfigMap")
+        async def went(obj: Obj) -> None:
+            gone.append(obj["metadata"]["name"])
+
+        world.start("a", app)
+        term = await world.held("a")
+        await world.give(mine(1, "a", term, 5), mine(2, "a", term, 5))
+        await eventually(lambda: sorted(seen) == ["one@5", "two@5"])
+        await world.give(mine(2, "b", 1, 6))
+        await world.maps.delete("one", "default")
+        await eventually(lambda: gone == ["one"])
+
+    run(test)
