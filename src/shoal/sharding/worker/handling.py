@@ -25,6 +25,7 @@ from shoal.sharding.worker.owned import Kind, Late, Owned
 log = get_logger("shard.worker")
 
 _LOOK_S = 1.0  # how often handlers that take too long are looked for
+_TURN_S = 0.005  # handlers together run so long before everybody else has a turn
 _WAIT_S = 0.05  # a worker that may start nothing looks again
 _LIMIT = RateLimit(base_s=0.05, cap_s=300.0, rate=50.0, burst=200)
 
@@ -59,6 +60,7 @@ class Handling:
         self._running: dict[asyncio.Task[None], tuple[frozenset[int], float]] = {}  # its slots, since when
         self._cancelled: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()  # a handler has ended
+        self._paused_s = clock.monotonic()
         self.handled = 0
         self.failed = 0
 
@@ -169,6 +171,9 @@ class Handling:
             finally:
                 for key in keys:
                     self._queue.done(key)
+            if self._clock.monotonic() - self._paused_s > _TURN_S:
+                await asyncio.sleep(0)  # handlers that never wait must not keep the heart from beating
+                self._paused_s = self._clock.monotonic()
 
     async def _next(self) -> list[_Key]:
         """The next key, or several of one handler that wants many."""

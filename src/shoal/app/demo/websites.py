@@ -1,0 +1,83 @@
+"""The sample of a sharded controller: a Website becomes a ConfigMap with its page and a Deployment that serves it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.client import Obj
+from shoal.sharding.worker import Owned, ShardedController
+
+GROUP, VERSION, KIND = "example.shoal.dev", "v1", "Website"
+
+app = ShardedController()
+
+
+@app.reconcile(GROUP, KIND, controls=[("", "ConfigMap"), ("apps", "Deployment")])
+async def website(owned: Owned) -> None:
+    """Called when a Website or something made of it changes."""
+    name = owned.key.name
+    page = str(owned.spec.get("page", f"<h1>{name}</h1>"))
+    await owned.ensure_child(page_map(name, page))
+    served = await owned.ensure_child(deployment(name, owned.spec))
+    ready = (served.get("status") or {}).get("readyReplicas", 0)
+    await owned.update_status({"ready": ready, "observedGeneration": owned.object["metadata"]["generation"]})
+
+
+def page_map(name: str, page: str) -> Obj:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{name}-page"}, "data": {"index.html": page}}
+
+
+def deployment(name: str, spec: Obj) -> Obj:
+    labels = {"website": name}
+    container: Obj = {
+        "name": "web",
+        "image": spec.get("image", "shoal/demo"),
+        "volumeMounts": [{"name": "page", "mountPath": "/page"}],
+    }
+    if "command" in spec:
+        container["command"] = spec["command"]
+    pod = {"containers": [container], "volumes": [{"name": "page", "configMap": {"name": f"{name}-page"}}]}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": spec.get("replicas", 1),
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }
+
+
+def definition() -> Obj:
+    """The CustomResourceDefinition of Websites."""
+    text: dict[str, Any] = {"type": "string"}
+    spec = {
+        "type": "object",
+        "properties": {
+            "page": text,
+            "image": text,
+            "command": {"type": "array", "items": text},
+            "replicas": {"type": "integer", "minimum": 0, "default": 1},
+        },
+    }
+    status = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "additionalPrinterColumns": [
+            {"name": "Replicas", "type": "integer", "jsonPath": ".spec.replicas"},
+            {"name": "Ready", "type": "integer", "jsonPath": ".status.ready"},
+            {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+        ],
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec, "status": status}}},
+    }
+    names = {"plural": "websites", "singular": "website", "kind": KIND, "listKind": f"{KIND}List"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"websites.{GROUP}"},
+        "spec": {"group": GROUP, "scope": "Namespaced", "names": names, "versions": [version]},
+    }

@@ -1,0 +1,1 @@
+"""Sharding as processes: manager, worker and proxy."""

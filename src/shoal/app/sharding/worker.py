@@ -1,0 +1,85 @@
+"""A worker as a process: a controller from a module, on the shard that its surroundings name."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from random import Random
+
+from shoal import __version__
+from shoal.app.fleet.health import health_app
+from shoal.base.asgi import serving
+from shoal.base.clock import RealClock
+from shoal.base.ids import Ids
+from shoal.base.metrics import PROCESS
+from shoal.client import connect, in_cluster, load
+from shoal.errors import ConfigError
+from shoal.sharding.worker import ShardedController, Worker, WorkerConfig
+
+
+def controller_of(place: str) -> ShardedController:
+    """``package.module:name``."""
+    module, colon, name = place.partition(":")
+    if not colon:
+        raise ConfigError(f"controller is {place!r}: use MODULE:NAME, for example websites:app")
+    try:
+        found = getattr(import_module(module), name)
+    except ImportError as error:
+        raise ConfigError(f"controller is {place!r}: {module} cannot be imported: {error}") from error
+    except AttributeError:
+        raise ConfigError(f"controller is {place!r}: {module} has no {name}") from None
+    if not isinstance(found, ShardedController):
+        raise ConfigError(f"controller is {place!r}: it is a {type(found).__name__}, not a ShardedController")
+    if not found.handlers:
+        raise ConfigError(f"controller is {place!r}: it has no handlers; add one with @{name}.reconcile(GROUP, KIND)")
+    return found
+
+
+def surroundings(environ: Mapping[str, str]) -> dict[str, str | None]:
+    """What the manager says to the pods of workers."""
+    return {
+        "config": environ.get("SHARD_CONFIG"),
+        "shard": environ.get("SHARD_ID"),
+        "namespace": environ.get("SHARD_NAMESPACE"),
+    }
+
+
+async def run_worker(
+    config: WorkerConfig,
+    controller: ShardedController,
+    stop: asyncio.Event,
+    on_ready: Callable[[], None],
+    *,
+    kubeconfig: Path | None = None,
+    health: tuple[str, int] | None = None,
+) -> None:
+    """Work until ``stop``; ``health`` is where /livez, /readyz and /metrics are answered."""
+    clock, random = RealClock(), Random()
+    inside = kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ
+    access = in_cluster() if inside else load(str(kubeconfig) if kubeconfig is not None else None)
+    async with connect(
+        access, clock=clock, field_manager=config.config, user_agent=f"shard-worker/{__version__}"
+    ) as client:
+        worker = Worker(client, controller, config, clock=clock, random=random.random, new_id=Ids().new_suffix)
+
+        def alive() -> tuple[bool, dict[str, str]]:
+            return True, {"slots": str(worker.slots)}
+
+        def ready() -> tuple[bool, dict[str, str]]:
+            said = worker.report()
+            good = worker.ready and said.healthy
+            return good, {"lease": "held" if worker.ready else "not held", "controller": said.message or "healthy"}
+
+        async def working() -> None:
+            on_ready()
+            await worker.run(stop)
+
+        if health is None:
+            await working()
+            return
+        host, port = health
+        async with serving(health_app(alive, ready, PROCESS), host=host, port=port, clock=clock):
+            await working()
