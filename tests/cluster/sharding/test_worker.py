@@ -6,106 +6,34 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from random import Random
 from typing import Any, cast
 
 from shoal.base.clock import RealClock
-from shoal.base.ids import Ids
-from shoal.base.tasks import cancel_all
 from shoal.client import Client, Obj, builtin
 from shoal.client.transport import Transport
-from shoal.crds.shard import GROUP, VERSION, definitions
 from shoal.errors import Conflict, NotFound
 from shoal.sharding.leases import read_lease, taken
 from shoal.sharding.model import (
-    SLOTS,
     Entry,
     Move,
     MovePhase,
     epoch_of,
     slot_label,
     state_name,
-    table_name,
-    tables_of,
 )
-from shoal.sharding.worker import Late, Owned, ShardedController, Worker, WorkerConfig
+from shoal.sharding.worker import Late, Owned, ShardedController
 from shoal.testing.controllers import eventually
 from shoal.testing.servers import local_server
+from shoal.testing.sharding import CONFIG, SlotWorld
 
-CONFIG = "sites"
-MAPS = builtin("configmaps")
 SECRETS = builtin("secrets")
 LEASES = builtin("leases", "coordination.k8s.io")
 
 
-class World:
-    """A server with the kinds, a ShardConfig and a table of which slots 0 to 9 are given away by hand."""
-
-    def __init__(self, client: Client) -> None:
-        self.client = client
-        self.tables = client.resource(GROUP, VERSION, "shardslots")
-        self.states = client.resource(GROUP, VERSION, "shardstates")
-        self.maps = client.of(MAPS)
-        self.entries = [Entry(slot=slot, epoch=1) for slot in range(SLOTS)]
-        self.workers: dict[str, tuple[Worker, asyncio.Event, asyncio.Task[None]]] = {}
-
-    async def begin(self) -> None:
-        for definition in definitions():
-            await (await self.client.by_kind("CustomResourceDefinition", "apiextensions.k8s.io/v1")).create(definition)
-        configs = self.client.resource(GROUP, VERSION, "shardconfigs")
-        spec = {"minShards": 1, "maxShards": 4, "leaseDuration": "3s", "heartbeatInterval": "1s",
-                "targets": [{"kind": "ConfigMap"}], "healthCheckInterval": "3s"}  # fmt: skip
-        about = {"name": CONFIG, "namespace": "default"}
-        config = {"apiVersion": "shard.io/v1", "kind": "ShardConfig", "metadata": about, "spec": spec}
-        await eventually(lambda: _made(configs.create(config)))
-        for table in tables_of(CONFIG, "default", self.entries):
-            await self.tables.create(table)
-
-    async def give(self, *entries: Entry) -> None:
-        for entry in entries:
-            self.entries[entry.slot] = entry
-        table = await self.tables.get(table_name(CONFIG, 0), "default")
-        table["spec"] = tables_of(CONFIG, "default", self.entries)[0]["spec"]
-        await self.tables.replace(table)
-
-    async def site(self, name: str, slot: int) -> Obj:
-        labels = {slot_label(CONFIG): str(slot)}
-        return await self.maps.create({"metadata": {"name": name, "namespace": "default", "labels": labels}})
-
-    def start(self, shard: str, app: ShardedController, **settings: Any) -> Worker:
-        config = WorkerConfig(config=CONFIG, shard=shard, **settings)
-        worker = Worker(self.client, app, config, clock=RealClock(), random=Random(1).random, new_id=Ids().new_suffix)
-        stop = asyncio.Event()
-        self.workers[shard] = worker, stop, asyncio.create_task(worker.run(stop), name=shard)
-        return worker
-
-    async def end(self) -> None:
-        await cancel_all(*(task for _, _, task in self.workers.values()))
-
-    async def held(self, shard: str) -> int:
-        """Wait for the shard's Lease; its term."""
-
-        async def look() -> int:
-            lease = read_lease(await self.client.of(LEASES).get(shard, "default"))
-            return lease.term if lease.held else 0
-
-        found: int = await eventually(look)
-        return found
-
-    async def acks(self, shard: str) -> dict[int, str]:
-        lease = read_lease(await self.client.of(LEASES).get(shard, "default"))
-        return {slot: ack.kind.value for slot, ack in lease.acks.items()}
-
-
-async def _made(creating: Awaitable[Obj]) -> bool:
-    await creating
-    return True
-
-
 @asynccontextmanager
-async def world() -> AsyncIterator[World]:
+async def world() -> AsyncIterator[SlotWorld]:
     async with local_server() as server:
-        found = World(Client(cast(Transport, server.transport), clock=RealClock(), field_manager="worker"))
+        found = SlotWorld(Client(cast(Transport, server.transport), clock=RealClock(), field_manager="worker"))
         try:
             await found.begin()
             yield found
@@ -113,7 +41,7 @@ async def world() -> AsyncIterator[World]:
             await found.end()
 
 
-def run(test: Callable[[World], Awaitable[None]]) -> None:
+def run(test: Callable[[SlotWorld], Awaitable[None]]) -> None:
     async def main() -> None:
         async with world() as found:
             await test(found)
@@ -137,7 +65,7 @@ def mine(slot: int, owner: str, term: int, epoch: int, **more: Any) -> Entry:
 
 
 def test_a_worker_handles_the_objects_of_its_slots_and_no_others() -> None:
-    async def test(world: World) -> None:
+    async def test(world: SlotWorld) -> None:
         await world.site("ours", 1)
         await world.site("theirs", 2)
         app, seen = recorder()
@@ -154,7 +82,7 @@ def test_a_worker_handles_the_objects_of_its_slots_and_no_others() -> None:
 
 
 def test_a_slot_moves_with_its_state_and_the_next_owner_goes_on() -> None:
-    async def test(world: World) -> None:
+    async def test(world: SlotWorld) -> None:
         await world.site("site", 1)
         kept: dict[str, bytes] = {}
         log: list[str] = []
@@ -205,7 +133,7 @@ async def _is(asking: Awaitable[dict[int, str]], wanted: dict[int, str]) -> bool
 
 
 def test_the_owner_stamps_its_epoch_on_the_object_and_its_children() -> None:
-    async def test(world: World) -> None:
+    async def test(world: SlotWorld) -> None:
         await world.site("site", 1)
         app = ShardedController()
 
@@ -245,7 +173,7 @@ async def _same(asking: Awaitable[tuple[int, int]], wanted: tuple[int, int]) -> 
 
 
 def test_a_worker_whose_lease_was_taken_writes_nothing_more_and_begins_a_new_term() -> None:
-    async def test(world: World) -> None:
+    async def test(world: SlotWorld) -> None:
         await world.site("site", 1)
         app, go_on = ShardedController(), asyncio.Event()
         outcome: list[str] = []
@@ -282,7 +210,7 @@ def test_a_worker_whose_lease_was_taken_writes_nothing_more_and_begins_a_new_ter
 
 
 def test_a_worker_that_is_stopped_leaves_when_its_slots_have_moved() -> None:
-    async def test(world: World) -> None:
+    async def test(world: SlotWorld) -> None:
         await world.site("site", 1)
         app, seen = recorder()
         world.start("a", app)
@@ -307,7 +235,7 @@ def test_a_worker_that_is_stopped_leaves_when_its_slots_have_moved() -> None:
 
 
 def test_many_objects_are_handled_in_batches_and_failures_are_tried_again() -> None:
-    async def test(world: World) -> None:
+    async def test(world: SlotWorld) -> None:
         for number in range(50):
             await world.site(f"s{number}", 1)
         app = ShardedController()
@@ -330,7 +258,7 @@ def test_many_objects_are_handled_in_batches_and_failures_are_tried_again() -> N
 
 
 def test_a_deleted_object_is_told_of_once_and_a_slot_that_left_is_not() -> None:
-    async def test(world: World) -> None:
+    async def test(world: SlotWorld) -> None:
         await world.site("one", 1)
         await world.site("two", 2)
         app, seen = recorder()

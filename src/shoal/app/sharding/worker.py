@@ -66,7 +66,7 @@ async def run_worker(
         worker = Worker(client, controller, config, clock=clock, random=random.random, new_id=Ids().new_suffix)
 
         def alive() -> tuple[bool, dict[str, str]]:
-            return True, {"slots": str(worker.slots)}
+            return True, {"slots": str(len(worker.owned))}
 
         def ready() -> tuple[bool, dict[str, str]]:
             said = worker.report()

@@ -69,8 +69,9 @@ class SlotMachine:
         return frozenset(self._slots)
 
     @property
-    def working(self) -> int:
-        return sum(held.phase is Phase.WORKING for held in self._slots.values())
+    def owned(self) -> frozenset[int]:
+        """The slots that may be worked on now."""
+        return frozenset(slot for slot in self._slots if self.epoch_of(slot) is not None)
 
     @property
     def acks(self) -> Mapping[int, Ack]:

@@ -16,7 +16,7 @@ from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all, run_all
 from shoal.client import Client, Obj, ResourceClient, Scope, TransportError, builtin
-from shoal.crds.shard import GROUP, VERSION, read_config, seconds
+from shoal.crds.shard import GROUP, VERSION, ConfigSpec, read_config, seconds
 from shoal.errors import ApiError
 from shoal.reconcile import Change, Informer
 from shoal.sharding.leases import Report
@@ -73,7 +73,8 @@ class Worker:
         self._moving = Moving(client, app, config, handling=self._handling, clock=clock)
         self._rewatch = asyncio.Event()
         self._emptied = asyncio.Event()
-        self._grace_s = 30.0
+        self._spec: ConfigSpec | None = None
+        self._listeners: list[Callable[[], None]] = []
         here = Scope(namespace=config.namespace, label_selector=f"{CONFIG_LABEL}={config.config}")
         self._tables = Informer(client.resource(GROUP, VERSION, "shardslots"), clock=clock, random=random, scope=here)
         named = Scope(namespace=config.namespace, field_selector=f"metadata.name={config.config}")
@@ -89,8 +90,18 @@ class Worker:
         return self.heart.term >= 0 and self._tables.synced
 
     @property
-    def slots(self) -> int:
-        return self._machine.working
+    def owned(self) -> frozenset[int]:
+        """The slots that are worked on now."""
+        return self._machine.owned
+
+    @property
+    def spec(self) -> ConfigSpec | None:
+        """The ShardConfig as last seen."""
+        return self._spec
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        """Call ``changed`` when what is owned, or the ShardConfig, may have changed."""
+        self._listeners.append(changed)
 
     def report(self) -> Report:
         app = self._app
@@ -219,7 +230,7 @@ class Worker:
             return
         self._emptied.clear()
         emptied = asyncio.create_task(self._emptied.wait(), name="worker/emptied")
-        late = asyncio.create_task(self._clock.sleep(self._grace_s), name="worker/grace")
+        late = asyncio.create_task(self._clock.sleep(_grace_s(self._spec)), name="worker/grace")
         try:
             await asyncio.wait({emptied, late, beating}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -232,7 +243,12 @@ class Worker:
             return
         spec = read_config(change.new)
         self.heart.pulse = Pulse(lease_s=spec.lease_s, heartbeat_s=min(spec.heartbeat_s, spec.lease_s / 3))
-        self._grace_s = seconds(spec.graceful_shutdown_timeout)
+        self._spec = spec
+        self._tell()
+
+    def _tell(self) -> None:
+        for changed in self._listeners:
+            changed()
 
     def _table_changed(self, change: Change) -> None:
         if change.new is not None and self.heart.term >= 0:
@@ -256,6 +272,7 @@ class Worker:
             self._emptied.set()
         if self._machine.acks:
             self.heart.hurry()
+        self._tell()
 
     def _drained(self, slot: int, epoch: int, digest: str) -> None:
         self._machine.drained(slot, epoch, digest)
@@ -282,3 +299,7 @@ class Worker:
                 following = wanted
             if machine is self._machine:
                 self._do(machine.watched(wanted))
+
+
+def _grace_s(spec: ConfigSpec | None) -> float:
+    return seconds((spec or ConfigSpec()).graceful_shutdown_timeout)

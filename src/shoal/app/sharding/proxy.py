@@ -1,0 +1,119 @@
+"""The proxy as a process: beside a controller that knows nothing of shards, with the pod's own credentials.
+
+It holds the shard's Lease in the controller's stead, and writes a kubeconfig that leads to itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import yaml
+
+from shoal import __version__
+from shoal.app.pki import Pki
+from shoal.base.asgi import Tls, serving
+from shoal.base.clock import Clock, RealClock
+from shoal.base.files import write_private
+from shoal.base.ids import Ids, new_token
+from shoal.base.logs import get_logger
+from shoal.base.tasks import wait_first
+from shoal.client import Client, TransportError, connect, in_cluster, load
+from shoal.errors import ApiError
+from shoal.sharding.proxy.kinds import Kinds
+from shoal.sharding.proxy.reading import Share
+from shoal.sharding.proxy.service import make_app
+from shoal.sharding.proxy.writing import Writes
+from shoal.sharding.worker import ShardedController, Worker, WorkerConfig
+
+log = get_logger("shard.proxy")
+
+_AGAIN_S = 2.0
+
+
+async def run_proxy(
+    config: WorkerConfig,
+    stop: asyncio.Event,
+    on_ready: Callable[[], None],
+    *,
+    folder: Path,
+    host: str,
+    port: int,
+    kubeconfig: Path | None = None,
+) -> None:
+    """Serve until ``stop``. ``folder`` gets the certificate and ``kubeconfig``, for the controller."""
+    clock = RealClock()
+    inside = kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ
+    access = in_cluster() if inside else load(str(kubeconfig) if kubeconfig is not None else None)
+    pki = Pki(folder / "pki", now=clock.now())
+    keys = pki.ensure_server((host,))
+    token = new_token()
+    async with connect(
+        access, clock=clock, field_manager=config.config, user_agent=f"shard-proxy/{__version__}"
+    ) as client:
+        proxy = Proxy(client, config, clock=clock, token=token)
+        tls = Tls(keys.cert, keys.key)
+        async with serving(proxy.app, host=host, port=port, clock=clock, tls=tls):
+            write_private(folder / "kubeconfig", _kubeconfig(f"https://{host}:{port}", pki.ca_cert, token))
+            on_ready()
+            await proxy.run(stop)
+
+
+class Proxy:
+    """A worker without handlers, whose slots decide what passes."""
+
+    def __init__(self, client: Client, config: WorkerConfig, *, clock: Clock, token: str) -> None:
+        self._clock = clock
+        self._kinds = Kinds(client)
+        self._share = Share(config.config)
+        self._learn = asyncio.Event()
+        controller = ShardedController(save=self._over)
+        self.worker = Worker(client, controller, config, clock=clock, random=Random().random, new_id=Ids().new_suffix)
+        self._writes = Writes(self.worker, client, self._kinds)
+        self.worker.listen(self._changed)
+        self.app = make_app(client, self._kinds, self._share, self._writes, token=token)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        await wait_first(self.worker.run(stop), self._keep_learning())
+
+    async def _over(self, slot: int) -> bytes | None:
+        """A slot is handed over when none of its writes is under way; a foreign controller's state is its own."""
+        await self._writes.over(slot)
+        return None
+
+    def _changed(self) -> None:
+        self._share.set(self.worker.owned)
+        self._learn.set()
+
+    async def _keep_learning(self) -> None:
+        """The kinds of the ShardConfig; again when it changes."""
+        known = None
+        while True:
+            await self._learn.wait()
+            self._learn.clear()
+            spec = self.worker.spec
+            if spec is None or spec.targets == known:
+                continue
+            try:
+                await self._kinds.learn(spec)
+                known = spec.targets
+            except (ApiError, TransportError) as error:
+                log.warning("the server's kinds could not be read", reason=str(error))
+                await self._clock.sleep(_AGAIN_S)
+                self._learn.set()
+
+
+def _kubeconfig(url: str, ca: Path, token: str) -> bytes:
+    name = "shard"
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": name,
+        "clusters": [{"name": name, "cluster": {"server": url, "certificate-authority": str(ca)}}],
+        "users": [{"name": name, "user": {"token": token}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+    }
+    return yaml.safe_dump(document, sort_keys=False).encode()

@@ -1,0 +1,109 @@
+"""Writes made safe: whatever a controller sends, what leaves the proxy applies to the version whose owner was checked.
+
+A controller may leave resourceVersions out, because alone it need not care. The proxy has read the object, knows that
+its slot is owned and with which epoch, and puts that version into the write: a later owner's write in between makes the
+server refuse it. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from shoal.client import Obj, PatchType
+from shoal.errors import BadRequest, Conflict, MethodNotAllowed
+from shoal.sharding.model import epoch_annotation, slot_label
+
+
+def guarded_body(
+    method: str, content_type: str, body: bytes, current: Obj, *, config: str, slot: int, epoch: int, stamp: bool
+) -> bytes:
+    """The body to send instead. ``stamp``: the write can carry metadata (a status write cannot)."""
+    version = current["metadata"]["resourceVersion"]
+    if method == "DELETE":
+        return _delete(body, current)
+    if method == "PUT":
+        sent = _object(body)
+        if not (sent.get("metadata") or {}).get("resourceVersion"):
+            raise Conflict(
+                "a replacement without metadata.resourceVersion could undo what another shard wrote; read first"
+            )
+        return orjson.dumps(stamped(sent, config, slot, epoch))
+    if method == "PATCH":
+        kind = content_type.partition(";")[0].strip()
+        if kind == PatchType.JSON:
+            return _json_patch(body, version, config, epoch, stamp=stamp)
+        if kind not in (PatchType.MERGE, PatchType.STRATEGIC, PatchType.APPLY):
+            raise BadRequest(f"the proxy does not know patches of the type {kind!r}")
+        return _merge(body, version, config, epoch, stamp=stamp)
+    raise MethodNotAllowed(f"the proxy does not pass {method} on")
+
+
+def stamped(obj: Obj, config: str, slot: int, epoch: int) -> Obj:
+    """An object with its slot and the epoch of its owner."""
+    about = obj.get("metadata") or {}
+    labels = {**(about.get("labels") or {}), slot_label(config): str(slot)}
+    notes = {**(about.get("annotations") or {}), epoch_annotation(config): str(epoch)}
+    return {**obj, "metadata": {**about, "labels": labels, "annotations": notes}}
+
+
+def carries_version(method: str, content_type: str, body: bytes) -> bool:
+    """Whether the controller itself named a version: then a conflict is its business, else it is ours to try again."""
+    if method == "PUT":
+        return True
+    try:
+        sent: Any = orjson.loads(body) if body else {}
+    except ValueError:
+        return False
+    if method == "DELETE":
+        return bool((sent.get("preconditions") or {}).get("resourceVersion"))
+    if isinstance(sent, list):
+        return any(each.get("path") == "/metadata/resourceVersion" for each in sent)
+    return bool((sent.get("metadata") or {}).get("resourceVersion"))
+
+
+def _object(body: bytes) -> Obj:
+    try:
+        found = orjson.loads(body) if body else {}
+    except ValueError as error:
+        raise BadRequest(f"the body is not JSON, which is all that the proxy reads: {error}") from error
+    if not isinstance(found, dict):
+        raise BadRequest("the body is not an object")
+    return found
+
+
+def _delete(body: bytes, current: Obj) -> bytes:
+    options = _object(body)
+    about = current["metadata"]
+    conditions = {
+        "uid": about["uid"],
+        "resourceVersion": about["resourceVersion"],
+        **(options.get("preconditions") or {}),
+    }
+    return orjson.dumps({"apiVersion": "v1", "kind": "DeleteOptions", **options, "preconditions": conditions})
+
+
+def _merge(body: bytes, version: str, config: str, epoch: int, *, stamp: bool) -> bytes:
+    patch = _object(body)
+    about = {"resourceVersion": version, **(patch.get("metadata") or {})}
+    if stamp:
+        about["annotations"] = {**(about.get("annotations") or {}), epoch_annotation(config): str(epoch)}
+        if slot_label(config) in (about.get("labels") or {}):
+            about["labels"] = {name: value for name, value in about["labels"].items() if name != slot_label(config)}
+    return orjson.dumps({**patch, "metadata": about})
+
+
+def _json_patch(body: bytes, version: str, config: str, epoch: int, *, stamp: bool) -> bytes:
+    try:
+        operations = orjson.loads(body)
+    except ValueError as error:
+        raise BadRequest(f"the body is not JSON: {error}") from error
+    if not isinstance(operations, list):
+        raise BadRequest("a JSON patch is a list")
+    guard = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
+    made = [guard, *operations]
+    if stamp:
+        pointer = epoch_annotation(config).replace("~", "~0").replace("/", "~1")
+        made.append({"op": "add", "path": f"/metadata/annotations/{pointer}", "value": str(epoch)})
+    return orjson.dumps(made)

@@ -1,0 +1,154 @@
+"""The proxy as an application: who may ask, what the request is about, and where it goes."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from urllib.parse import parse_qsl
+
+import orjson
+
+from shoal.base.asgi import Application, Receive, Scope, Send, answer
+from shoal.base.tasks import wait_first
+from shoal.client import Client, LostLease, TransportError
+from shoal.client.transport import Reply
+from shoal.errors import ApiError, Conflict, ServiceUnavailable, TooLarge, Unauthorized
+from shoal.sharding.proxy.kinds import Kinds
+from shoal.sharding.proxy.reading import Share, narrowed_watch, unnarrowed
+from shoal.sharding.proxy.requests import target_of
+from shoal.sharding.proxy.writing import Writes
+from shoal.sharding.worker import Late
+
+_LIMIT_BYTES = 4 * 1024 * 1024
+_READING = ("GET", "HEAD", "OPTIONS")
+_JSON = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    method: str
+    path: str
+    query: str
+    headers: Mapping[str, str]
+    body: bytes
+    receive: Receive
+    send: Send
+
+    @property
+    def whole(self) -> str:
+        return f"{self.path}?{self.query}" if self.query else self.path
+
+    @property
+    def watches(self) -> bool:
+        return self.method == "GET" and dict(parse_qsl(self.query)).get("watch", "").lower() in ("true", "1")
+
+    @property
+    def accept(self) -> dict[str, str]:
+        """JSON only: the proxy reads what it passes on."""
+        asked = [part for part in self.headers.get("accept", "").split(",") if "json" in part or "*/*" in part]
+        return {"accept": ",".join(asked) or _JSON}
+
+    async def reply(self, reply: Reply) -> None:
+        await answer(self.send, reply.status, reply.body, reply.headers.get("content-type", _JSON))
+
+    async def stream(self, pieces: AsyncGenerator[bytes, None]) -> None:
+        """Until there are no more, or nobody reads them any more. The first piece, empty or not, comes when it is known
+        that there is a stream: until then an error is an answer of its own."""
+
+        async def pump() -> None:
+            async with aclosing(pieces) as reading:
+                first = await anext(reading)
+                headers = [(b"content-type", _JSON.encode())]
+                await self.send({"type": "http.response.start", "status": 200, "headers": headers})
+                await self.send({"type": "http.response.body", "body": first, "more_body": True})
+                async for piece in reading:
+                    await self.send({"type": "http.response.body", "body": piece, "more_body": True})
+            await self.send({"type": "http.response.body", "body": b""})
+
+        async def gone() -> None:
+            while (await self.receive())["type"] != "http.disconnect":
+                pass
+
+        await wait_first(pump(), gone())
+
+
+def make_app(client: Client, kinds: Kinds, share: Share, writes: Writes, *, token: str) -> Application:
+    """``client`` has the worker's own credentials; callers need ``token``."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        headers = {name.decode().lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        try:
+            authenticate(headers, token)
+            query = scope["query_string"].decode()
+            body = await _body(receive)
+            await _serve(_Call(scope["method"], scope["path"], query, headers, body, receive, send))
+        except ApiError as error:
+            await _refuse(send, error)
+        except (Late, LostLease) as error:
+            await _refuse(send, Conflict(str(error)))
+        except TransportError as error:
+            await _refuse(send, ServiceUnavailable(str(error)))
+
+    async def _serve(call: _Call) -> None:
+        target = target_of(call.path)
+        kind = kinds.sharded(target) if target is not None else None
+        if kind is None or target is None:
+            await _pass(call)
+        elif call.method not in _READING:
+            await call.reply(await writes.write(call.method, target, kind, call.query, call.headers, call.body))
+        elif target.name:
+            await _pass(call)
+        elif call.watches:
+            await call.stream(narrowed_watch(client, call.path, call.query, share))
+        else:
+            await _list(call)
+
+    async def _list(call: _Call) -> None:
+        generation = share.generation
+        narrowed = f"{call.path}?{share.narrowed(call.query)}"
+        reply = await client.send(call.method, narrowed, headers=call.accept, retry=False)
+        if reply.status < 300:
+            share.tell(orjson.loads(reply.body)["metadata"].get("resourceVersion", ""), generation)
+        await call.reply(reply)
+
+    async def _pass(call: _Call) -> None:
+        """What is not shared out goes through as it is, with the worker's own rights."""
+        if call.watches or "follow=true" in call.query:
+            await call.stream(unnarrowed(client, call.whole, call.accept))
+            return
+        kind = call.headers.get("content-type", _JSON)
+        await call.reply(
+            await client.send(
+                call.method, call.whole, body=call.body or None, content_type=kind, headers=call.accept, retry=False
+            )
+        )
+
+    return app
+
+
+def authenticate(headers: Mapping[str, str], token: str) -> None:
+    scheme, _, given = headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), token.encode()):
+        raise Unauthorized("the proxy needs its own bearer token: use the kubeconfig that it wrote")
+
+
+async def _refuse(send: Send, error: ApiError) -> None:
+    await answer(send, error.code, orjson.dumps(error.status()))
+
+
+async def _body(receive: Receive) -> bytes:
+    body = b""
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return body
+        piece: bytes = message.get("body", b"")
+        body += piece
+        if len(body) > _LIMIT_BYTES:
+            raise TooLarge(f"the body is larger than {_LIMIT_BYTES} bytes")
+        if not message.get("more_body"):
+            return body

@@ -1,0 +1,156 @@
+"""Passing writes on: who owns the object, with which epoch, and what the write becomes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import orjson
+
+from shoal.base.logs import get_logger
+from shoal.client import Client, Obj, ResourceType, Scope
+from shoal.client.transport import Reply
+from shoal.errors import Conflict, MethodNotAllowed, NotFound
+from shoal.reconcile.keys import controller_of, key_of
+from shoal.sharding.model import epoch_annotation, epoch_of, slot_of, slot_selector
+from shoal.sharding.proxy.guarding import carries_version, guarded_body, stamped
+from shoal.sharding.proxy.kinds import Kinds
+from shoal.sharding.proxy.requests import Target
+from shoal.sharding.worker import Worker
+
+log = get_logger("shard.proxy")
+
+_TRIES = 5  # of a write whose version was ours
+_WITHOUT_METADATA = ("status", "scale")
+
+
+class Writes:
+    """Counts what is under way per slot, so that a slot is handed over only when nothing is."""
+
+    def __init__(self, worker: Worker, reading: Client, kinds: Kinds) -> None:
+        self._worker = worker
+        self._reading = reading
+        self._kinds = kinds
+        self._under_way: Counter[int] = Counter()
+        self._ended = asyncio.Event()
+        self.refused = 0
+
+    async def over(self, slot: int) -> None:
+        """Return when no write of the slot is under way."""
+        while self._under_way[slot]:
+            self._ended.clear()
+            await self._ended.wait()
+
+    @asynccontextmanager
+    async def _owned(self, slot: int, what: str) -> AsyncIterator[int]:
+        """The epoch to write with; refused when the slot is not ours."""
+        epoch = self._worker.epoch_of(slot)
+        if epoch is None:
+            self.refused += 1
+            log.warning("refused a write of another shard's object", slot=slot, object=what, audit=True)
+            raise Conflict(f"{what} belongs to another shard")
+        self._under_way[slot] += 1
+        try:
+            yield epoch
+        finally:
+            self._under_way[slot] -= 1
+            self._ended.set()
+
+    async def write(
+        self, method: str, target: Target, kind: ResourceType, query: str, headers: Mapping[str, str], body: bytes
+    ) -> Reply:
+        if not target.name:
+            if method == "POST":
+                return await self._create(target, kind, query, headers, body)
+            raise MethodNotAllowed("the proxy cannot guard a deletion of many: delete one by one")
+        theirs = carries_version(method, headers.get("content-type", ""), body)
+        tries = 1 if theirs else _TRIES
+        while True:
+            tries -= 1
+            reply = await self._change(method, target, kind, query, headers, body)
+            if reply.status not in (409, 422) or not tries or not _by_version(reply):
+                return reply
+
+    async def _create(
+        self, target: Target, kind: ResourceType, query: str, headers: Mapping[str, str], body: bytes
+    ) -> Reply:
+        """A child follows its owner. What has no sharded owner is anybody's, and gets its slot from the manager."""
+        obj = orjson.loads(body)
+        reference = controller_of({"metadata": {}, **obj}) if isinstance(obj, dict) else None
+        owner_kind = self._kinds.owner(reference)
+        if reference is None or owner_kind is None:
+            return await self._send("POST", kind.path(target.namespace), query, headers, body)
+        owner = await self._reading.of(owner_kind).get(
+            reference["name"], target.namespace if owner_kind.namespaced else ""
+        )
+        if owner["metadata"]["uid"] != reference["uid"]:
+            raise NotFound(f"the owner {reference['name']} is another object by now")
+        slot = self._slot(owner)
+        async with self._owned(slot, f"{reference['kind']} {key_of(owner)}") as epoch:
+            await self._claim(owner, owner_kind, slot, epoch)
+            made = stamped(obj, self._worker.config, slot, epoch)
+            return await self._send("POST", kind.path(target.namespace), query, headers, orjson.dumps(made))
+
+    async def _change(
+        self, method: str, target: Target, kind: ResourceType, query: str, headers: Mapping[str, str], body: bytes
+    ) -> Reply:
+        current = await self._reading.of(kind).get(target.name, target.namespace)
+        slot = slot_of(current, self._worker.config)
+        path = kind.path(target.namespace, target.name, target.subresource)
+        if slot is None and self._kinds.owner(controller_of(current)) is None and not self._kinds.is_target(kind):
+            return await self._send(method, path, query, headers, body)  # not sharded: somebody's own
+        slot = self._slot(current)
+        async with self._owned(slot, f"{kind.kind} {key_of(current)}") as epoch:
+            current = await self._claim(current, kind, slot, epoch)
+            stamp = target.subresource not in _WITHOUT_METADATA
+            sent = guarded_body(
+                method, headers.get("content-type", ""), body, current,
+                config=self._worker.config, slot=slot, epoch=epoch, stamp=stamp,
+            )  # fmt: skip
+            return await self._send(method, path, query, headers, sent)
+
+    def _slot(self, obj: Obj) -> int:
+        slot = slot_of(obj, self._worker.config)
+        if slot is None:
+            raise Conflict(f"{key_of(obj)} has no slot yet; try again")
+        return slot
+
+    async def _claim(self, obj: Obj, kind: ResourceType, slot: int, epoch: int) -> Obj:
+        """Stamp the epoch on an object that does not have it yet, on its children first."""
+        config = self._worker.config
+        known = epoch_of(obj, config)
+        if known > epoch:
+            raise Conflict(f"{key_of(obj)} has an owner of a later epoch")
+        if known == epoch:
+            return obj
+        uid = obj["metadata"]["uid"]
+        for child_kind in self._kinds.controlled(kind):
+            scope = Scope(namespace=obj["metadata"].get("namespace", ""), label_selector=slot_selector(config, [slot]))
+            for child in (await self._reading.of(child_kind).list(scope)).items:
+                if (controller_of(child) or {}).get("uid") == uid and epoch_of(child, config) < epoch:
+                    await self._stamp(child, child_kind, epoch)
+        return await self._stamp(obj, kind, epoch)
+
+    async def _stamp(self, obj: Obj, kind: ResourceType, epoch: int) -> Obj:
+        about = obj["metadata"]
+        patch = {
+            "metadata": {
+                "resourceVersion": about["resourceVersion"],
+                "annotations": {epoch_annotation(self._worker.config): str(epoch)},
+            }
+        }
+        return await self._worker.client.of(kind).patch(about["name"], patch, about.get("namespace", ""))
+
+    async def _send(self, method: str, path: str, query: str, headers: Mapping[str, str], body: bytes) -> Reply:
+        return await self._worker.client.send(
+            method, f"{path}?{query}" if query else path, body=body or None,
+            content_type=headers.get("content-type") or "application/json",
+            headers={"accept": headers.get("accept", "application/json")}, retry=False,
+        )  # fmt: skip
+
+
+def _by_version(reply: Reply) -> bool:
+    """Whether a write was refused because the object changed meanwhile. A JSON patch says that its test failed."""
+    return reply.status == 409 or b"resourceVersion" in reply.body or b"test" in reply.body
