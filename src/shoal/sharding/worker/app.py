@@ -17,6 +17,7 @@ Save = Callable[[int], Awaitable[bytes | None]]
 Restore = Callable[[int, bytes], Awaitable[None]]
 Health = Callable[[], tuple[bool, str]]
 Figures = Callable[[], Mapping[str, float]]
+Journal = Callable[[str, Obj, int], None]  # uid of the target, what the server answered, epoch
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -43,6 +44,7 @@ class ShardedController:
     restore: Restore | None = None
     health: Health | None = None
     figures: Figures | None = None
+    journal: Journal | None = None  # told of every write that the server took: for those who check us
 
     def reconcile(self, group: str, kind: str, *, controls: Iterable[tuple[str, str]] = ()) -> Callable[[F], F]:
         """The function makes the world what one object says. It is called again when the object or a child changes,

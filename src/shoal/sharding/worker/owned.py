@@ -36,6 +36,9 @@ class Ground(Protocol):
 
     def resource(self, kind: Kind) -> ResourceClient: ...
 
+    def wrote(self, owner_uid: str, written: Obj, epoch: int) -> None:
+        """The server has taken a write of an object or its child."""
+
 
 class Owned:
     """One object during one run of its handler. ``object`` must not be changed: make another."""
@@ -74,9 +77,8 @@ class Owned:
     async def update(self, obj: Obj) -> Obj:
         """Replace the object; ``Conflict`` when it changed meanwhile."""
         await self._claim()
-        written = await self._resource().replace(self._based(self._stamped(obj), self.object))
-        self.object = written
-        return written
+        self.object = self._wrote(await self._resource().replace(self._based(self._stamped(obj), self.object)))
+        return self.object
 
     async def update_status(self, status: Mapping[str, Any]) -> Obj:
         """Set fields of the status. Nothing is sent when they are so already."""
@@ -85,8 +87,8 @@ class Owned:
         await self._claim()
         about = self.object["metadata"]
         patch = {"metadata": {"resourceVersion": about["resourceVersion"]}, "status": dict(status)}
-        self.object = await self._resource().patch(
-            about["name"], patch, about.get("namespace", ""), subresource="status"
+        self.object = self._wrote(
+            await self._resource().patch(about["name"], patch, about.get("namespace", ""), subresource="status")
         )
         return self.object
 
@@ -112,7 +114,7 @@ class Owned:
         if present is None:
             self._check()
             try:
-                return await resource.create(whole)
+                return self._wrote(await resource.create(whole))
             except AlreadyExists:
                 present = await resource.get(name, whole["metadata"].get("namespace", ""))
         if (controller_of(present) or {}).get("uid") != self.object["metadata"]["uid"]:
@@ -166,7 +168,11 @@ class Owned:
             "uid": about["uid"],
         }
         patch = {**{name: value for name, value in wanted.items() if name != "metadata"}, "metadata": meta}
-        return await resource.patch(about["name"], patch, about.get("namespace", ""))
+        return self._wrote(await resource.patch(about["name"], patch, about.get("namespace", "")))
+
+    def _wrote(self, written: Obj) -> Obj:
+        self._ground.wrote(self.object["metadata"]["uid"], written, self.epoch)
+        return written
 
     async def _delete(self, resource: ResourceClient, obj: Obj) -> None:
         self._check()

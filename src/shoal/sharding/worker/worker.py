@@ -135,6 +135,10 @@ class Worker:
     def resource(self, kind: Kind) -> ResourceClient:
         return self.client.of(self._feeds[kind].resource.type)
 
+    def wrote(self, owner_uid: str, written: Obj, epoch: int) -> None:
+        if self._app.journal is not None:
+            self._app.journal(owner_uid, written, epoch)
+
     # running
 
     async def run(self, stop: asyncio.Event) -> None:
