@@ -1,4 +1,5 @@
 """Which control plane the commands talk to: ``SHOAL_URL``, ``SHOAL_TOKEN``, ``SHOAL_CA``, else the file of contexts.
+The navigator's manager is named in the same places: ``SHOAL_NAVIGATOR_URL``, and ``_TOKEN`` and ``_CA`` if they differ.
 
     current: local
     contexts:
@@ -9,6 +10,7 @@
           -----BEGIN CERTIFICATE-----
         project: demo               # where commands look unless they are told otherwise; may be left out
         environment: production
+        navigator: https://127.0.0.1:7410   # the view of all clusters; with the same token and ca unless it has its own
 
 The file is ``config.yaml`` in the state directory, readable by its owner only. ``shoal up`` writes the context
 ``local``.
@@ -30,7 +32,7 @@ FILE = "config.yaml"
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """``ca`` is PEM; empty means the system's certificates."""
+    """``ca`` is PEM; empty means the system's certificates. What the navigator has no own of, it shares."""
 
     name: str
     url: str
@@ -38,6 +40,9 @@ class Context:
     ca: str = ""
     project: str = ""
     environment: str = ""
+    navigator: str = ""
+    navigator_token: str = ""
+    navigator_ca: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,32 @@ def current_context(home: Path, name: str = "", environ: Mapping[str, str] = os.
     return found.named(name or found.current, home / FILE)
 
 
+def navigator_context(home: Path, name: str = "", environ: Mapping[str, str] = os.environ) -> Context:
+    """The same, as what talks to the navigator: its URL, token and certificates are the navigator's."""
+    url = environ.get("SHOAL_NAVIGATOR_URL", "")
+    if url and not name:
+        known = _context_or_none(home, environ)
+        token = environ.get("SHOAL_NAVIGATOR_TOKEN", "") or (known.token if known is not None else "")
+        if not token:
+            raise ConfigError("SHOAL_NAVIGATOR_TOKEN is not set: SHOAL_NAVIGATOR_URL needs a token as well")
+        ca = _pem("SHOAL_NAVIGATOR_CA", environ.get("SHOAL_NAVIGATOR_CA", "")) or (
+            known.ca if known is not None else ""
+        )
+        return Context("environment", url.rstrip("/"), token, ca)
+    found = current_context(home, name, environ)
+    if not found.navigator:
+        raise ConfigError(
+            f"context {found.name!r} has no navigator: `shoal up` starts one, "
+            f"`shoal config set-context {found.name} --navigator URL` names another, or set SHOAL_NAVIGATOR_URL"
+        )
+    token, ca = found.navigator_token or found.token, found.navigator_ca or found.ca
+    return replace(found, url=found.navigator, token=token, ca=ca)
+
+
+def _context_or_none(home: Path, environ: Mapping[str, str]) -> Context | None:
+    return current_context(home, "", environ) if has_context(home, environ) else None
+
+
 def has_context(home: Path, environ: Mapping[str, str] = os.environ) -> bool:
     """Whether any control plane is known."""
     return bool(environ.get("SHOAL_URL") or read_contexts(home).known)
@@ -86,6 +117,9 @@ def save_context(home: Path, context: Context) -> None:
             context,
             project=context.project or before.project,
             environment=context.environment or before.environment,
+            navigator=context.navigator or before.navigator,
+            navigator_token=context.navigator_token or before.navigator_token,
+            navigator_ca=context.navigator_ca or before.navigator_ca,
         )
     write_contexts(home, Contexts({**found.known, context.name: context}, context.name))
 
@@ -106,15 +140,21 @@ def _from_environment(environ: Mapping[str, str]) -> Context:
     token = environ.get("SHOAL_TOKEN", "")
     if not token:
         raise ConfigError("SHOAL_TOKEN is not set: SHOAL_URL needs a token as well")
-    ca = environ.get("SHOAL_CA", "")
-    if ca and "-----BEGIN" not in ca:
-        try:
-            ca = Path(ca).read_text()
-        except OSError as error:
-            raise ConfigError(
-                f"SHOAL_CA is {ca!r}: {error.strerror}; give a file of certificates, or leave it out"
-            ) from None
-    return Context("environment", environ["SHOAL_URL"].rstrip("/"), token, ca)
+    return Context(
+        "environment", environ["SHOAL_URL"].rstrip("/"), token, _pem("SHOAL_CA", environ.get("SHOAL_CA", ""))
+    )
+
+
+def _pem(setting: str, given: str) -> str:
+    """Certificates, or the file that has them."""
+    if not given or "-----BEGIN" in given:
+        return given
+    try:
+        return Path(given).read_text()
+    except OSError as error:
+        raise ConfigError(
+            f"{setting} is {given!r}: {error.strerror}; give a file of certificates, or leave it out"
+        ) from None
 
 
 def read_contexts(home: Path) -> Contexts:
@@ -143,4 +183,7 @@ def _context(given: Mapping[str, Any]) -> Context:
         ca=str(given.get("ca") or ""),
         project=str(given.get("project") or ""),
         environment=str(given.get("environment") or ""),
+        navigator=str(given.get("navigator") or "").rstrip("/"),
+        navigator_token=str(given.get("navigator_token") or ""),
+        navigator_ca=str(given.get("navigator_ca") or ""),
     )

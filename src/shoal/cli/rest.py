@@ -105,6 +105,10 @@ class Rest:
         """The messages of a stream after the one with the id ``last``. Uses a connection of its own."""
         return EventStream(Rest(self.context), _target(path, params), last)
 
+    def stream(self, path: str, *, params: Mapping[str, Any] | None = None) -> TextStream:
+        """The body of an answer as it comes, until it ends. Uses a connection of its own."""
+        return TextStream(Rest(self.context), _target(path, params))
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
@@ -145,6 +149,32 @@ class Rest:
             else:
                 self._connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
         return self._connection
+
+
+class TextStream:
+    """Bytes as they come; ``CannotReach`` when that breaks off. ``close`` may be called by another thread."""
+
+    def __init__(self, rest: Rest, target: str) -> None:
+        self._rest = rest
+        self._target = target
+
+    def __iter__(self) -> Iterator[bytes]:
+        context = self._rest.context
+        headers = {"Authorization": f"Bearer {context.token}", "Accept": "text/plain, application/json"}
+        try:
+            answer = self._rest._answer("GET", self._target, None, headers, timeout_s=None)
+            if answer.status >= 400:
+                raise _refused(answer.status, _decoded(answer.read(), answer.getheader("content-type") or ""))
+            with answer:
+                while part := answer.read1(65536):
+                    yield part
+        except (OSError, http.client.HTTPException) as error:
+            raise CannotReach(f"the stream from {context.url} broke off: {error}") from None
+        finally:
+            self._rest.close()
+
+    def close(self) -> None:
+        self._rest.interrupt()
 
 
 class EventStream:

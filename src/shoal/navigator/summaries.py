@@ -1,14 +1,21 @@
 """What indexes and queries know of each object, made from its data.
 
 A summary is frozen and small: 200 000 pods are held in memory by their summaries. Text that repeats (namespaces, nodes,
-images, label names) is interned.
+images, label names) is interned, and pods of one template share one set of labels and one tuple of containers.
+
+``summarize`` takes any object: one that is not of its kind's shape (a custom resource that nobody validated) gives an
+empty summary of its kind, never an error, since one bad object must not keep its cluster from being known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from sys import intern
+from typing import Any
 
 import msgspec
+
+Obj = dict[str, Any]
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -29,13 +36,14 @@ class ContainerSummary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 class PodSummary(Summary, frozen=True, kw_only=True, gc=False):
     phase: str = ""
+    reason: str = ""  # of the whole pod: Evicted, NodeLost, Unschedulable
     ready: bool = False
     node: str = ""
     ip: str = ""
     owner: str = ""  # "ReplicaSet/web-6f7"
     service_account: str = ""
     containers: tuple[ContainerSummary, ...] = ()
-    proxy: str = "none"  # none, sidecar, router, ztunnel
+    proxy: str = "none"  # what handles its traffic: none, sidecar, router (it is a gateway or waypoint), ztunnel
     deleting: bool = False
 
 
@@ -93,3 +101,331 @@ class IstioSummary(Summary, frozen=True, kw_only=True, gc=False):
     hosts: tuple[str, ...] = ()
     gateways: tuple[str, ...] = ()
     selector: Mapping[str, str] = {}
+
+
+_ROUTER_TYPES = frozenset({"router", "waypoint"})  # of ``pilot-agent proxy TYPE``
+_ROUTER_LABELS = (
+    "gateway.networking.k8s.io/gateway-name",  # made by Istio for a Gateway of the Gateway API, waypoints among them
+    "gateway.istio.io/managed",
+    "istio.io/gateway-name",  # the same, before 1.20
+)
+_PROXY_CONTAINER = "istio-proxy"
+_INJECTED = "sidecar.istio.io/status"
+_TEMPLATES = "inject.istio.io/templates"
+_REDIRECTED = "ambient.istio.io/redirection"
+_SERVICE_NAME = "kubernetes.io/service-name"
+_ZONE = "topology.kubernetes.io/zone"
+_SHARED_MOST = 65536  # beyond it sharing begins anew: what is in use stays in use, what is not can go
+
+_EMPTY: Mapping[str, str] = {}
+_labels: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
+_containers: dict[tuple[ContainerSummary, ...], tuple[ContainerSummary, ...]] = {}
+
+
+def summarize(kind: str, obj: Obj) -> Summary:
+    """The summary of an object of a kind of ``shoal.navigator.model``."""
+    make = _MAKERS.get(kind)
+    if make is None:
+        return _plain(obj, Summary)
+    try:
+        return make(obj)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        return _plain(obj, SUMMARY_OF[kind])
+
+
+def proxy_of(obj: Obj) -> str:
+    """Which proxy handles the traffic of a pod, as Istio itself tells its proxies apart.
+
+    The type that the proxy was started with decides. Data without arguments is judged by what the injector and Istio's
+    controllers write on pods. A container that merely looks like a proxy does not make one.
+    """
+    metadata = obj.get("metadata") or {}
+    return _proxy(obj.get("spec") or {}, metadata.get("labels") or _EMPTY, metadata.get("annotations") or _EMPTY)
+
+
+def _proxy(spec: Obj, labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
+    container = _proxy_container(spec)
+    if container is not None:
+        arguments: Sequence[Any] = container.get("args") or ()
+        if len(arguments) > 1 and arguments[0] == "proxy":
+            type_ = arguments[1]
+            if type_ == "sidecar" or type_ == "ztunnel":
+                return str(type_)
+            if type_ in _ROUTER_TYPES:
+                return "router"
+        for label in _ROUTER_LABELS:
+            if label in labels:
+                return "router"
+        if labels.get("app") == "ztunnel":
+            return "ztunnel"
+        # The older charts of gateways: no template, no label of a controller, but the role as a label.
+        if "gateway" in annotations.get(_TEMPLATES, "").split(",") or labels.get("istio", "").endswith("gateway"):
+            return "router"
+        return "sidecar"
+    if annotations.get(_REDIRECTED) == "enabled":
+        return "ztunnel"
+    return "sidecar" if _INJECTED in annotations else "none"
+
+
+def _proxy_container(spec: Obj) -> Obj | None:
+    for container in spec.get("containers") or ():
+        if container.get("name") == _PROXY_CONTAINER:
+            found: Obj = container
+            return found
+    for container in spec.get("initContainers") or ():  # a native sidecar; the injector's istio-init has another name
+        if container.get("name") == _PROXY_CONTAINER and container.get("restartPolicy") == "Always":
+            found = container
+            return found
+    return None
+
+
+def _pod(obj: Obj) -> Summary:
+    metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
+    labels = metadata.get("labels") or _EMPTY
+    ready, reason = False, status.get("reason") or ""
+    for condition in status.get("conditions") or ():
+        type_ = condition["type"]
+        if type_ == "Ready":
+            ready = condition["status"] == "True"
+        elif type_ == "PodScheduled" and condition["status"] != "True" and not reason:
+            reason = condition.get("reason") or ""
+    return PodSummary(
+        labels=_shared_labels(labels),
+        created_at=metadata.get("creationTimestamp") or "",
+        phase=intern(status.get("phase") or ""),
+        reason=intern(reason),
+        ready=ready,
+        node=intern(spec.get("nodeName") or ""),
+        ip=status.get("podIP") or "",
+        owner=_owner(metadata),
+        service_account=intern(spec.get("serviceAccountName") or ""),
+        containers=_container_summaries(spec, status),
+        proxy=_proxy(spec, labels, metadata.get("annotations") or _EMPTY),
+        deleting="deletionTimestamp" in metadata,
+    )
+
+
+def _owner(metadata: Obj) -> str:
+    for reference in metadata.get("ownerReferences") or ():
+        if reference.get("controller"):
+            return intern(f"{reference['kind']}/{reference['name']}")
+    return ""
+
+
+def _container_summaries(spec: Obj, status: Obj) -> tuple[ContainerSummary, ...]:
+    states = {each["name"]: each for each in status.get("containerStatuses") or ()}
+    found = [_container(each, states.get(each["name"])) for each in spec.get("containers") or ()]
+    if "initContainers" in spec:  # sidecars run along: they are containers of the pod; the others come and go
+        states = {each["name"]: each for each in status.get("initContainerStatuses") or ()}
+        for each in spec["initContainers"] or ():
+            if each.get("restartPolicy") == "Always":
+                found.append(_container(each, states.get(each["name"])))
+    made = tuple(found)
+    if len(_containers) >= _SHARED_MOST:
+        _containers.clear()
+    return _containers.setdefault(made, made)
+
+
+def _container(container: Obj, status: Obj | None) -> ContainerSummary:
+    name, image = intern(container["name"]), intern(container.get("image") or "")
+    if status is None:
+        return ContainerSummary(name=name, image=image)
+    state, reason = "", ""
+    states: Obj = status.get("state") or {}
+    for name_of, detail in states.items():  # it has one member
+        state, reason = name_of, (detail or {}).get("reason") or ""
+    return ContainerSummary(
+        name=name,
+        image=image,
+        ready=bool(status.get("ready")),
+        restarts=int(status.get("restartCount") or 0),
+        state=intern(state),
+        reason=intern(reason),
+    )
+
+
+def _service(obj: Obj) -> Summary:
+    metadata, spec = obj["metadata"], obj.get("spec") or {}
+    ingress = ((obj.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
+    return ServiceSummary(
+        labels=_shared_labels(metadata.get("labels")),
+        created_at=metadata.get("creationTimestamp") or "",
+        type=intern(spec.get("type") or "ClusterIP"),
+        cluster_ip=spec.get("clusterIP") or "",
+        external_ips=(
+            *(spec.get("externalIPs") or ()),
+            *(each.get("ip") or each.get("hostname") or "" for each in ingress),
+        ),
+        external_name=spec.get("externalName") or "",
+        selector=_shared_labels(spec.get("selector")),
+        ports=tuple(_service_port(each) for each in spec.get("ports") or ()),
+    )
+
+
+def _service_port(port: Obj) -> PortSummary:
+    return PortSummary(
+        name=intern(port.get("name") or ""),
+        port=int(port["port"]),
+        protocol=intern(port.get("protocol") or "TCP"),
+        target=str(port.get("targetPort") or port["port"]),
+        app_protocol=intern(port.get("appProtocol") or ""),
+    )
+
+
+def _slice(obj: Obj) -> Summary:
+    metadata = obj["metadata"]
+    labels = metadata.get("labels") or _EMPTY
+    return SliceSummary(
+        labels=_shared_labels(labels),
+        created_at=metadata.get("creationTimestamp") or "",
+        service=intern(labels.get(_SERVICE_NAME) or ""),
+        ports=tuple(
+            PortSummary(
+                name=intern(each.get("name") or ""),
+                port=int(each.get("port") or 0),  # none: any port
+                protocol=intern(each.get("protocol") or "TCP"),
+                app_protocol=intern(each.get("appProtocol") or ""),
+            )
+            for each in obj.get("ports") or ()
+        ),
+        endpoints=tuple(_endpoint(each) for each in obj.get("endpoints") or ()),
+    )
+
+
+def _endpoint(endpoint: Obj) -> EndpointSummary:
+    conditions = endpoint.get("conditions") or _EMPTY
+    target = endpoint.get("targetRef") or _EMPTY
+    ready = conditions.get("ready") is not False  # unknown counts as ready, as for every consumer of slices
+    serving = conditions.get("serving")
+    return EndpointSummary(
+        address=endpoint["addresses"][0],  # more than one stand for the same
+        pod=target.get("name") or "" if target.get("kind") == "Pod" else "",
+        node=intern(endpoint.get("nodeName") or ""),
+        zone=intern(endpoint.get("zone") or ""),
+        ready=ready,
+        serving=ready if serving is None else bool(serving),
+        terminating=bool(conditions.get("terminating")),
+    )
+
+
+def _node(obj: Obj) -> Summary:
+    metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
+    labels = metadata.get("labels") or _EMPTY
+    conditions = {each["type"]: each["status"] for each in status.get("conditions") or ()}
+    addresses = {each["type"]: each["address"] for each in status.get("addresses") or ()}
+    return NodeSummary(
+        labels=_shared_labels(labels),
+        created_at=metadata.get("creationTimestamp") or "",
+        ready=conditions.get("Ready") == "True",
+        unschedulable=bool(spec.get("unschedulable")),
+        version=intern((status.get("nodeInfo") or {}).get("kubeletVersion") or ""),
+        address=addresses.get("InternalIP") or "",
+        zone=intern(labels.get(_ZONE) or ""),
+    )
+
+
+def _deployment(obj: Obj) -> Summary:
+    metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
+    template = (spec.get("template") or {}).get("spec") or {}
+    replicas = spec.get("replicas")
+    return DeploymentSummary(
+        labels=_shared_labels(metadata.get("labels")),
+        created_at=metadata.get("creationTimestamp") or "",
+        replicas=1 if replicas is None else int(replicas),
+        ready=int(status.get("readyReplicas") or 0),
+        updated=int(status.get("updatedReplicas") or 0),
+        images=tuple(intern(each.get("image") or "") for each in template.get("containers") or ()),
+    )
+
+
+def _istio(hosts: Callable[[Obj], Iterable[Any]], selector: Callable[[Obj], Any]) -> Callable[[Obj], Summary]:
+    def make(obj: Obj) -> Summary:
+        metadata, spec = obj["metadata"], obj.get("spec") or {}
+        return IstioSummary(
+            labels=_shared_labels(metadata.get("labels")),
+            created_at=metadata.get("creationTimestamp") or "",
+            hosts=_texts(hosts(spec)),
+            gateways=_texts(spec.get("gateways")),
+            selector=_shared_labels(selector(spec)),
+        )
+
+    return make
+
+
+def _no_hosts(_: Obj) -> Iterable[Any]:
+    return ()
+
+
+def _hosts(spec: Obj) -> Iterable[Any]:
+    return spec.get("hosts") or ()
+
+
+def _hosts_of(field: str) -> Callable[[Obj], Iterable[Any]]:
+    return lambda spec: dict.fromkeys(host for each in spec.get(field) or () for host in each.get("hosts") or ())
+
+
+def _workload_selector(field: str) -> Callable[[Obj], Any]:
+    return lambda spec: (spec.get("workloadSelector") or {}).get(field)
+
+
+def _match_labels(spec: Obj) -> Any:
+    return (spec.get("selector") or {}).get("matchLabels")
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    if isinstance(values, str):
+        raise TypeError("one text where a list belongs")
+    return tuple(intern(each) for each in values or ())
+
+
+def _shared_labels(labels: Mapping[str, str] | None) -> Mapping[str, str]:
+    if not labels:
+        return _EMPTY
+    key = tuple(labels.items())
+    found = _labels.get(key)
+    if found is None:
+        if len(_labels) >= _SHARED_MOST:
+            _labels.clear()
+        found = _labels[key] = {intern(name): intern(value) for name, value in key}
+    return found
+
+
+def _plain(obj: Obj, summary: type[Summary]) -> Summary:
+    metadata = obj.get("metadata")
+    if not isinstance(metadata, dict):
+        return summary()
+    created_at = metadata.get("creationTimestamp")
+    try:
+        labels = _shared_labels(metadata.get("labels"))
+    except (AttributeError, TypeError):
+        labels = _EMPTY
+    return summary(labels=labels, created_at=created_at if isinstance(created_at, str) else "")
+
+
+_MAKERS: Mapping[str, Callable[[Obj], Summary]] = {
+    "pods": _pod,
+    "services": _service,
+    "endpointslices": _slice,
+    "nodes": _node,
+    "deployments": _deployment,
+    "virtualservices": _istio(_hosts, lambda _: None),
+    "destinationrules": _istio(lambda spec: (spec["host"],), _workload_selector("matchLabels")),
+    "gateways": _istio(_hosts_of("servers"), lambda spec: spec.get("selector")),
+    "serviceentries": _istio(_hosts, _workload_selector("labels")),
+    "sidecars": _istio(_hosts_of("egress"), _workload_selector("labels")),
+    "envoyfilters": _istio(_no_hosts, _workload_selector("labels")),
+    "peerauthentications": _istio(_no_hosts, _match_labels),
+    "requestauthentications": _istio(_no_hosts, _match_labels),
+    "authorizationpolicies": _istio(_no_hosts, _match_labels),
+    "wasmplugins": _istio(_no_hosts, _match_labels),
+}
+
+SUMMARY_OF: Mapping[str, type[Summary]] = {
+    **dict.fromkeys(_MAKERS, IstioSummary),
+    "pods": PodSummary,
+    "services": ServiceSummary,
+    "endpointslices": SliceSummary,
+    "nodes": NodeSummary,
+    "deployments": DeploymentSummary,
+}
+"""By kind; those that are not here have what every kind has."""

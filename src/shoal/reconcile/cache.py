@@ -172,7 +172,11 @@ class Cache:
 
     # changing: only the reflector calls these
 
-    def replace(self, objects: Iterable[Obj], resource_version: str) -> None:
+    def shaped(self, obj: Obj) -> Obj:
+        """As it would be kept: for whoever gathers many before handing them over."""
+        return self._transform(obj)
+
+    def replace(self, objects: Iterable[Obj], resource_version: str, *, shaped: bool = False) -> None:
         """A whole list: what it lacks is gone, also what only a later revision could have removed."""
         fresh = {key_of(obj): obj for obj in objects}
         self._tombstones.clear()  # the list is the truth from here on, also when the server's history was reset
@@ -181,7 +185,7 @@ class Cache:
         for key, obj in fresh.items():
             old = self._objects.get(key)
             if old is None or version_of(old) != version_of(obj) or _is_another(old, obj):
-                self._put(key, old, obj)
+                self._put(key, old, obj if shaped else self._transform(obj))
         self.resource_version = resource_version
         self.synced.set()
 
@@ -193,7 +197,7 @@ class Cache:
         if known is not None and is_older(version, known):
             return False
         self._tombstones.pop(key, None)
-        self._put(key, old, obj)
+        self._put(key, old, self._transform(obj))
         return True
 
     def remove(self, obj: Obj) -> bool:
@@ -212,12 +216,11 @@ class Cache:
         """The cache shows the state of at least this revision."""
         self.resource_version = resource_version
 
-    def _put(self, key: ObjectKey, old: Obj | None, obj: Obj) -> None:
-        if old is not None and _is_another(old, obj):
+    def _put(self, key: ObjectKey, old: Obj | None, new: Obj) -> None:
+        if old is not None and _is_another(old, new):
             # its deletion was missed: whoever keeps something by uid must hear of it
             self._drop(key, old, final_state_known=False)
             old = None
-        new = self._transform(obj)
         for index in self._indexes.values():
             if old is not None:
                 index.remove(key, old)

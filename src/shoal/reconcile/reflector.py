@@ -142,8 +142,8 @@ class Reflector:
             self._replace(listed.items, listed.resource_version)
         await self._watch()
 
-    def _replace(self, objects: Iterable[Obj], resource_version: str) -> None:
-        self._cache.replace(objects, resource_version)
+    def _replace(self, objects: Iterable[Obj], resource_version: str, *, shaped: bool = False) -> None:
+        self._cache.replace(objects, resource_version, shaped=shaped)
         self.lists += 1
         self._must_list = False
         self._broken_initials = 0
@@ -204,12 +204,12 @@ class Reflector:
         for position, event in enumerate(batch):
             if event.type == BOOKMARK:
                 if event.ends_initial:
-                    self._replace(objects.values(), event.resource_version)
+                    self._replace(objects.values(), event.resource_version, shaped=True)
                     return batch[position + 1 :]
             elif event.type == DELETED:
                 objects.pop(key_of(event.object), None)
             else:
-                objects[key_of(event.object)] = event.object
+                objects[key_of(event.object)] = self._cache.shaped(event.object)
                 limit.restart(self._config.initial_idle_s)
         return None
 

@@ -50,6 +50,9 @@ def set_context(
     ca: Annotated[Path | None, typer.Option(help="file with the certificates that sign the control plane's")] = None,
     project: Annotated[str | None, typer.Option(help="where commands look; empty for everywhere")] = None,
     environment: Annotated[str | None, typer.Option(help="where commands look; empty for everywhere")] = None,
+    navigator: Annotated[str | None, typer.Option(help="of the navigator, https://HOST:PORT; empty for none")] = None,
+    navigator_token: Annotated[str, typer.Option(help="of the navigator, if it is another; - for stdin")] = "",
+    navigator_ca: Annotated[Path | None, typer.Option(help="certificates of the navigator, if others")] = None,
 ) -> None:
     """Change a context, or add one."""
     found = read_contexts(home())
@@ -59,11 +62,13 @@ def set_context(
     before = found.known.get(name)
     if before is None and not (url and token):
         raise ConfigError(f"context {name!r} is new: it needs --url and --token")
-    said: dict[str, Any] = {"url": url.rstrip("/"), "token": _token(token), "ca": _pem(ca)}
-    changes = {key: value for key, value in said.items() if value}
-    changes |= {
-        key: value for key, value in (("project", project), ("environment", environment)) if value is not None
+    said: dict[str, Any] = {
+        "url": url.rstrip("/"), "token": _token(token), "ca": _pem(ca),
+        "navigator_token": _token(navigator_token), "navigator_ca": _pem(navigator_ca),
     }  # fmt: skip
+    changes = {key: value for key, value in said.items() if value}
+    places = (("project", project), ("environment", environment), ("navigator", navigator))
+    changes |= {key: value.rstrip("/") for key, value in places if value is not None}
     made = replace(before or Context(name, "", ""), **changes)
     write_contexts(home(), Contexts({**found.known, name: made}, found.current or name))
     typer.echo(f"context {name} {'added' if before is None else 'changed'}")
@@ -82,7 +87,8 @@ def view(
 
 
 def _shown(context: Context) -> dict[str, str]:
-    return {**asdict(context), "token": _HIDDEN if context.token else "", "ca": "PEM" if context.ca else ""}
+    hidden = {name: _HIDDEN for name in ("token", "navigator_token") if getattr(context, name)}
+    return {**asdict(context), **hidden, **{name: "PEM" for name in ("ca", "navigator_ca") if getattr(context, name)}}
 
 
 def _token(text: str) -> str:

@@ -28,6 +28,7 @@ def events(
     name: Annotated[str, typer.Argument(metavar="", help="")] = "",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="go on as things happen")] = False,
     limit: Annotated[int, typer.Option(min=1, max=500, help="how many to begin with")] = 50,
+    cluster: Annotated[str, typer.Option("--cluster", help="Kubernetes' own events of a cluster, or of all")] = "",
     output: Output = Format.TABLE,
     project: Project = "",
     environment: Environment = "",
@@ -36,6 +37,11 @@ def events(
     """Show the newest events, oldest first, of the workspace or of one object."""
     if kind and not name:
         raise ConfigError(f"name is missing: use `shoal events {kind} NAME`")
+    if cluster:
+        from shoal.cli.navigator.events import show_cluster_events
+
+        show_cluster_events(cluster, kind, name, limit=limit, follow=follow, output=output, context=context)
+        return
     with opened(context, project, environment) as session:
         params: dict[str, Any] = {"limit": limit, **(_named(session, kind, name) if kind else {})}
         if follow:

@@ -1,1 +1,1 @@
-"""The edge: watches one cluster and streams what it sees to the manager."""
+"""The edge: watches one cluster, reports it to the manager, and answers what only the cluster knows."""

@@ -1,0 +1,184 @@
+"""``shoal navigator token``: who may speak for a cluster, and who may ask."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from shoal.app.config import LOOPBACK
+from shoal.app.home import directory
+from shoal.base.files import write_private
+from shoal.cli.apps import new_app
+from shoal.cli.durations import seconds_of
+from shoal.cli.printers import Format, render
+from shoal.errors import ConfigError
+
+app = new_app("Make, list, rotate and revoke the tokens of edges and of those who ask.", group=True)
+
+T = TypeVar("T")
+_COLUMNS = ("id", "kind", "cluster", "created", "expires", "state")
+
+_Dir = Annotated[Path | None, typer.Option(help="the manager's directory; default `navigator` in $SHOAL_HOME")]
+_Database = Annotated[str, typer.Option(help="the manager's, where it is not in its directory")]
+_Id = Annotated[str, typer.Argument(metavar="ID", help="as `shoal navigator token list` shows it")]
+_Url = Annotated[str, typer.Option(help="where the edge reaches the manager; default this machine")]
+_Region = Annotated[str, typer.Option(help="of the cluster; default what its nodes say")]
+_Environment = Annotated[str, typer.Option(help="what the cluster is for")]
+_To = Annotated[Path | None, typer.Option("--output", help="file to write it to, which only you can read")]
+
+
+@app.command("create")
+def create(
+    cluster: Annotated[str, typer.Option(help="that the edge speaks for; needed for an edge")] = "",
+    kind: Annotated[str, typer.Option(help="edge, viewer (asks) or admin (asks, and saves checks)")] = "edge",
+    region: _Region = "",
+    environment: _Environment = "",
+    ttl: Annotated[str, typer.Option(help="how long it is good, for example 24h or 7d; default for ever")] = "",
+    url: _Url = "",
+    dir: _Dir = None,
+    database: _Database = "",
+    output: _To = None,
+) -> None:
+    """Make a token and print it, once: only its digest is kept. For an edge, what is printed is the file it joins
+    with."""
+    from shoal.navigator.manager.tokens import EDGE, KINDS, Tokens
+
+    if kind not in KINDS:
+        raise ConfigError(f"kind is {kind!r}: use {', '.join(KINDS)}")
+    if (kind == EDGE) != bool(cluster):
+        raise ConfigError(
+            "cluster: name the one that the edge speaks for" if kind == EDGE else "cluster: only of edges"
+        )
+    folder = _folder(dir)
+    ttl_s = float(seconds_of("ttl", ttl)) if ttl else 0.0
+
+    async def made(tokens: Tokens) -> str:
+        text, _ = await tokens.create(kind=kind, cluster=cluster, ttl_s=ttl_s)
+        return text
+
+    text = _with_tokens(folder, database, made)
+    if kind == EDGE:
+        text = _join_file(folder, text, cluster=cluster, region=region, environment=environment, url=url)
+    _deliver(text, output)
+
+
+@app.command("list")
+def list_(
+    dir: _Dir = None,
+    database: _Database = "",
+    output: Annotated[Format, typer.Option("--output", "-o", help="table, json or yaml")] = Format.TABLE,
+) -> None:
+    """Show the tokens, those that do not work any more too."""
+    from shoal.base.clock import RealClock
+    from shoal.navigator.manager.tokens import Tokens
+
+    now_ms = round(RealClock().wall_s() * 1000)
+
+    async def rows(tokens: Tokens) -> list[dict[str, Any]]:
+        return [
+            {
+                "id": token.id,
+                "kind": token.kind,
+                "cluster": token.cluster,
+                "created": _time(token.created_ms),
+                "expires": _time(token.expires_ms),
+                "state": "revoked" if token.revoked_ms else "expired" if 0 < token.expires_ms <= now_ms else "",
+            }
+            for token in await tokens.list_()
+        ]
+
+    typer.echo(render(_with_tokens(_folder(dir), database, rows), _COLUMNS, output), nl=False)
+
+
+@app.command("rotate")
+def rotate(
+    id: _Id,
+    grace: Annotated[str, typer.Option(help="how long the old one works; default 1h")] = "1h",
+    region: _Region = "",
+    environment: _Environment = "",
+    url: _Url = "",
+    dir: _Dir = None,
+    database: _Database = "",
+    output: _To = None,
+) -> None:
+    """Replace a token's text and print the new one, once; the old one works for a while longer."""
+    from shoal.navigator.manager.rows import StoredToken
+    from shoal.navigator.manager.tokens import EDGE, Tokens
+
+    folder, grace_s = _folder(dir), float(seconds_of("grace", grace))
+
+    async def rotated(tokens: Tokens) -> tuple[str, StoredToken]:
+        return await tokens.rotate(id, grace_s=grace_s)
+
+    text, token = _with_tokens(folder, database, rotated)
+    if token.kind == EDGE:
+        text = _join_file(folder, text, cluster=token.cluster, region=region, environment=environment, url=url)
+    _deliver(text, output)
+
+
+@app.command("revoke")
+def revoke(id: _Id, dir: _Dir = None, database: _Database = "") -> None:
+    """End a token: within a second nobody can use it, and the stream of its edge ends."""
+    from shoal.navigator.manager.tokens import Tokens
+
+    async def revoked(tokens: Tokens) -> None:
+        await tokens.revoke(id)
+
+    _with_tokens(_folder(dir), database, revoked)
+    typer.echo(f"token {id} revoked")
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if ms else ""
+
+
+def _folder(option: Path | None) -> Path:
+    return option.expanduser().absolute() if option is not None else directory(None) / "navigator"
+
+
+def _with_tokens(folder: Path, database: str, work: Callable[[Any], Awaitable[T]]) -> T:
+    from shoal.app.navigator.config import database_url
+    from shoal.base.clock import RealClock
+    from shoal.base.ids import Ids
+    from shoal.navigator.manager.databases import rows_for
+    from shoal.navigator.manager.tokens import Tokens
+
+    url = database_url(database, folder)
+    if not database and not folder.is_dir():
+        raise ConfigError(f"dir is {str(folder)!r}: no manager was started there; name its directory with --dir")
+
+    async def main() -> T:
+        rows = rows_for(url)
+        await rows.open(manager=False)
+        try:
+            return await work(Tokens(rows, clock=RealClock(), new_id=Ids().new_uid))
+        finally:
+            await rows.close()
+
+    return asyncio.run(main())
+
+
+def _join_file(folder: Path, token: str, *, cluster: str, region: str, environment: str, url: str) -> str:
+    authority = folder / "pki" / "ca.crt"
+    if not url:
+        try:
+            url = f"https://{LOOPBACK}:{int((folder / 'port').read_text())}"
+        except (OSError, ValueError):
+            raise ConfigError("url: the manager has not run in this directory; say where the edge reaches it") from None
+    made = {"url": url, "token": token, "cluster": cluster, "region": region, "environment": environment}
+    made["ca"] = authority.read_text() if authority.exists() else ""
+    return json.dumps({name: value for name, value in made.items() if value}, indent=2)
+
+
+def _deliver(text: str, output: Path | None) -> None:
+    if output is None:
+        typer.echo(text)
+        return
+    write_private(output.expanduser(), f"{text}\n".encode())
+    typer.echo(f"written to {output}")

@@ -1,0 +1,1 @@
+"""The navigator's processes: the manager, and the edge beside each cluster."""

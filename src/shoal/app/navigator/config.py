@@ -1,0 +1,114 @@
+"""Settings of a navigator manager's process, checked when they are made, and the layout of its directory.
+
+DIR/navigator.db    its tables, when the database is SQLite
+DIR/pki/            its CA and certificate (0600); edges and the command line trust the CA
+DIR/admin.token     the first token, which may read everything and save checks (0600)
+DIR/checks.json     the saved checks
+DIR/port            the port chosen at the first start, used again at the next
+DIR/manager.lock    held while a manager runs in the directory
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from shoal.app.config import LOOPBACK, without_password
+from shoal.app.files import DirectoryLock, make_private_dir
+from shoal.app.ports import choose_port
+from shoal.errors import ConfigError
+from shoal.navigator.manager.config import ManagerConfig
+
+DEFAULT_PORT = 7410
+_DATABASE_FIX = "use sqlite:///PATH or postgresql://USER@HOST/DATABASE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagerOptions:
+    """The flags of ``shoal navigator manager``, before anything is decided from them."""
+
+    dir: Path
+    port: int | None = None
+    host: str = LOOPBACK
+    database: str = ""
+    extra_hosts: tuple[str, ...] = ()
+    control: Path | None = None  # directory of the control plane whose deployments are joined with pods
+    settings: ManagerConfig = field(default_factory=ManagerConfig)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagerProcessConfig:
+    dir: Path
+    port: int
+    host: str
+    database: str
+    extra_hosts: tuple[str, ...]
+    control: Path | None
+    settings: ManagerConfig
+
+    @property
+    def url(self) -> str:
+        """What clients on this machine connect to."""
+        host = LOOPBACK if self.host in ("0.0.0.0", "::", "") else self.host
+        return f"https://[{host}]:{self.port}" if ":" in host else f"https://{host}:{self.port}"
+
+    @property
+    def pki_dir(self) -> Path:
+        return self.dir / "pki"
+
+    @property
+    def admin_token_path(self) -> Path:
+        return self.dir / "admin.token"
+
+    @property
+    def certificate_hosts(self) -> tuple[str, ...]:
+        bound = () if self.host in ("0.0.0.0", "::", "") else (self.host,)
+        return tuple(dict.fromkeys(("localhost", LOOPBACK, "::1", *bound, *self.extra_hosts)))
+
+
+def checked_config(options: ManagerOptions) -> ManagerProcessConfig:
+    """The settings that these flags mean, as far as they can be known without touching the machine."""
+    if options.port is not None and not 0 <= options.port <= 65535:
+        raise ConfigError(f"port is {options.port}: use 1 to 65535, or 0 for any free one")
+    return ManagerProcessConfig(
+        dir=options.dir,
+        port=DEFAULT_PORT if options.port is None else options.port,
+        host=options.host,
+        database=database_url(options.database, options.dir),
+        extra_hosts=options.extra_hosts,
+        control=options.control,
+        settings=options.settings,
+    )
+
+
+@contextmanager
+def opened_config(options: ManagerOptions) -> Iterator[ManagerProcessConfig]:
+    """The settings for a start: directory and database are ours alone while inside, and the port is decided."""
+    config = checked_config(options)
+    make_private_dir(config.dir)
+    with DirectoryLock(config.dir / "manager.lock"), _database_lock(config):
+        port = choose_port(options.port, host=config.host, default=DEFAULT_PORT, remembered=config.dir / "port")
+        yield replace(config, port=port)
+
+
+def database_url(text: str, folder: Path) -> str:
+    """The URL of the manager's database; empty means SQLite in its directory."""
+    if not text:
+        return f"sqlite:///{folder / 'navigator.db'}"
+    scheme, _, rest = text.partition(":")
+    if scheme == "sqlite" and rest.startswith("///") and rest != "///":
+        return f"sqlite:///{folder / rest.removeprefix('///')}"
+    if scheme in ("postgresql", "postgres") and rest.startswith("//"):
+        return text
+    raise ConfigError(f"database is {without_password(text)!r}: {_DATABASE_FIX}")
+
+
+def _database_lock(config: ManagerProcessConfig) -> DirectoryLock | nullcontext[None]:
+    """Of a file elsewhere: two directories may name it. PostgreSQL has a lock of its own."""
+    path = Path(config.database.removeprefix("sqlite:///"))
+    if not config.database.startswith("sqlite:") or path.parent == config.dir:
+        return nullcontext()
+    make_private_dir(path.parent)
+    return DirectoryLock(Path(f"{path}.navigator.lock"))

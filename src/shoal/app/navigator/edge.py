@@ -1,0 +1,118 @@
+"""An edge: as a process of its own beside any cluster, or as a part of a cluster's process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from random import Random
+
+from shoal import __version__
+from shoal.app.fleet.health import health_app
+from shoal.app.ports import any_free
+from shoal.base.asgi import serving
+from shoal.base.clock import Clock, RealClock
+from shoal.base.ids import Ids
+from shoal.base.logs import get_logger
+from shoal.base.metrics import Metrics
+from shoal.base.tasks import wait_first
+from shoal.client import AccessConfig, Client, connect, load
+from shoal.client.client import error_of
+from shoal.client.http import HttpTransport
+from shoal.navigator.edge.config import EdgeConfig, JoinFile, RequestConfig, read_join_file
+from shoal.navigator.edge.edge import Edge, EdgeParts
+from shoal.navigator.edge.metrics import EdgeMetrics
+from shoal.navigator.edge.requests.connections import Connections, Fetch
+from shoal.navigator.edge.requests.forwarding import PortForward
+from shoal.navigator.edge.requests.proxies import PodPorts
+
+log = get_logger("navigator.edge")
+
+_NAME_CHARACTERS = 40  # it stands in every message
+_AGENT = f"shoal-navigator-edge/{__version__}"
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What an edge needs of the process it runs in."""
+
+    clock: Clock
+    ids: Ids
+    random: Random
+    metrics: EdgeMetrics
+
+
+async def run_edge(config: EdgeConfig, stop: asyncio.Event, on_ready: Callable[[], None]) -> None:
+    """One edge as a process: reports the cluster of the kubeconfig until ``stop``."""
+    metrics = Metrics()
+    around = Surroundings(RealClock(), Ids(), Random(), EdgeMetrics(metrics))
+    access = load(config.kubeconfig, context=config.context)
+    config = replace(config, port=config.port or any_free(config.host))
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(connect(access, clock=around.clock, user_agent=_AGENT))
+        ports = PortForward(access, clock=around.clock, random_bytes=around.random.randbytes)
+        edge = await stack.enter_async_context(opened_edge(config, client, ports, around))
+        app = health_app(edge.livez, edge.readyz, metrics, edge.status)
+        await stack.enter_async_context(serving(app, host=config.host, port=config.port, clock=around.clock))
+        on_ready()
+        await wait_first(edge.run(), stop.wait())
+
+
+@asynccontextmanager
+async def opened_edge(config: EdgeConfig, client: Client, ports: PodPorts, around: Surroundings) -> AsyncIterator[Edge]:
+    """An edge that is ready to ``run``; what it holds open is closed on leaving."""
+    join = read_join_file(config.join)
+    name = config.edge or f"{socket.gethostname()[:20]}-{os.getpid()}-{around.ids.new_suffix()}"
+    async with AsyncExitStack() as stack:
+        connections = None
+        if config.requests.prometheus:
+            transport = HttpTransport(
+                AccessConfig(url=config.requests.prometheus, token=config.requests.prometheus_token),
+                clock=around.clock,
+                user_agent=_AGENT,
+            )
+            stack.push_async_callback(transport.close)
+            connections = Connections(_fetching(transport), cluster=_cluster_label(config.requests))
+        yield Edge(
+            EdgeParts(
+                config=config,
+                join=lambda: _reread(config, join),
+                client=client,
+                ports=ports,
+                connections=connections,
+                name=name[:_NAME_CHARACTERS],
+                software=f"shoal/{__version__}",
+                metrics=around.metrics,
+                clock=around.clock,
+                random=around.random.random,
+            )
+        )
+
+
+def _fetching(transport: HttpTransport) -> Fetch:
+    async def fetch(target: str) -> bytes:
+        reply = await transport.request("GET", target, headers={"accept": "application/json"})
+        if reply.status >= 500:
+            raise error_of(reply.status, reply.headers, reply.body)
+        return reply.body
+
+    return fetch
+
+
+def _cluster_label(config: RequestConfig) -> tuple[str, str] | None:
+    label, equals, value = config.prometheus_cluster_label.partition("=")
+    return (label, value) if equals else None
+
+
+def _reread(config: EdgeConfig, last: JoinFile) -> JoinFile:
+    """The join file as it is now, so that its token can be replaced; the one from the start when it cannot be read."""
+    try:
+        return read_join_file(config.join)
+    except Exception as error:
+        log.warning(
+            "the join file cannot be read; going on with what it said", path=str(config.join), reason=str(error)
+        )
+        return last

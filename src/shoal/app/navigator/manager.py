@@ -1,0 +1,116 @@
+"""The navigator's manager as a process: rows, edges' streams and the REST API on one port."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+from shoal import __version__
+from shoal.app.fleet.health import health_app
+from shoal.app.navigator.config import ManagerProcessConfig
+from shoal.app.navigator.fleet import ControlFleet
+from shoal.app.pki import Pki
+from shoal.base.asgi import Application, Receive, Scope, Send, Tls, serving
+from shoal.base.clock import RealClock
+from shoal.base.files import write_private
+from shoal.base.ids import Ids
+from shoal.base.logs import get_logger
+from shoal.base.metrics import PROCESS
+from shoal.base.tasks import wait_first
+from shoal.navigator.answers.api import make_api
+from shoal.navigator.answers.api.calls import Caller
+from shoal.navigator.answers.checks import FileChecks
+from shoal.navigator.manager.databases import rows_for
+from shoal.navigator.manager.service import PATH
+from shoal.navigator.manager.tokens import ADMIN, EDGE, Tokens
+from shoal.navigator.manager.wiring import Manager
+
+log = get_logger("navigator")
+
+_SWITCH_INTERVAL_S = 0.0005
+_HEALTH = frozenset({"/livez", "/readyz", "/metrics"})
+_THRESHOLDS = (50_000, 50, 100)
+_ASIDE_ROWS = 10_000
+
+
+async def run_manager(config: ManagerProcessConfig, stop: asyncio.Event, on_ready: Callable[[], None]) -> None:
+    """Serve until ``stop``."""
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    gc.set_threshold(*_THRESHOLDS)
+    clock, ids = RealClock(), Ids()
+    async with AsyncExitStack() as stack:
+        pki = Pki(config.pki_dir, now=clock.now())
+        keys = pki.ensure_server(config.certificate_hosts)
+        manager = Manager(
+            rows_for(config.database), clock=clock, new_id=ids.new_uid, config=config.settings, name=config.url,
+            grown=Aside().grown,
+        )  # fmt: skip
+        await manager.open()
+        stack.push_async_callback(manager.close)
+        await ensure_admin(config, manager.tokens)
+        fleet = ControlFleet(config.control, clock=clock)
+        stack.push_async_callback(fleet.close)
+
+        async def authenticate(text: str) -> Caller | None:
+            token = await manager.tokens.authenticate(text)
+            if token is None or token.kind == EDGE:
+                return None
+            return Caller(token.id, may_write=token.kind == ADMIN)
+
+        api = make_api(
+            lambda: manager.view, manager.history, manager.edges, fleet, authenticate=authenticate, clock=clock,
+            checks=FileChecks(config.dir / "checks.json"), metrics=PROCESS, new_id=ids.new_uid, version=__version__,
+        )  # fmt: skip
+        health = health_app(lambda: (True, {}), lambda: manager.ready, PROCESS)
+
+        async def served() -> None:
+            app = by_path(manager.app, health, api)
+            tls = Tls(keys.cert, keys.key)
+            async with serving(app, host=config.host, port=config.port, clock=clock, tls=tls):
+                on_ready()
+                await stop.wait()
+                manager.calls.end_all()
+                api.end_streams()
+
+        await wait_first(served(), manager.run(), fleet.run())
+
+
+class Aside:
+    """Spares the collector what stays: a million small objects that it would walk again and again."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+
+    def grown(self, count: int) -> None:
+        self._rows += count
+        if self._rows >= _ASIDE_ROWS:
+            self._rows = 0
+            gc.collect(0)
+            gc.freeze()
+
+
+def by_path(edges: Application, health: Application, api: Application) -> Application:
+    """Edges' streams and health by their paths; everything else is the API's."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"] if scope["type"] == "http" else ""
+        if path.startswith(PATH):
+            await edges(scope, receive, send)
+        elif path in _HEALTH:
+            await health(scope, receive, send)
+        else:
+            await api(scope, receive, send)
+
+    return app
+
+
+async def ensure_admin(config: ManagerProcessConfig, tokens: Tokens) -> None:
+    """A token to begin with, whose only copy is in the directory."""
+    path = config.admin_token_path
+    if path.exists() and tokens.find(path.read_text().strip()) is not None:
+        return
+    text, _ = await tokens.create(kind=ADMIN)
+    write_private(path, f"{text}\n".encode())

@@ -1,0 +1,1 @@
+"""Commands over the view of all clusters: queries, services, the mesh, logs, what changed."""

@@ -1,0 +1,87 @@
+"""``shoal checks``: queries that must find nothing, or something, saved by name."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from shoal.cli.apps import new_app
+from shoal.cli.fleet.session import ContextName, Output
+from shoal.cli.navigator.session import At, opened, path_of, tell_not_fresh
+from shoal.cli.printers import Format, document, indented, render
+
+app = new_app("Save queries as checks, and see how they stand.", group=True)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="of the check")]
+
+
+@app.command("run")
+def run(
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="default all")] = "",
+    output: Output = Format.TABLE,
+    at: At = "",
+    context: ContextName = "",
+) -> None:
+    """Show how checks stand, with examples of what is wrong. The exit code is 1 when one fails."""
+    with opened(context) as rest:
+        answer = rest.get(path_of("checks", name or "results"), at=at)
+    tell_not_fresh(answer)
+    items: list[dict[str, Any]] = [answer] if name else answer["items"]
+    if output is not Format.TABLE:
+        typer.echo(document(items, output), nl=False)
+    else:
+        typer.echo(_results(items) if items else "there are no checks: `shoal checks save` makes one\n", nl=False)
+    if not all(each["ok"] for each in items):
+        raise typer.Exit(1)
+
+
+def _results(items: list[dict[str, Any]]) -> str:
+    rows = [{**each, "check": each["name"], "state": "ok" if each["ok"] else "failed", "found": each["total"]}
+            for each in items]  # fmt: skip
+    lines = [render(rows, ("check", "state", "found", "expect", "query"))]
+    for each in items:
+        if each["ok"]:
+            continue
+        lines.append(f"\n{each['name']}: {each['description'] or each['query']}\n")
+        if each["error"]:
+            lines.append(f"  {each['error']}\n")
+        if each["examples"]:
+            columns = [name for name in each["examples"][0] if name != "age"]
+            lines.append(indented(render(each["examples"], columns)))
+    return "".join(lines)
+
+
+@app.command("list")
+def list_(output: Output = Format.TABLE, context: ContextName = "") -> None:
+    """Show the checks that are saved."""
+    with opened(context) as rest:
+        items = rest.get(path_of("checks"))["items"]
+    if output is not Format.TABLE:
+        typer.echo(document(items, output), nl=False)
+    else:
+        shown = render(items, ("name", "expect", "query", "description"))
+        typer.echo(shown if items else "there are no checks\n", nl=False)
+
+
+@app.command("save")
+def save(
+    name: Name,
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="as for `shoal query`")],
+    some: Annotated[bool, typer.Option("--some", help="it must find something; default nothing")] = False,
+    description: Annotated[str, typer.Option(help="what it means when it fails")] = "",
+    context: ContextName = "",
+) -> None:
+    """Save a check, or change one."""
+    body = {"query": query, "expect": "some" if some else "empty", "description": description}
+    with opened(context) as rest:
+        rest.request("PUT", path_of("checks", name), body)
+    typer.echo(f"check {name} saved")
+
+
+@app.command("remove")
+def remove(name: Name, context: ContextName = "") -> None:
+    """Remove a check."""
+    with opened(context) as rest:
+        rest.request("DELETE", path_of("checks", name))
+    typer.echo(f"check {name} removed")

@@ -1,0 +1,185 @@
+"""``shoal mesh``: what Istio's configuration does to a workload, what is wrong in it, and who calls whom."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from shoal.cli.apps import new_app
+from shoal.cli.fleet.session import ContextName, Output
+from shoal.cli.navigator.pods import find_pods
+from shoal.cli.navigator.session import At, Cluster, Namespace, Watch, opened, path_of, show, tell_not_fresh
+from shoal.cli.printers import Format, document, facts, indented, render
+from shoal.cli.rest import Rest
+
+app = new_app("Show what the mesh does, and what is wrong in it.", group=True)
+
+
+@app.command("workload")
+def workload(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="a pod, a workload or an app; or NAMESPACE/NAME")],
+    cluster: Cluster = "",
+    namespace: Namespace = "",
+    every: Annotated[bool, typer.Option("--all", help="every pod, not one of each cluster and proxy")] = False,
+    output: Output = Format.TABLE,
+    at: At = "",
+    context: ContextName = "",
+) -> None:
+    """Show the Istio resources that act on a workload, and why each does."""
+    with opened(context) as rest:
+        pods = find_pods(rest, name, cluster=cluster, namespace=namespace, at=at)
+        chosen = pods if every else _one_of_each(pods)
+        found = [rest.get(path_of("pods", p["cluster"], p["namespace"], p["name"], "istio"), at=at) for p in chosen]
+    for answer in found[:1]:
+        tell_not_fresh(answer)
+    if output is not Format.TABLE:
+        typer.echo(document(found, output), nl=False)
+        return
+    typer.echo("\n".join(_acting_text(each) for each in found), nl=False)
+
+
+def _one_of_each(pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The pods of a workload are alike: one of each cluster and proxy stands for all."""
+    return list({(pod["cluster"], pod["workload"], pod["proxy"]): pod for pod in reversed(pods)}.values())[::-1]
+
+
+def _acting_text(found: dict[str, Any]) -> str:
+    head = facts([("pod", f"{found['namespace']}/{found['pod']}"), ("cluster", found["cluster"]),
+                  ("proxy", found["proxy"])])  # fmt: skip
+    if not found["items"]:
+        return head + "  nothing of Istio acts on it\n"
+    rows = [
+        {**each, "resource": f"{each['kind']} {each['namespace']}/{each['name']}", "why": each["reason"]}
+        for each in found["items"]
+    ]
+    return head + indented(render(rows, ("resource", "why")))
+
+
+@app.command("mistakes")
+def mistakes(
+    cluster: Cluster = "",
+    namespace: Namespace = "",
+    errors: Annotated[bool, typer.Option("--errors", help="no warnings")] = False,
+    output: Output = Format.TABLE,
+    at: At = "",
+    watch: Watch = False,
+    context: ContextName = "",
+) -> None:
+    """Show what is wrong in the mesh's configuration, and how to mend it. The exit code is 1 when there are errors."""
+    failed = False
+    told: set[str] = set()
+    with opened(context) as rest:
+
+        def shown() -> str:
+            nonlocal failed
+            severity = "error" if errors else ""
+            answer = rest.get(
+                path_of("mesh", "mistakes"), cluster=cluster, namespace=namespace, severity=severity, at=at
+            )
+            tell_not_fresh(answer, told)
+            failed = any(each["severity"] == "error" for each in answer["items"])
+            if output is not Format.TABLE:
+                return document(answer["items"], output)
+            return _mistakes_text(answer["items"]) or "no mistakes found\n"
+
+        show(shown, watch=watch)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _mistakes_text(items: list[dict[str, Any]]) -> str:
+    """The same one in several clusters is said once."""
+    places: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for each in items:
+        names = ("severity", "kind", "namespace", "name", "path", "message", "fix")
+        places.setdefault(tuple(each[name] for name in names), []).append(each)
+    return "".join(_mistake_text(same[0], [each["cluster"] for each in same]) for same in places.values())
+
+
+def _mistake_text(each: dict[str, Any], clusters: list[str]) -> str:
+    path = f" at {each['path']}" if each["path"] else ""
+    lines = [
+        f"{each['severity']}: {each['kind']} {each['namespace']}/{each['name']} in {', '.join(clusters)}{path}",
+        f"  {each['message']} [{each['code']}]",
+        f"  fix: {each['fix']}",
+    ]
+    if each["related"]:
+        lines.append(f"  see: {', '.join(each['related'])}")
+    return "\n".join(lines) + "\n"
+
+
+@app.command("graph")
+def graph(
+    service: Annotated[str, typer.Argument(metavar="[SERVICE]", help="only what calls it and what it calls")] = "",
+    cluster: Cluster = "",
+    namespace: Namespace = "",
+    since: Annotated[str, typer.Option("--since", help="over which time: 5m, 1h")] = "5m",
+    output: Output = Format.TABLE,
+    watch: Watch = False,
+    context: ContextName = "",
+) -> None:
+    """Show which service calls which: requests, success and latency, over all clusters. The exit code is 1 when none of
+    them could say."""
+    asked = True
+    with opened(context) as rest:
+
+        def shown() -> str:
+            nonlocal asked
+            answer = rest.get(
+                path_of("graph"), cluster=cluster, namespace=namespace, service=service, start=since
+            )  # fmt: skip
+            asked = bool(answer["clusters"])
+            for each in answer["failed"]:
+                sys.stderr.write(f"note: cluster {each['cluster']} is missing: {each['message']}\n")
+            for each in answer["warnings"]:
+                sys.stderr.write(f"note: cluster {each['cluster']}: {each['message']}\n")
+            return document(answer, output) if output is not Format.TABLE else _graph_text(answer)
+
+        show(shown, watch=watch)
+    if not asked:
+        raise typer.Exit(1)
+
+
+def _graph_text(answer: dict[str, Any]) -> str:
+    if not answer["connections"]:
+        return "no calls were seen\n" if answer["clusters"] else "no cluster could say\n"
+    rows = [
+        {
+            "source": f"{each['source']['namespace']}/{each['source']['service']}",
+            "destination": f"{each['destination']['namespace']}/{each['destination']['service']}",
+            "requests": f"{each['requestsPerSecond']:.2f}/s",
+            "success": "" if each["successRate"] is None else f"{100 * each['successRate']:.2f}%",
+            "p99": "" if each["p99Ms"] is None else f"{each['p99Ms']:.1f}ms",
+            "clusters": [_between(pair) for pair in each["between"]],
+        }
+        for each in answer["connections"]
+    ]
+    return render(rows, ("source", "destination", "requests", "success", "p99", "clusters"))
+
+
+def _between(pair: dict[str, Any]) -> str:
+    source, destination = pair["source"], pair["destination"]
+    return str(source) if source == destination else f"{source}→{destination}"
+
+
+@app.command("proxy")
+def proxy(
+    name: Annotated[str, typer.Argument(metavar="POD", help="NAME or NAMESPACE/NAME")],
+    cluster: Cluster = "",
+    namespace: Namespace = "",
+    raw: Annotated[bool, typer.Option("--raw", help="Envoy's own dump")] = False,
+    output: Annotated[Format, typer.Option("--output", "-o", help="how to print")] = Format.YAML,
+    context: ContextName = "",
+) -> None:
+    """Show the configuration of a pod's Envoy: listeners, routes, clusters, endpoints."""
+    with opened(context) as rest:
+        pod = _first(rest, name, cluster, namespace)
+        path = path_of("pods", pod["cluster"], pod["namespace"], pod["name"], "proxy-config")
+        found = rest.get(path, raw="true" if raw else "")
+    typer.echo(document(found, Format.YAML if output is Format.TABLE else output), nl=False)
+
+
+def _first(rest: Rest, name: str, cluster: str, namespace: str) -> dict[str, Any]:
+    return find_pods(rest, name, cluster=cluster, namespace=namespace)[0]

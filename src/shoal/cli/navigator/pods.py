@@ -1,0 +1,54 @@
+"""Which pods a person means by a name: a pod, a workload or an app, in all clusters or in one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.cli.navigator.session import pages, path_of
+from shoal.cli.rest import Rest
+from shoal.errors import ShoalError
+
+_MOST = 1000
+_COLUMNS = "cluster, namespace, name, workload, app, status, ready, proxy, container, created"
+
+
+class NoSuchPod(ShoalError):
+    """A name that no pod has."""
+
+
+def find_pods(rest: Rest, name: str, *, cluster: str = "", namespace: str = "", at: str = "") -> list[dict[str, Any]]:
+    """By cluster, namespace and name; ``NoSuchPod`` when there are none."""
+    if "/" in name:
+        first, _, rest_of_name = name.partition("/")
+        if first[:1].isupper():  # Deployment/web
+            where = [f"workload = {quoted(name)}"]
+        else:
+            namespace, name = first, rest_of_name
+            where = [_named(name)]
+    else:
+        where = [_named(name)]
+    where += [
+        f"{field} = {quoted(value)}" for field, value in (("cluster", cluster), ("namespace", namespace)) if value
+    ]
+    found = pages(rest, path_of("query"), _MOST, q=f"pods where {' and '.join(where)} select {_COLUMNS}", at=at)
+    items: list[dict[str, Any]] = found["items"]
+    exact = [each for each in items if each["name"] == name]
+    if not items:
+        raise NoSuchPod(_missing(rest, name, cluster, namespace, at))
+    return exact or items
+
+
+def quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _named(name: str) -> str:
+    workloads = ", ".join(quoted(f"{kind}/{name}") for kind in ("Deployment", "StatefulSet", "DaemonSet", "Job"))
+    return f"(name = {quoted(name)} or app = {quoted(name)} or workload in ({workloads}))"
+
+
+def _missing(rest: Rest, name: str, cluster: str, namespace: str, at: str) -> str:
+    where = "".join(f" in {word} {value}" for word, value in (("cluster", cluster), ("namespace", namespace)) if value)
+    hits = rest.get(path_of("search"), text=name, kind="pods", cluster=cluster, limit=3, at=at)["items"]
+    near = ", ".join(f"{each['namespace']}/{each['name']} ({each['cluster']})" for each in hits)
+    return f"no pod, workload or app {name!r}{where}" + (f"; there is {near}" if near else "")

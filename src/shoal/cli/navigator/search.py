@@ -1,0 +1,42 @@
+"""``shoal search``: one text over everything."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from shoal.cli.apps import new_app
+from shoal.cli.fleet.session import ContextName, Output
+from shoal.cli.navigator.session import At, Cluster, opened, path_of, tell_not_fresh
+from shoal.cli.printers import Format, document, render
+
+app = new_app("Find objects of any kind in all clusters by a text.")
+
+
+@app.command()
+def search(
+    words: Annotated[list[str], typer.Argument(metavar="WORD...", help="all must be found: names, images, addresses")],
+    kind: Annotated[str, typer.Option("--kind", "-k", help="only of these kinds, with commas between them")] = "",
+    cluster: Cluster = "",
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="how many to show at most")] = 20,
+    output: Output = Format.TABLE,
+    at: At = "",
+    context: ContextName = "",
+) -> None:
+    """Find objects by words in their names, namespaces, images, hosts, addresses or labels; the best come first."""
+    with opened(context) as rest:
+        answer = rest.get(path_of("search"), text=" ".join(words), kind=kind, cluster=cluster, limit=limit, at=at)
+    tell_not_fresh(answer)
+    items = answer["items"]
+    if output is not Format.TABLE:
+        typer.echo(document(items, output), nl=False)
+        return
+    if not items:
+        typer.echo("nothing was found")
+        return
+    more = answer["total"] - len(items)
+    text = render(
+        [{**each, "found": each["matched"]} for each in items], ("kind", "cluster", "namespace", "name", "found")
+    )
+    typer.echo(text + (f"… and {more} more (--limit)\n" if more > 0 else ""), nl=False)

@@ -1,0 +1,88 @@
+"""What every command over the view of all clusters begins with: which navigator, which moment, and how it is shown."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from shoal.cli.contexts import navigator_context
+from shoal.cli.fleet.session import home
+from shoal.cli.fleet.watching import Display, until_stopped
+from shoal.cli.printers import duration
+from shoal.cli.rest import Rest
+
+ROOT = "/api/v1"
+PAGE = 1000
+_POLL_S = 2.0
+
+At = Annotated[str, typer.Option("--at", help="as it was: 2026-01-31T12:00:00Z, or how long ago: 5m, 2h, 1d")]
+Cluster = Annotated[str, typer.Option("--cluster", help="only of this cluster")]
+Namespace = Annotated[str, typer.Option("--namespace", "-n", help="only of this namespace")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="go on and show it as it changes")]
+
+
+@contextmanager
+def opened(context: str = "", *, environ: Mapping[str, str] = os.environ) -> Iterator[Rest]:
+    """A connection to the navigator of a context."""
+    rest = Rest(navigator_context(home(environ), context, environ))
+    try:
+        yield rest
+    finally:
+        rest.close()
+
+
+def path_of(*parts: str) -> str:
+    return "/".join([ROOT, *(quote(part, safe="") for part in parts)])
+
+
+def show(shown: Callable[[], str], *, watch: bool) -> None:
+    """Once, or again and again until somebody interrupts."""
+    if not watch:
+        typer.echo(shown(), nl=False)
+        return
+    display = Display()
+    until_stopped(_POLL_S, lambda: display.show(shown()))
+
+
+def tell_not_fresh(answer: Mapping[str, Any], told: set[str] | None = None) -> None:
+    """What may be wrong is said beside what is shown; with ``told`` once for each cluster and state."""
+    for each in answer.get("notFresh") or ():
+        state = f"cluster {each['cluster']} is {each['freshness']}"
+        if told is not None:
+            if state in told:
+                continue
+            told.add(state)
+        ago = each.get("heardSecondsAgo")
+        since = f", last heard {duration(ago)} ago" if ago is not None else ", never heard"
+        sys.stderr.write(f"note: {state}{since}\n")
+
+
+def pages(rest: Rest, path: str, most: int, **params: Any) -> dict[str, Any]:
+    """All pages of a list as one, up to ``most`` items; ``continue`` is left where there are more."""
+    found: dict[str, Any] = {}
+    items: list[Any] = []
+    position = ""
+    while True:
+        answer = rest.get(path, limit=min(PAGE, most - len(items)), **params, **{"continue": position})
+        found = found or answer
+        items += answer["items"]
+        position = answer.get("continue") or ""
+        if not position or len(items) >= most:
+            return {**found, "items": items, "continue": position}
+
+
+def by_type(value: Any, type_: str) -> Any:
+    """A value of a query as a table shows it."""
+    if value is None or value in ("", [], {}):
+        return None
+    if type_ == "age":
+        return duration(float(value))
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}={inner}" for key, inner in value.items())
+    return list(dict.fromkeys(value)) if isinstance(value, Sequence) and not isinstance(value, str) else value

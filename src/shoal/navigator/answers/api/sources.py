@@ -1,0 +1,77 @@
+"""What the paths answer from: the view now or then, the fleet, and how fresh it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from shoal.base.clock import Clock
+from shoal.navigator.answers.api.calls import Call
+from shoal.navigator.answers.checks import CheckStore
+from shoal.navigator.answers.fleet import Deployments, read_deployments
+from shoal.navigator.model import Cluster, Freshness
+from shoal.navigator.view import Edges, Fleet, History, View
+
+ROOT = "/api/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """``view`` is the state now, whenever it is called."""
+
+    view: Callable[[], View]
+    history: History
+    edges: Edges
+    fleet: Fleet
+    checks: CheckStore
+    clock: Clock
+
+    async def seen(self, call: Call) -> View:
+        """The view that a request asks for: now, or at a moment."""
+        at_s = call.moment("at")
+        return self.view() if at_s is None else await self.history.at(at_s)
+
+    def deployments(self) -> Deployments:
+        return read_deployments(self.fleet)
+
+
+def about(view: View) -> dict[str, Any]:
+    """Of which moment an answer is, and which clusters it may be wrong about."""
+    stale = [each for each in view.clusters() if each.freshness is not Freshness.HEALTHY]
+    return {
+        "at": moment_text(view.at_s),
+        "notFresh": [
+            {"cluster": each.name, "freshness": str(each.freshness), "heardSecondsAgo": ago_s(view, each)}
+            for each in stale
+        ],
+    }
+
+
+def cluster_json(view: View, cluster: Cluster) -> dict[str, Any]:
+    return {
+        "name": cluster.name,
+        "region": cluster.region,
+        "environment": cluster.metadata.get("environment", ""),
+        "metadata": dict(cluster.metadata),
+        "freshness": str(cluster.freshness),
+        "edge": cluster.edge,
+        "epoch": cluster.epoch,
+        "connectedAt": moment_text(cluster.connected_at_s),
+        "heardAt": moment_text(cluster.heard_at_s),
+        "heardSecondsAgo": ago_s(view, cluster),
+        "kinds": [
+            {"kind": each.kind, "state": each.state, "error": each.error, "rows": each.rows,
+             "since": moment_text(each.since_s)}
+            for each in cluster.kinds
+        ],
+    }  # fmt: skip
+
+
+def ago_s(view: View, cluster: Cluster) -> float | None:
+    return round(max(0.0, view.at_s - cluster.heard_at_s), 3) if cluster.heard_at_s else None
+
+
+def moment_text(seconds: float) -> str | None:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds") if seconds else None

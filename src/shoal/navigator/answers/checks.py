@@ -1,0 +1,136 @@
+"""Saved checks: queries with a name that must find nothing, or something; where they are kept, and how they stand.
+
+pods-crash:   pods where status = CrashLoopBackOff       must be empty
+gateways-up:  pods where proxy = router and ready        must not be
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import orjson
+
+from shoal.base.files import write_private
+from shoal.errors import ConfigError, FieldError, Invalid, NotFound, invalid, not_supported, required
+from shoal.navigator.answers.fleet import Deployments
+from shoal.navigator.answers.query.model import QueryError
+from shoal.navigator.answers.query.parser import parse
+from shoal.navigator.answers.query.run import Page, Runner
+from shoal.navigator.view import View
+
+EMPTY, SOME = "empty", "some"
+EXAMPLES = 5
+MOST = 500
+_is_name = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?").fullmatch
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    name: str
+    query: str
+    expect: str = EMPTY
+    description: str = ""
+
+
+class CheckStore(Protocol):
+    """Where checks are kept."""
+
+    def all(self) -> Mapping[str, Check]: ...
+
+    def put(self, check: Check) -> None: ...
+
+    def remove(self, name: str) -> None:
+        """``NotFound`` when there is none."""
+
+
+class MemoryChecks:
+    def __init__(self, checks: Mapping[str, Check] | None = None) -> None:
+        self._checks = dict(checks or {})
+
+    def all(self) -> Mapping[str, Check]:
+        return dict(sorted(self._checks.items()))
+
+    def put(self, check: Check) -> None:
+        if check.name not in self._checks and len(self._checks) >= MOST:
+            raise Invalid(f"there are {MOST} checks, which are the most: remove one first")
+        self._checks[check.name] = check
+
+    def remove(self, name: str) -> None:
+        if self._checks.pop(name, None) is None:
+            raise NotFound(f"there is no check {name!r}")
+
+
+class FileChecks(MemoryChecks):
+    """The same in a file, which is written whole with every change."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(_read(path))
+        self._path = path
+
+    def put(self, check: Check) -> None:
+        super().put(check)
+        self._write()
+
+    def remove(self, name: str) -> None:
+        super().remove(name)
+        self._write()
+
+    def _write(self) -> None:
+        listed = [asdict(each) for each in self.all().values()]
+        write_private(self._path, orjson.dumps({"checks": listed}, option=orjson.OPT_INDENT_2))
+
+
+def _read(path: Path) -> dict[str, Check]:
+    try:
+        content = orjson.loads(path.read_bytes())
+        return {str(each["name"]): Check(**each) for each in content["checks"]}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path} is not a file of checks: {error}; mend it or move it away") from None
+
+
+def read_check(name: str, given: Any, *, now_s: float) -> Check:
+    """What somebody wants to save; ``Invalid`` names the fields, ``QueryError`` the place in the query."""
+    errors: list[FieldError] = []
+    body = given if isinstance(given, Mapping) else {}
+    if not _is_name(name):
+        errors.append(invalid("name", name[:64], "must be lower case letters, digits, - and ., at most 63"))
+    for field in body.keys() - {"name", "query", "expect", "description"}:
+        errors.append(invalid(str(field)[:64], None, "there is no such field"))
+    query, expect, description = (body.get(field, default) for field, default in (
+        ("query", ""), ("expect", EMPTY), ("description", "")))  # fmt: skip
+    if not query:
+        errors.append(required("query"))
+    if expect not in (EMPTY, SOME):
+        errors.append(not_supported("expect", str(expect)[:64], (EMPTY, SOME)))
+    for field, value in (("query", query), ("description", description)):
+        if not isinstance(value, str):
+            errors.append(invalid(field, None, "must be text"))
+    if errors:
+        raise Invalid.of("Check", "", name[:64], errors)
+    parse(query, now_s=now_s)
+    return Check(name=name, query=query, expect=expect, description=description)
+
+
+def check_json(check: Check) -> Json:
+    return asdict(check)
+
+
+def run_check(check: Check, view: View, deployments: Callable[[], Deployments]) -> Generator[None, None, Json]:
+    """How it stands, with examples of what should not be there. A query that is none any more (a field went) fails."""
+    shown: Json = {**check_json(check), "at": view.at_s}
+    try:
+        query = parse(check.query, now_s=view.at_s)
+    except QueryError as error:
+        return {**shown, "ok": False, "total": None, "examples": [], "error": error.message}
+    result = yield from Runner(view, deployments).steps(query, Page(limit=EXAMPLES))
+    total = sum(item["count"] for item in result.items) if query.counted else result.total
+    ok = (total == 0) is (check.expect == EMPTY)
+    return {**shown, "ok": ok, "total": total, "examples": result.items if not ok and total else [], "error": ""}

@@ -1,0 +1,50 @@
+"""What the control plane says of deployments, as a query joins it with objects.
+
+An item of ``shoal.navigator.view.Fleet.deployments`` has ``id``, ``app``, ``project``, ``environment`` (names) and
+``revision``; what else it has is not read here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from shoal.navigator.answers.query.fields import APP_LABELS, DEPLOYMENT_LABEL
+from shoal.navigator.view import Fleet
+
+
+@dataclass(frozen=True, slots=True)
+class Deployments:
+    """By id."""
+
+    app: Mapping[str, str] = field(default_factory=dict)
+    project: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    revision: Mapping[str, int] = field(default_factory=dict)
+
+    def app_of(self, labels: Mapping[str, str]) -> str | None:
+        """The app that an object with these labels belongs to: as the fleet says, else as its labels do."""
+        found = self.app.get(labels.get(DEPLOYMENT_LABEL, ""))
+        if found is not None:
+            return found
+        for label in APP_LABELS:
+            found = labels.get(label)
+            if found is not None:
+                return found
+        return None
+
+    def having(self, name: str, value: str) -> Sequence[str]:
+        """Ids of those whose app or project has a name."""
+        table = self.app if name == "app" else self.project
+        return [id_ for id_, each in table.items() if each == value]
+
+
+def read_deployments(fleet: Fleet) -> Deployments:
+    found: list[dict[str, Any]] = [each for each in fleet.deployments() if each.get("id")]
+
+    def texts(name: str) -> dict[str, str]:
+        return {str(each["id"]): str(each[name]) for each in found if each.get(name)}
+
+    revisions = {str(each["id"]): int(each["revision"]) for each in found if each.get("revision") is not None}
+    return Deployments(texts("app"), texts("project"), texts("environment"), revisions)

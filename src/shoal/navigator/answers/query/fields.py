@@ -1,0 +1,193 @@
+"""What can be asked for: the kinds, and the fields of each, with the expressions that read them.
+
+The names of the labels that the fleet's agent writes are facts of the system, as are those of Kubernetes and Istio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from shoal.navigator.answers.query.model import Field, QueryKind, Type
+from shoal.navigator.model import KINDS
+
+APP_LABELS = ("app.kubernetes.io/name", "app")
+"""Which label names the app of an object, in the order in which they count."""
+DEPLOYMENT_LABEL = "shoal.dev/deployment"
+TEMPLATE_HASH_LABEL = "pod-template-hash"
+
+_TEXT, _TEXTS, _NUMBER, _NUMBERS = Type.TEXT, Type.TEXTS, Type.NUMBER, Type.NUMBERS
+_BOOL, _AGE, _TIME, _MAP = Type.BOOL, Type.AGE, Type.TIME, Type.MAP
+
+
+def _text(name: str, code: str, help_: str, *, repeats: bool = True, needs: str = "", nullable: bool = False) -> Field:
+    return Field(
+        name=name, type=_TEXT, code=code, help=help_, repeats=repeats, needs=_words(needs), nullable=nullable
+    )  # fmt: skip
+
+
+def _texts(name: str, code: str, help_: str, item: str = "k", *, repeats: bool = True, needs: str = "") -> Field:
+    return Field(name=name, type=_TEXTS, code=code, help=help_, item=item, repeats=repeats, needs=_words(needs))
+
+
+def _number(name: str, code: str, help_: str, *, needs: str = "", nullable: bool = False) -> Field:
+    return Field(name=name, type=_NUMBER, code=code, help=help_, needs=_words(needs), nullable=nullable)
+
+
+def _flag(name: str, code: str, help_: str, *, needs: str = "") -> Field:
+    return Field(name=name, type=_BOOL, code=code, help=help_, needs=_words(needs))
+
+
+def _of_cluster(name: str, help_: str) -> Field:
+    return Field(
+        name=name, type=_TEXT, code=f"{name}_of[row.cluster]", help=help_, needs=(f"{name}_of",), repeats=True,
+        of_cluster=True,
+    )  # fmt: skip
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+_OF_CLUSTER = (
+    Field(
+        name="cluster", type=_MAP, code="metadata_of[row.cluster]", alone="row.cluster", needs=("metadata_of",),
+        of_cluster=True, repeats=True,
+        help="its cluster by name; cluster.KEY is what the edge says of it (cluster.version)",
+    ),
+    _of_cluster("region", "of its cluster"),
+    _of_cluster("environment", "of its cluster"),
+    _of_cluster("freshness", "of what is known of its cluster: initializing, healthy, stale, disconnected"),
+)  # fmt: skip
+
+_COMMON = (
+    *_OF_CLUSTER,
+    _text("namespace", "row.namespace", "empty for what has none"),
+    _text("name", "row.name", "of the object", repeats=False),
+    Field(name="labels", type=_MAP, code="s.labels", help="labels.KEY, or labels['a/b']; alone: whether it is there",
+          repeats=True),
+    Field(name="age", type=_AGE, code="s.created_at", stamp=True, help="since it was created: age > 5m"),
+    Field(name="created", type=_TIME, code="s.created_at", stamp=True, help="created > '2026-01-31T12:00:00Z'"),
+    Field(name="changed", type=_AGE, code="row.changed_at_s", help="since the manager saw it change: changed < 1h"),
+    _text("app", "app_of(s.labels)", "its app, by the fleet or by its labels", needs="app_of", nullable=True),
+    _text("deployment", f"s.labels.get({DEPLOYMENT_LABEL!r})", "id of the fleet's deployment", nullable=True,
+          repeats=True),
+    _number("revision", f"revision_of.get(s.labels.get({DEPLOYMENT_LABEL!r}))", "of its app, by the fleet",
+            needs="revision_of", nullable=True),
+    _text("project", f"project_of.get(s.labels.get({DEPLOYMENT_LABEL!r}))", "of its app, by the fleet",
+          needs="project_of", nullable=True),
+)  # fmt: skip
+
+_SELECTOR = Field(name="selector", type=_MAP, code="s.selector", help="selector.KEY")
+
+_OWN: Mapping[str, tuple[Field, ...]] = {
+    "pods": (
+        _text("status", "status_of(s)", "in a word, as kubectl shows it: Running, CrashLoopBackOff, Terminating",
+              needs="status_of"),
+        _text("phase", "s.phase", "Pending, Running, Succeeded, Failed, Unknown"),
+        _text("reason", "s.reason", "of the whole pod: Evicted, Unschedulable"),
+        _flag("ready", "s.ready", "whether it takes traffic"),
+        _flag("deleting", "s.deleting", "whether it is on its way out"),
+        _text("node", "s.node", "where it runs"),
+        _text("zone", "zone_of.get((row.cluster, s.node))", "of its node", needs="zone_of", nullable=True),
+        _text("ip", "s.ip", "its address", repeats=False),
+        _text("owner", "s.owner", "ReplicaSet/web-6f7"),
+        _text("workload", "workload_of(s)", "Deployment/web, StatefulSet/db", needs="workload_of"),
+        _text("service_account", "s.service_account", "as whom it runs"),
+        _texts("image", "s.containers", "of its containers", "k.image"),
+        _texts("container", "s.containers", "names of its containers", "k.name"),
+        _number("restarts", "sum([k.restarts for k in s.containers])", "of all containers"),
+        _text("proxy", "s.proxy", "none, sidecar, router, ztunnel"),
+        _texts("service", "services_of(row)", "services that have it as an endpoint", needs="services_of"),
+        _flag("exposed", "services_of(row)", "whether any service has it as an endpoint", needs="services_of"),
+    ),
+    "services": (
+        _text("type", "s.type", "ClusterIP, NodePort, LoadBalancer, ExternalName"),
+        _text("cluster_ip", "s.cluster_ip", "None for a headless one", repeats=False),
+        _texts("external_ip", "s.external_ips", "addresses outside", repeats=False),
+        _text("external_name", "s.external_name", "what an ExternalName stands for"),
+        _SELECTOR,
+        Field(name="port", type=_NUMBERS, code="s.ports", item="k.port", help="the ports it listens on"),
+        _number("endpoints", "endpoints_of(row)[0]", "how many, ready or not", needs="endpoints_of"),
+        _number("ready_endpoints", "endpoints_of(row)[1]", "how many take traffic", needs="endpoints_of"),
+    ),
+    "endpointslices": (
+        _text("service", "s.service", "whose endpoints they are"),
+        _texts("address", "s.endpoints", "of its endpoints", "k.address", repeats=False),
+        _number("endpoints", "len(s.endpoints)", "how many, ready or not"),
+        _number("ready_endpoints", "sum([k.ready for k in s.endpoints])", "how many take traffic"),
+    ),
+    "nodes": (
+        _flag("ready", "s.ready", "whether it takes pods"),
+        _flag("unschedulable", "s.unschedulable", "whether it is cordoned"),
+        Field(name="version", type=Type.VERSION, code="s.version", help="of its kubelet: version < v1.30",
+              repeats=True),
+        _text("address", "s.address", "inside the cluster", repeats=False),
+        _text("zone", "s.zone", "of the provider"),
+    ),
+    "deployments": (
+        _flag("ready", "s.ready >= s.replicas", "whether as many are ready as are wanted"),
+        _number("replicas", "s.replicas", "how many are wanted"),
+        _number("ready_replicas", "s.ready", "how many are ready"),
+        _number("updated_replicas", "s.updated", "how many have the newest template"),
+        _texts("image", "s.images", "of its containers"),
+    ),
+}  # fmt: skip
+
+_ISTIO = (
+    _texts("host", "s.hosts", "that it is about"),
+    _texts("gateway", "s.gateways", "that it is bound to"),
+    _SELECTOR,
+)
+
+_CLUSTERS = (
+    _text("name", "row.name", "of the cluster"),
+    *_OF_CLUSTER,
+    _text("edge", "s.edge", "that reports it, or did last"),
+    _number("epoch", "s.epoch", "of the edge's claim"),
+    _flag("connected", "bool(s.connected_at_s)", "whether an edge is connected"),
+    Field(name="heard", type=_AGE, code="s.heard_at_s", help="since the last message: heard > 1m"),
+    _texts("failing", "s.kinds", "kinds that the edge may or can not read",
+           "k.kind if k.state in ('forbidden', 'failing') else ''"),
+    _texts("missing", "s.kinds", "kinds that the cluster does not have", "k.kind if k.state == 'missing' else ''"),
+)  # fmt: skip
+
+_COLUMNS: Mapping[str, str] = {
+    "pods": "cluster namespace name status ready restarts node image age",
+    "services": "cluster namespace name type cluster_ip port endpoints ready_endpoints age",
+    "endpointslices": "cluster namespace name service endpoints ready_endpoints age",
+    "nodes": "cluster name ready version zone address age",
+    "namespaces": "cluster name age",
+    "deployments": "cluster namespace name replicas ready_replicas updated_replicas image age",
+    "clusters": "name region environment freshness edge heard failing",
+}
+_WORDS: Mapping[str, str] = {
+    "pods": "pod po", "services": "service svc", "endpointslices": "endpointslice slice slices", "nodes": "node no",
+    "namespaces": "namespace ns", "deployments": "deployment deploy", "virtualservices": "virtualservice vs",
+    "destinationrules": "destinationrule dr", "gateways": "gateway gw", "serviceentries": "serviceentry se",
+    "sidecars": "sidecar", "envoyfilters": "envoyfilter", "peerauthentications": "peerauthentication pa",
+    "requestauthentications": "requestauthentication ra", "authorizationpolicies": "authorizationpolicy ap",
+    "wasmplugins": "wasmplugin", "istiocontrolplaneconfigs": "istiocontrolplaneconfig", "clusters": "cluster",
+}  # fmt: skip
+
+
+def _kind(name: str, fields: Iterable[Field]) -> QueryKind:
+    columns = _COLUMNS.get(name, "cluster namespace name host gateway age")
+    by_name = {field.name: field for field in fields}
+    shown = tuple(column for column in columns.split() if column in by_name)
+    return QueryKind(name=name, fields=by_name, columns=shown, words=_words(_WORDS.get(name, "")))
+
+
+def _fields_of(name: str) -> tuple[Field, ...]:
+    if name in _OWN:
+        return (*_COMMON, *_OWN[name])
+    return (*_COMMON, *_ISTIO) if KINDS[name].istio and name != "istiocontrolplaneconfigs" else _COMMON
+
+
+CLUSTERS = "clusters"
+QUERY_KINDS: Mapping[str, QueryKind] = {
+    **{name: _kind(name, _fields_of(name)) for name in KINDS},
+    CLUSTERS: _kind(CLUSTERS, _CLUSTERS),
+}
+BY_WORD: Mapping[str, QueryKind] = {
+    word: kind for kind in QUERY_KINDS.values() for word in (kind.name, *kind.words)
+}  # fmt: skip

@@ -1,0 +1,414 @@
+"""Regular expressions that cannot hang: what ``~`` takes, and how a text is searched for it; pure.
+
+Python's engine tries alternatives one after the other, and a pattern such as ``(a+)+b`` can keep it busy for years
+while every other request waits. So a pattern is read here first. One with at most one open repetition, and no choice
+inside a repetition, goes to Python's engine, which is fast and then takes at most the square of the text's length; all
+others go to an automaton that looks at each character once. What neither can do (references to groups, looking around)
+is refused.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+MAX_LENGTH = 512
+MAX_STEPS = 2000  # of the automaton's program
+_MAX_STATES = 4096  # remembered; beyond it they are made anew
+_MAX_DEPTH = 50
+_MAX_REPEATS = 1000
+_FEW = 8  # how many small repetitions may double the work of Python's engine
+
+_DIGITS = frozenset("0123456789")
+_WORDS = _DIGITS | frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_")
+_SPACES = frozenset(" \t\n\r\f\v")
+_CLASSES = {"d": _DIGITS, "w": _WORDS, "s": _SPACES}
+_CONTROL = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v"}
+
+
+class PatternError(ValueError):
+    """``position`` is that in the pattern."""
+
+    def __init__(self, message: str, position: int) -> None:
+        super().__init__(message)
+        self.position = position
+
+
+@dataclass(frozen=True, slots=True)
+class Chars:
+    """One character: of the set, or with ``negated`` none of it."""
+
+    chars: frozenset[str]
+    negated: bool = False
+
+    def has(self, char: str) -> bool:
+        return (char in self.chars) is not self.negated
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """The beginning (``^``) or the end (``$``) of the text."""
+
+    end: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    parts: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    parts: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    inner: Node
+    least: int
+    most: int | None
+
+
+Node = Chars | Edge | Sequence | Either | Repeat
+Search = Callable[[str], object]
+
+
+def parse_pattern(pattern: str) -> Node:
+    """``PatternError`` for what is no pattern, or one that is not supported."""
+    if len(pattern) > MAX_LENGTH:
+        raise PatternError(f"it has {len(pattern)} characters, {MAX_LENGTH} are the most", MAX_LENGTH)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of what a bracket in brackets may mean one day
+            re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        position = getattr(error, "pos", None) or 0
+        raise PatternError(str(getattr(error, "msg", error)), position) from None
+    node = _Reader(pattern).read()
+    if _size(node) > MAX_STEPS:
+        raise PatternError("it repeats too much: use smaller numbers in {}", 0)
+    return node
+
+
+def searcher(pattern: str) -> Search:
+    """A function that says whether a text has the pattern anywhere."""
+    node = parse_pattern(pattern)
+    if is_simple(node):
+        return re.compile(_source(node)).search
+    return Automaton(node).search
+
+
+def is_simple(node: Node) -> bool:
+    """Whether Python's engine can search for it without risk."""
+    wide, small, nested = _repeats(node)
+    return wide <= 1 and small <= _FEW and not nested
+
+
+def _repeats(node: Node) -> tuple[int, int, bool]:
+    """How many repetitions leave much open, how many little, and whether one holds anything with a choice."""
+    match node:
+        case Chars() | Edge():
+            return 0, 0, False
+        case Sequence(parts) | Either(parts):
+            found = [_repeats(part) for part in parts]
+            return sum(each[0] for each in found), sum(each[1] for each in found), any(each[2] for each in found)
+        case Repeat(inner, least, most):
+            wide, small, nested = _repeats(inner)
+            nested = nested or (most != 1 and _has_choice(inner))
+            open_ = most is None or most - least > _FEW
+            if open_:
+                return wide + 1, small, nested
+            return wide, small + (most or 0) - least, nested
+
+
+def _has_choice(node: Node) -> bool:
+    match node:
+        case Chars() | Edge():
+            return False
+        case Either():
+            return True
+        case Sequence(parts):
+            return any(_has_choice(part) for part in parts)
+        case Repeat(inner, least, most):
+            return least != most or _has_choice(inner)
+
+
+class _Reader:
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+        self._at = 0
+        self._depth = 0
+        self._folds = False
+
+    def read(self) -> Node:
+        if self._pattern.startswith("(?i)"):
+            self._folds = True
+            self._at = 4
+        node = self._either()
+        if self._at < len(self._pattern):
+            raise PatternError("a parenthesis without its beginning", self._at)
+        return node
+
+    def _either(self) -> Node:
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise PatternError(f"more than {_MAX_DEPTH} levels of parentheses", self._at)
+        parts = [self._sequence()]
+        while self._next == "|":
+            self._at += 1
+            parts.append(self._sequence())
+        self._depth -= 1
+        return parts[0] if len(parts) == 1 else Either(tuple(parts))
+
+    def _sequence(self) -> Node:
+        parts: list[Node] = []
+        while self._next and self._next not in "|)":
+            parts.append(self._repeated(self._one()))
+        return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
+
+    def _repeated(self, node: Node) -> Node:
+        bounds = self._bounds()
+        if bounds is None:
+            return node
+        if self._next == "?":  # which of the matches is found first does not matter here
+            self._at += 1
+        elif self._next == "+":
+            raise PatternError("a repetition that gives nothing back is not supported", self._at)
+        return Repeat(node, *bounds)
+
+    def _bounds(self) -> tuple[int, int | None] | None:
+        char = self._next
+        if char in ("*", "+", "?"):
+            self._at += 1
+            return {"*": (0, None), "+": (1, None), "?": (0, 1)}[char]
+        matched = re.compile(r"\{(\d*)(,?)(\d*)\}", re.ASCII).match(self._pattern, self._at)
+        if matched is None or not (matched[1] or matched[3]):
+            return None
+        start, self._at = self._at, matched.end()
+        least = int(matched[1] or 0)
+        most = least if not matched[2] else int(matched[3]) if matched[3] else None
+        if max(least, most or 0) > _MAX_REPEATS:
+            raise PatternError(f"{_MAX_REPEATS} repetitions are the most", start)
+        return least, most
+
+    def _one(self) -> Node:
+        start, char = self._at, self._next
+        self._at += 1
+        if char == ".":
+            return Chars(frozenset("\n"), negated=True)
+        if char in "^$":
+            return Edge(char == "$")
+        if char == "[":
+            return self._class()
+        if char == "\\":
+            return self._escape(in_class=False)
+        if char == "(":
+            if self._pattern.startswith("?:", self._at):
+                self._at += 2
+            elif self._next == "?":
+                raise PatternError("of groups with (? only (?:...) is supported, and (?i) at the beginning", start)
+            inner = self._either()
+            if self._next != ")":
+                raise PatternError("a parenthesis without its end", start)
+            self._at += 1
+            return inner
+        return self._folded(frozenset(char))
+
+    def _escape(self, *, in_class: bool) -> Chars | Edge:
+        start, char = self._at - 1, self._next
+        self._at += 1
+        if char.lower() in _CLASSES:
+            return Chars(_CLASSES[char.lower()], negated=char.isupper())
+        if char in _CONTROL:
+            return Chars(frozenset(_CONTROL[char]))
+        if char in "AZ" and not in_class:
+            return Edge(char == "Z")
+        if char.isalnum():
+            raise PatternError(f"\\{char} is not supported", start)
+        return self._folded(frozenset(char))
+
+    def _class(self) -> Chars:
+        negated = self._next == "^"
+        self._at += negated
+        found: set[str] = set()
+        first = True
+        while first or self._next != "]":
+            first = False
+            found |= self._range()
+        self._at += 1
+        return Chars(self._folded(frozenset(found)).chars, negated)
+
+    def _range(self) -> frozenset[str]:
+        start = self._at
+        low = self._member()
+        if self._next != "-" or self._pattern[self._at + 1 : self._at + 2] in ("", "]") or len(low) != 1:
+            return low
+        self._at += 1
+        high = self._member()
+        (low_char,) = low
+        if len(high) != 1:
+            raise PatternError("a range needs two characters", start)
+        (high_char,) = high
+        if ord(high_char) - ord(low_char) > 0xFFFF:
+            raise PatternError("the range is too wide", start)
+        return frozenset(chr(each) for each in range(ord(low_char), ord(high_char) + 1))
+
+    def _member(self) -> frozenset[str]:
+        start, char = self._at, self._next
+        self._at += 1
+        if char != "\\":
+            return frozenset(char)
+        found = self._escape(in_class=True)
+        if isinstance(found, Edge) or found.negated:
+            raise PatternError("that has no meaning inside brackets", start)
+        return found.chars
+
+    def _folded(self, chars: frozenset[str]) -> Chars:
+        if not self._folds:
+            return Chars(chars)
+        return Chars(chars | {same for each in chars if each.isascii() for same in (each.lower(), each.upper())})
+
+    @property
+    def _next(self) -> str:
+        return self._pattern[self._at : self._at + 1]
+
+
+def _source(node: Node) -> str:
+    """The same for Python's engine, without what it reads differently: its ``$`` is also before a last newline."""
+    match node:
+        case Chars(chars, negated):
+            if not negated and len(chars) == 1:
+                return re.escape(next(iter(chars)))
+            inside = "".join(re.escape(each) if each in r"\]^-[&~|" else each for each in sorted(chars))
+            return f"[{'^' if negated else ''}{inside}]"
+        case Edge(end):
+            return r"\Z" if end else r"\A"
+        case Sequence(parts):
+            return "".join(_source(part) for part in parts)
+        case Either(parts):
+            return f"(?:{'|'.join(_source(part) for part in parts)})"
+        case Repeat(inner, least, most):
+            return f"(?:{_source(inner)}){{{least},{'' if most is None else most}}}"
+
+
+def _size(node: Node) -> int:
+    match node:
+        case Chars() | Edge():
+            return 1
+        case Sequence(parts):
+            return sum(_size(part) for part in parts) + 1
+        case Either(parts):
+            return sum(_size(part) + 2 for part in parts)
+        case Repeat(inner, least, most):
+            return (_size(inner) + 2) * max(least + 1 if most is None else most, 1)
+
+
+@dataclass(slots=True)
+class _Step:
+    """One step of a program: take a character (``chars``), stand at an edge, or go on at any of ``to``."""
+
+    to: tuple[int, ...] = ()
+    chars: Chars | None = None
+    edge: Edge | None = None
+
+
+class _State:
+    """Where all ways through the program are after some characters."""
+
+    __slots__ = ("at_end", "found", "next", "steps")
+
+    def __init__(self, steps: frozenset[int], *, found: bool, at_end: bool) -> None:
+        self.steps = steps
+        self.found = found
+        self.at_end = at_end
+        self.next: dict[str, _State] = {}
+
+
+class Automaton:
+    """Searches in one pass, whatever the pattern: the states that occur are made once and remembered."""
+
+    def __init__(self, node: Node) -> None:
+        self._program: list[_Step] = [_Step()]  # the first is the end: the pattern was found
+        self._entry = self._compile(node, 0)
+        self._states: dict[frozenset[int], _State] = {}
+        self._again = self._closure([self._entry], at_start=False)
+        begin = self._closure([self._entry], at_start=True)
+        self._start = _State(begin, found=0 in begin, at_end=self._ends(begin, at_start=True))
+
+    def search(self, text: str) -> bool:
+        state = self._start
+        for char in text:
+            if state.found:
+                return True
+            following = state.next.get(char)
+            if following is None:
+                following = state.next[char] = self._after(state, char)
+            state = following
+        return state.found or state.at_end
+
+    def _after(self, state: _State, char: str) -> _State:
+        program = self._program
+        taken = [
+            each for step in state.steps if (chars := program[step].chars) is not None and chars.has(char)
+            for each in program[step].to
+        ]  # fmt: skip
+        steps = self._closure(taken, at_start=False) | self._again
+        found = self._states.get(steps)
+        if found is None:
+            if len(self._states) >= _MAX_STATES:
+                self._states.clear()
+                self._start.next.clear()
+            found = self._states[steps] = _State(steps, found=0 in steps, at_end=self._ends(steps, at_start=False))
+        return found
+
+    def _closure(self, steps: Iterable[int], *, at_start: bool, at_end: bool = False) -> frozenset[int]:
+        """Everything that is reached from there without taking a character."""
+        seen: set[int] = set()
+        waiting = list(steps)
+        while waiting:
+            each = waiting.pop()
+            if each in seen:
+                continue
+            seen.add(each)
+            step = self._program[each]
+            if step.chars is None and (step.edge is None or (at_end if step.edge.end else at_start)):
+                waiting += step.to
+        return frozenset(seen)
+
+    def _ends(self, steps: frozenset[int], *, at_start: bool) -> bool:
+        return 0 in self._closure(steps, at_start=at_start, at_end=True)
+
+    def _add(self, step: _Step) -> int:
+        self._program.append(step)
+        return len(self._program) - 1
+
+    def _compile(self, node: Node, then: int) -> int:
+        """The step that begins with ``node`` and goes on at ``then``."""
+        match node:
+            case Chars():
+                return self._add(_Step((then,), chars=node))
+            case Edge():
+                return self._add(_Step((then,), edge=node))
+            case Sequence(parts):
+                for part in reversed(parts):
+                    then = self._compile(part, then)
+                return then
+            case Either(parts):
+                return self._add(_Step(tuple(self._compile(part, then) for part in parts)))
+            case Repeat(inner, least, most):
+                return self._repeat(inner, least, most, then)
+
+    def _repeat(self, inner: Node, least: int, most: int | None, then: int) -> int:
+        if most is None:
+            loop = self._add(_Step())
+            self._program[loop].to = (self._compile(inner, loop), then)
+            at = loop
+        else:
+            at = then
+            for _ in range(most - least):
+                at = self._add(_Step((self._compile(inner, at), then)))
+        for _ in range(least):
+            at = self._compile(inner, at)
+        return at

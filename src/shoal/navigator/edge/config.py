@@ -1,0 +1,143 @@
+"""The settings of an edge, and the join file that says where its manager is and who it is there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from shoal.base.settings import load, setting
+from shoal.errors import ConfigError
+
+MIN_MESSAGE_BYTES = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinFile:
+    """Where the manager is and which cluster this edge claims there. Keep it secret: it has the token."""
+
+    url: str = setting(doc="address of the manager, https://HOST:PORT")
+    token: str = setting(doc="bearer token of the edge, bound to the cluster")
+    cluster: str = setting("", doc="name of the cluster; empty: asked of the cluster itself")
+    region: str = setting("", doc="region of the cluster; empty: what its nodes say")
+    environment: str = setting("", doc="what the cluster is for: production, staging")
+    ca: str = setting("", doc="certificates, in PEM, of who may sign the manager's; needed for https")
+
+    def __post_init__(self) -> None:
+        if not self.url.startswith(("https://", "http://")):
+            raise ConfigError(f"url is {self.url!r}: use https://HOST:PORT")
+        if self.url.startswith("https://") and not self.ca:
+            raise ConfigError("ca is not set: an https url needs the certificates that signed the manager's")
+        if not self.token:
+            raise ConfigError("token is empty in the join file: make a new one with shoal navigator token create")
+
+
+def read_join_file(path: Path) -> JoinFile:
+    """JSON or YAML; ``ConfigError`` says what is wrong with it."""
+    return load(JoinFile, file=path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncConfig:
+    """How often the manager is told the digests of what it should hold."""
+
+    interval_s: float = setting(30.0, doc="between two verifications")
+    min_interval_s: float = setting(5.0, doc="while much changes")
+    max_interval_s: float = setting(60.0, doc="while nothing changes")
+    busy_changes: int = setting(100, doc="more changes than this in one interval are much")
+
+    def __post_init__(self) -> None:
+        if not 0 < self.min_interval_s <= self.interval_s <= self.max_interval_s:
+            raise ConfigError("sync: use 0 < min_interval_s <= interval_s <= max_interval_s")
+        if self.busy_changes < 1:
+            raise ConfigError(f"sync.busy_changes is {self.busy_changes}: use 1 or more")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionConfig:
+    """The stream to the manager."""
+
+    connect_timeout_s: float = setting(5.0, doc="longest time until there is a connection, and until it is accepted")
+    request_timeout_s: float = setting(30.0, doc="longest time until the manager has stored what it was sent")
+    retry_count: int = setting(0, doc="failures in a row after which the edge gives up and ends; 0: never")
+    retry_base_s: float = setting(0.5, doc="bound of the wait after the first failure; doubles, full jitter")
+    retry_cap_s: float = setting(30.0, doc="longest wait after a failure; also towards the cluster's API")
+    standby_s: float = setting(2.0, doc="how often a standby asks whether the cluster is free")
+    send_queue: int = setting(10_000, doc="changes waiting to be sent; beyond, the kind is sent whole instead")
+    keep_alive_s: float = setting(15.0, doc="say something after this much silence")
+    keep_alive_timeout_s: float = setting(20.0, doc="the connection is dead when that is not answered for so long")
+    max_message_bytes: int = setting(4 * 1024 * 1024, doc="no message is larger, in either direction")
+
+    def __post_init__(self) -> None:
+        positive = (
+            "connect_timeout_s", "request_timeout_s", "retry_base_s", "retry_cap_s", "standby_s", "keep_alive_s",
+            "keep_alive_timeout_s",
+        )  # fmt: skip
+        for name in positive:
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"connection.{name} is {getattr(self, name)}: use more than 0")
+        if self.retry_count < 0:
+            raise ConfigError(f"connection.retry_count is {self.retry_count}: use 0 or more")
+        if self.retry_cap_s < self.retry_base_s:
+            raise ConfigError("connection.retry_cap_s cannot be shorter than retry_base_s")
+        if self.send_queue < 1:
+            raise ConfigError(f"connection.send_queue is {self.send_queue}: use 1 or more")
+        if self.max_message_bytes < MIN_MESSAGE_BYTES:
+            raise ConfigError(
+                f"connection.max_message_bytes is {self.max_message_bytes}: use {MIN_MESSAGE_BYTES} or more"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceConfig:
+    """Whose objects are reported. Patterns of shells: ``team-*``."""
+
+    include: tuple[str, ...] = setting((), doc="only these namespaces; empty: all")
+    exclude: tuple[str, ...] = setting((), doc="not these, also when they are included")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestConfig:
+    """What the manager asks for."""
+
+    workers: int = setting(8, doc="requests answered at the same time")
+    waiting: int = setting(64, doc="requests that may wait for their turn; more are refused")
+    followers: int = setting(32, doc="logs followed at the same time, beside the workers")
+    longest_s: float = setting(60.0, doc="deadline of a request that names none or a later one; of a follower a day")
+    envoy_admin_port: int = setting(15000, doc="of the proxies' administration, where a pod does not name another")
+    prometheus: str = setting("", doc="URL of the Prometheus that knows who calls whom; empty: there is none")
+    prometheus_token: str = setting("", doc="bearer token for it")
+    prometheus_cluster_label: str = setting("", doc="LABEL=VALUE that each query is limited to; empty: all it knows")
+
+    def __post_init__(self) -> None:
+        for name in ("workers", "waiting", "followers"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"requests.{name} is {getattr(self, name)}: use 1 or more")
+        if self.longest_s <= 0:
+            raise ConfigError(f"requests.longest_s is {self.longest_s}: use more than 0")
+        if self.prometheus and not self.prometheus.startswith(("http://", "https://")):
+            raise ConfigError(f"requests.prometheus is {self.prometheus!r}: use http://HOST:PORT")
+        if self.prometheus_cluster_label and "=" not in self.prometheus_cluster_label:
+            raise ConfigError("requests.prometheus_cluster_label must be LABEL=VALUE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeConfig:
+    """One edge. Durations are in seconds."""
+
+    join: Path = setting(doc="the join file")
+    kubeconfig: Path | None = setting(None, doc="the cluster; without it the edge's own service account is used")
+    context: str = setting("", doc="context of the kubeconfig; empty: the current one")
+    edge: str = setting("", doc="name of this process, unique among the standbys; empty: made from the host's name")
+    host: str = setting("127.0.0.1", doc="address for health and metrics")
+    port: int = setting(8071, doc="port for health and metrics; 0: any")
+    discovery_s: float = setting(5.0, doc="how often kinds that the cluster lacks are looked for")
+    sync: SyncConfig = setting(SyncConfig(), doc="verification")
+    connection: ConnectionConfig = setting(ConnectionConfig(), doc="the stream to the manager")
+    namespaces: NamespaceConfig = setting(NamespaceConfig(), doc="whose objects are reported")
+    requests: RequestConfig = setting(RequestConfig(), doc="what the manager asks for")
+
+    def __post_init__(self) -> None:
+        if self.discovery_s <= 0:
+            raise ConfigError(f"discovery_s is {self.discovery_s}: use more than 0")
+        if self.connection.keep_alive_s > 3 * self.sync.interval_s:
+            raise ConfigError("connection.keep_alive_s is longer than 3 of sync.interval_s: the manager would worry")

@@ -1,0 +1,94 @@
+"""Which of the kinds that a cluster may lack it serves, and in which version; asked again while any is missing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from shoal.base.clock import Clock
+from shoal.client import Client
+from shoal.errors import NotFound
+from shoal.navigator.model import Kind
+
+
+class Discovery:
+    """``found`` has the version of each kind that is served. ``heard`` is called after every look with the kinds that
+    are not, or with the error that kept us from looking."""
+
+    def __init__(
+        self,
+        client: Client,
+        kinds: Iterable[Kind],
+        *,
+        clock: Clock,
+        every_s: float,
+        heard: Callable[[frozenset[str], Exception | None], None],
+    ) -> None:
+        self._client = client
+        self._kinds = tuple(kinds)
+        self._clock = clock
+        self._every_s = every_s
+        self._heard = heard
+        self._wanted = asyncio.Event()
+        self._wanted.set()
+        self._changed = asyncio.Event()
+        self.found: dict[str, str] = {}
+
+    async def run(self) -> None:
+        while True:
+            await self._wanted.wait()
+            try:
+                found = await self._look()
+            except Exception as error:  # whatever it was, the kinds that are known go on
+                self._heard(frozenset(), error)
+            else:
+                self.found = found
+                missing = frozenset(kind.name for kind in self._kinds if kind.name not in found)
+                self._heard(missing, None)
+                if not missing:
+                    self._wanted.clear()
+                self._changed.set()
+                self._changed = asyncio.Event()
+            await self._clock.sleep(self._every_s)
+
+    async def version_of(self, kind: Kind) -> str:
+        """Waits until the cluster serves it."""
+        while (version := self.found.get(kind.name)) is None:
+            await self._changed.wait()
+        return version
+
+    def doubt(self, kind: str) -> None:
+        """The server does not know the resource any more."""
+        self.found.pop(kind, None)
+        self._wanted.set()
+
+    async def _look(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for group in dict.fromkeys(kind.group for kind in self._kinds):
+            served = await self._served(group)
+            for kind in self._kinds:
+                if kind.group == group:
+                    for version in kind.versions:
+                        if kind.name in served.get(version, ()):
+                            found[kind.name] = version
+                            break
+        return found
+
+    async def _served(self, group: str) -> dict[str, frozenset[str]]:
+        """Version → plurals, of those that any kind can use."""
+        try:
+            about = await self._client.request("GET", f"/apis/{group}")
+        except NotFound:
+            return {}
+        usable = {version for kind in self._kinds if kind.group == group for version in kind.versions}
+        served: dict[str, frozenset[str]] = {}
+        for item in about.get("versions") or ():
+            version = item["version"]
+            if version not in usable:
+                continue
+            try:
+                listed = await self._client.request("GET", f"/apis/{group}/{version}")
+            except NotFound:
+                continue  # it went between the two questions
+            served[version] = frozenset(resource["name"] for resource in listed.get("resources") or ())
+        return served

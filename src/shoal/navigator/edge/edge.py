@@ -1,0 +1,199 @@
+"""The edge: identifies its cluster, watches it, reports it, answers.
+
+cluster ─▶ watching ─▶ machine ─▶ stream ─▶ manager
+                          ▲                    │ requests
+                          └──── replies ◀── pool
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from shoal.base.backoff import Backoff
+from shoal.base.clock import Clock
+from shoal.base.logs import get_logger
+from shoal.base.tasks import run_all
+from shoal.client import Client, TransportError
+from shoal.errors import ApiError
+from shoal.navigator.edge.books import FAILING, FORBIDDEN, SYNCED, WAITING
+from shoal.navigator.edge.config import EdgeConfig, JoinFile
+from shoal.navigator.edge.identity import ClusterIdentity, identify
+from shoal.navigator.edge.mesh.watching import ControlPlanes
+from shoal.navigator.edge.metrics import EdgeMetrics
+from shoal.navigator.edge.protocol import Claim, EdgeMachine
+from shoal.navigator.edge.reading import ROW
+from shoal.navigator.edge.reporting import Namespaces
+from shoal.navigator.edge.requests.answers import Answers
+from shoal.navigator.edge.requests.connections import Connections
+from shoal.navigator.edge.requests.pool import RequestPool
+from shoal.navigator.edge.requests.proxies import PodPorts, Proxies
+from shoal.navigator.edge.stream import Stream, StreamParts
+from shoal.navigator.edge.watching import Watching
+from shoal.navigator.model import KINDS
+from shoal.reconcile.keys import ObjectKey
+
+log = get_logger("navigator.edge")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeParts:
+    """What an edge is made of. ``join`` is asked for each connection."""
+
+    config: EdgeConfig
+    join: Callable[[], JoinFile]
+    client: Client
+    ports: PodPorts
+    connections: Connections | None
+    name: str  # of this process, unique among the standbys
+    software: str
+    metrics: EdgeMetrics
+    clock: Clock
+    random: Callable[[], float]
+
+
+class _Reports:
+    """Rows and statuses, on their way into the machine."""
+
+    def __init__(self, machine: EdgeMachine, clock: Clock) -> None:
+        self._machine = machine
+        self._clock = clock
+        self.wake: Callable[[], None] = lambda: None
+
+    def put(self, kind: str, key: str, data: bytes) -> None:
+        if self._machine.put(kind, key, data):
+            self.wake()
+
+    def remove(self, kind: str, key: str) -> None:
+        if self._machine.remove(kind, key):
+            self.wake()
+
+    def ready(self, kind: str) -> None:
+        self._machine.ready(kind)
+        self.wake()
+
+    def status(self, kind: str, state: str, error: str) -> None:
+        if self._machine.status(kind, state, error, int(self._clock.wall_s() * 1000)):
+            if state in (FORBIDDEN, FAILING):
+                log.warning("a kind cannot be read", kind=kind, state=state, reason=error)
+            self.wake()
+
+
+class Edge:
+    def __init__(self, parts: EdgeParts) -> None:
+        self._parts = parts
+        config, clock = parts.config, parts.clock
+        self._backoff = Backoff(base_s=config.connection.retry_base_s, cap_s=config.connection.retry_cap_s)
+        self.machine = EdgeMachine(KINDS, sync=config.sync, connection=config.connection)
+        self._identity: ClusterIdentity | None = None
+        self._unidentified = ""  # why the cluster is not known
+        reports = _Reports(self.machine, clock)
+        self.watching = Watching(
+            parts.client, reports, namespaces=Namespaces(config.namespaces), clock=clock, random=parts.random,
+            backoff=self._backoff, discovery_s=config.discovery_s,
+        )  # fmt: skip
+        self.control_planes = ControlPlanes(
+            parts.client, reports, self.watching.cache("deployments"), clock=clock, random=parts.random,
+            backoff=self._backoff,
+        )  # fmt: skip
+        proxies = Proxies(parts.ports, self._pod, admin_port=config.requests.envoy_admin_port)
+        answers = Answers(parts.client, proxies, parts.connections)
+        pool = RequestPool(answers, config.requests, parts.metrics, clock=clock)
+        self.stream = Stream(
+            StreamParts(
+                machine=self.machine, join=parts.join, claim=self._claim, requests=pool, config=config.connection,
+                metrics=parts.metrics, clock=clock, random=parts.random,
+            )
+        )  # fmt: skip
+        reports.wake = self.stream.wake
+
+    async def run(self) -> None:
+        """Until cancelled; ``GaveUp`` when the settings limit the attempts to reach the manager."""
+        self._follow()
+        await run_all(
+            {
+                "edge/watching": self.watching.run(),
+                "edge/control-planes": self.control_planes.run(),
+                "edge/stream": self._report(),
+            }
+        )
+
+    async def _report(self) -> None:
+        await self._identify()
+        await self.stream.run()
+
+    async def _identify(self) -> None:
+        failures = 0
+        while self._identity is None:
+            try:
+                self._identity = await identify(self._parts.client, self._parts.join())
+            except (ApiError, TransportError) as error:
+                failures += 1
+                if str(error) != self._unidentified:
+                    log.warning("the cluster does not say which one it is; trying again", reason=str(error))
+                self._unidentified = str(error)
+                await self._parts.clock.sleep(self._backoff.delay_s(failures, self._parts.random))
+        log.info("this is the cluster", cluster=self._identity.cluster, **self._identity.metadata)
+
+    def _claim(self) -> Claim:
+        assert self._identity is not None
+        metadata = dict(self._identity.metadata)
+        for istiod in self.control_planes.found:
+            if istiod.cluster_id:
+                metadata["mesh_cluster_id"] = istiod.cluster_id
+        return Claim(
+            edge=self._parts.name, cluster=self._identity.cluster, metadata=metadata, software=self._parts.software
+        )
+
+    def _pod(self, namespace: str, name: str) -> dict[str, Any] | None:
+        found = self.watching.cache("pods").get(ObjectKey(namespace, name))
+        return orjson.loads(found[ROW]) if found is not None else None
+
+    def _follow(self) -> None:
+        metrics, machine = self._parts.metrics, self.machine
+        for kind, book in machine.books.items():
+            metrics.rows.follow(lambda book=book: float(len(book.rows)), kind)  # type: ignore[misc]
+            metrics.kinds.follow(lambda book=book: float(book.state == SYNCED), kind)  # type: ignore[misc]
+        metrics.connected.follow(lambda: float(self.stream.state == "connected"))
+        metrics.epoch.follow(lambda: float(machine.epoch))
+        metrics.unsent.follow(lambda: float(machine.unsent))
+        metrics.interval_s.follow(lambda: machine.interval_s)
+        metrics.resyncs.follow(lambda: float(machine.resyncs))
+        metrics.overflows.follow(lambda: float(machine.overflows))
+
+    # health
+
+    def livez(self) -> tuple[bool, dict[str, str]]:
+        """Whether the process works at all: true as long as it can be asked."""
+        return True, {"process": "ok"}
+
+    def readyz(self) -> tuple[bool, dict[str, str]]:
+        """Whether it does its work: it has seen what it can of the cluster, and the manager has it as the edge of the
+        cluster or as a standby."""
+        waiting = [kind for kind, book in self.machine.books.items() if book.state == WAITING]
+        manager = "ok" if self.stream.state in ("connected", "standby") else self.stream.reason or self._unidentified
+        checks = {
+            "cluster": "ok" if not waiting else f"not read yet: {', '.join(waiting)}",
+            "manager": manager or "not connected yet",
+        }
+        return all(text == "ok" for text in checks.values()), checks
+
+    def status(self) -> dict[str, Any]:
+        """Everything about this edge, for people."""
+        identity = self._identity
+        return {
+            "edge": self._parts.name,
+            "cluster": identity.cluster if identity is not None else "",
+            "metadata": identity.metadata if identity is not None else {},
+            "manager": {"state": self.stream.state, "name": self.stream.manager, "reason": self.stream.reason},
+            "epoch": self.machine.epoch,
+            "intervalSeconds": self.machine.interval_s,
+            "unsent": self.machine.unsent,
+            "kinds": {
+                kind: {"state": book.state, "rows": len(book.rows)} | ({"error": book.error} if book.error else {})
+                for kind, book in self.machine.books.items()
+            },
+        }

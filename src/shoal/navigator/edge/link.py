@@ -1,0 +1,131 @@
+"""What the edge remembers of one connection; gone with it."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from shoal.navigator.digest import KindDigest
+from shoal.navigator.edge.config import ConnectionConfig
+from shoal.wire.navigator.v1 import navigator_pb as pb
+
+_NEVER = float("inf")
+_ASKED_KEPT = 8
+
+
+@dataclass(slots=True)
+class Transfer:
+    """A kind that is being sent whole."""
+
+    kind: str
+    sync: int
+    pending: dict[str, None]  # keys in the order of sending
+    chunk: int = 0
+    digest: KindDigest = field(default_factory=KindDigest)  # of the rows sent so far
+
+
+class Link:
+    def __init__(self, now_s: float, interval_s: float) -> None:
+        self.epoch = 0
+        self.sequence = 0
+        self.syncs = 0
+        self.message_bytes = 0
+        self.held: dict[str, tuple[int, int]] = {}  # what the manager had when it accepted
+        # Each kind is in at most one of these three; in none of them while it is not compared.
+        self.sent: dict[str, KindDigest] = {}  # equal but for the dirty keys: what the manager must hold by now
+        self.whole: dict[str, None] = {}  # to be sent whole, in this order
+        self.transfer: Transfer | None = None
+        self.dirty: dict[str, dict[str, int | None]] = {}  # kind → key → fingerprint that the manager has
+        self.dirty_count = 0
+        self.statuses: dict[str, None] = {}  # kinds whose status is news
+        self.replies: deque[pb.Reply] = deque()
+        self.echoes: deque[pb.KeepAlive] = deque()
+        self.replied = False  # whether the last turn was an answer's
+        # time
+        self.interval_s = interval_s
+        self.verified_s: float | None = None
+        self.verify_s = _NEVER
+        self.changes = 0  # sent since the last verification
+        self.delta_s = 0.0
+        self.sent_s = now_s
+        self._heard_s = now_s
+        self._asked: dict[int, None] = {}  # stamps of keep-alives that were not answered
+        self._asked_s: float | None = None  # since when an answer is waited for
+        self.unacknowledged: deque[int] = deque()
+        self._progress_s = now_s  # when the first of them was sent, or the last one before acknowledged
+
+    @property
+    def idle(self) -> bool:
+        return self.transfer is None and not self.whole and not self.dirty_count
+
+    # dirty keys
+
+    def mark(self, kind: str, key: str, old: int | None) -> None:
+        keys = self.dirty.setdefault(kind, {})
+        if key not in keys:
+            keys[key] = old
+            self.dirty_count += 1
+
+    def unmark(self, kind: str, key: str) -> int | None:
+        keys = self.dirty[kind]
+        self.dirty_count -= 1
+        old = keys.pop(key)
+        if not keys:
+            del self.dirty[kind]
+        return old
+
+    def forget(self, kind: str) -> None:
+        """Nothing is known any more of what the manager has of this kind."""
+        self.sent.pop(kind, None)
+        self.dirty_count -= len(self.dirty.pop(kind, ()))
+
+    # life signs
+
+    def heard(self, now_s: float) -> None:
+        self._heard_s = now_s
+        self._asked_s = None
+
+    def asked(self, stamp_ms: int, now_s: float) -> None:
+        """A keep-alive was sent."""
+        self._asked[stamp_ms] = None
+        while len(self._asked) > _ASKED_KEPT:
+            del self._asked[next(iter(self._asked))]
+        if self._asked_s is None:
+            self._asked_s = now_s
+
+    def answered(self, stamp_ms: int) -> bool:
+        """Whether a keep-alive that came is the answer to one of ours."""
+        if stamp_ms not in self._asked:
+            return False
+        del self._asked[stamp_ms]
+        return True
+
+    def open(self, now_s: float) -> None:
+        """The message of the current sequence must be acknowledged."""
+        if not self.unacknowledged:
+            self._progress_s = now_s
+        self.unacknowledged.append(self.sequence)
+
+    def acknowledged(self, sequence: int, now_s: float) -> None:
+        while self.unacknowledged and self.unacknowledged[0] <= sequence:
+            self.unacknowledged.popleft()
+            self._progress_s = now_s
+
+    def keep_alive_s(self, config: ConnectionConfig) -> float:
+        """When to say something for the sake of it: after silence on our side, or on the manager's."""
+        if self._asked_s is not None:
+            return _NEVER
+        return min(self.sent_s, self._heard_s) + config.keep_alive_s
+
+    def dead_s(self, config: ConnectionConfig) -> float:
+        """When the connection will count as dead, if nothing comes."""
+        answer_s = self._asked_s + config.keep_alive_timeout_s if self._asked_s is not None else _NEVER
+        stored_s = self._progress_s + config.request_timeout_s if self.unacknowledged else _NEVER
+        return min(answer_s, stored_s)
+
+    def dead(self, now_s: float, config: ConnectionConfig) -> str:
+        if self._asked_s is not None and now_s >= self._asked_s + config.keep_alive_timeout_s:
+            return "the manager does not answer keep-alives"
+        if self.unacknowledged and now_s >= self._progress_s + config.request_timeout_s:
+            return "the manager does not acknowledge what it was sent"
+        return ""

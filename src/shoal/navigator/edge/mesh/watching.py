@@ -1,0 +1,154 @@
+"""Follows istiod's Deployments and, for each, the ConfigMap with the mesh configuration; makes the rows of control
+planes of them. A configuration that cannot be read is the kind's error; the control plane is reported without it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import orjson
+
+from shoal.base.backoff import Backoff
+from shoal.base.clock import Clock
+from shoal.base.tasks import cancel_all
+from shoal.client import Client, Scope, builtin
+from shoal.errors import Forbidden, Unauthorized
+from shoal.navigator.edge.books import FAILING, FORBIDDEN, SYNCED
+from shoal.navigator.edge.mesh.plan import Istiod, Obj, control_plane, istiod_of, mesh_config
+from shoal.navigator.edge.reading import ROW, ToldResource
+from shoal.navigator.edge.reporting import key_of
+from shoal.navigator.edge.watching import Rows
+from shoal.navigator.model import CONTROL_PLANE_CONFIG
+from shoal.reconcile.cache import Cache, Change, ChangeType
+from shoal.reconcile.informer import Informer
+from shoal.reconcile.reflector import ReflectorConfig
+
+KIND = CONTROL_PLANE_CONFIG.name
+_MAYBE = b"istiod"
+Place = tuple[str, str]  # namespace and name of a ConfigMap
+
+
+class ControlPlanes:
+    """``deployments`` is the cache of reported Deployments."""
+
+    def __init__(
+        self,
+        client: Client,
+        rows: Rows,
+        deployments: Cache,
+        *,
+        clock: Clock,
+        random: Callable[[], float],
+        backoff: Backoff,
+    ) -> None:
+        self._client = client
+        self._rows = rows
+        self._deployments = deployments
+        self._clock = clock
+        self._random = random
+        self._config = ReflectorConfig(backoff=backoff, watch_list=False)
+        self._found: dict[str, Istiod] = {}  # by key of the Deployment
+        self._reads: dict[Place, _Read] = {}
+        self._changed = asyncio.Event()
+
+    @property
+    def found(self) -> tuple[Istiod, ...]:
+        """The control planes of the cluster."""
+        return tuple(self._found.values())
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        self._deployments.add_handler(self._deployment)
+        try:
+            await self._deployments.synced.wait()
+            while True:
+                await self._follow()
+                self._report()
+                await self._changed.wait()
+                self._changed.clear()
+        finally:
+            self._deployments.remove_handler(self._deployment)
+            await cancel_all(*(read.task for read in self._reads.values()))
+            self._reads.clear()
+
+    def _deployment(self, change: Change) -> None:
+        key = key_of(change.key.namespace, change.key.name)
+        data = b"" if change.type is ChangeType.DELETED else change.object[ROW]
+        istiod = istiod_of(orjson.loads(data)) if _MAYBE in data else None
+        if istiod is not None and self._found.get(key) != istiod:
+            self._found[key] = istiod
+            self._changed.set()
+        elif istiod is None and self._found.pop(key, None) is not None:
+            self._rows.remove(KIND, key)
+            self._changed.set()
+
+    async def _follow(self) -> None:
+        wanted = {(each.namespace, each.config_map) for each in self._found.values()}
+        for place in [place for place in self._reads if place not in wanted]:
+            await cancel_all(self._reads.pop(place).task)
+        for place in wanted:
+            if place not in self._reads:
+                self._reads[place] = _Read(self, place)
+
+    def informer(self, place: Place, told: Callable[[Exception | None], None]) -> Informer:
+        resource = ToldResource(self._client, builtin("configmaps"), told)
+        scope = Scope(namespace=place[0], field_selector=f"metadata.name={place[1]}")
+        return Informer(resource, clock=self._clock, random=self._random, scope=scope, config=self._config)
+
+    def changed(self) -> None:
+        self._changed.set()
+
+    def _report(self) -> None:
+        state, error = SYNCED, ""
+        for istiod in self._found.values():
+            read = self._reads[istiod.namespace, istiod.config_map]
+            if not read.answered:
+                return  # it will be told
+            mesh: Obj = {}
+            try:
+                mesh = read.mesh()
+            except ValueError as problem:
+                state, error = FAILING, str(problem)
+            if read.error is not None:
+                state = FORBIDDEN if isinstance(read.error, Forbidden | Unauthorized) else FAILING
+                error = str(read.error)
+            self._rows.put(KIND, *control_plane(istiod, mesh))
+        self._rows.ready(KIND)
+        self._rows.status(KIND, state, error)
+
+
+class _Read:
+    """One ConfigMap, followed."""
+
+    def __init__(self, owner: ControlPlanes, place: Place) -> None:
+        self._owner = owner
+        self._place = place
+        self.error: Exception | None = None
+        self._informer = owner.informer(place, self._told)
+        self._informer.cache.add_handler(lambda change: owner.changed())
+        self.task = asyncio.create_task(self._run(), name=f"edge/mesh-config/{place[0]}/{place[1]}")
+
+    async def _run(self) -> None:
+        waiting = asyncio.create_task(self._synced(), name="edge/mesh-config/synced")
+        try:
+            await self._informer.run()
+        finally:
+            await cancel_all(waiting)
+
+    async def _synced(self) -> None:
+        await self._informer.cache.synced.wait()
+        self._owner.changed()
+
+    def _told(self, error: Exception | None) -> None:
+        if (error is None) != (self.error is None) or str(error) != str(self.error):
+            self.error = error
+            self._owner.changed()
+
+    @property
+    def answered(self) -> bool:
+        return self._informer.synced or self.error is not None
+
+    def mesh(self) -> Obj:
+        for config_map in self._informer.cache:
+            return mesh_config(config_map)
+        return {}

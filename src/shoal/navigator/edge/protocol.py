@@ -1,0 +1,467 @@
+"""The edge's side of the stream as a machine that never waits: what happens in the cluster and what the manager says
+come in, messages go out when asked for.
+
+    idle ──connect──▶ claiming ──accepted──▶ live
+      ▲                  │ rejected            │ rejected
+      └──────────────────┴───disconnect────────┘
+
+Nothing is queued but keys: ``next`` makes each message from the rows as they are at that moment, so a change that was
+superseded is never sent and nothing is kept for sending again. On a connection every kind is in one of four states:
+not compared yet (the cluster has not been read), waiting to be sent whole, being sent whole, or equal but for its dirty
+keys. For the last the machine knows the digest of what the manager must hold by now, whatever is still to be sent, so
+digests can be compared at any time. After a reconnect the digests that the manager names decide what is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, assert_never
+
+from shoal.navigator.digest import KindDigest
+from shoal.navigator.edge import messages
+from shoal.navigator.edge.books import WAITING, Book, wire_digest
+from shoal.navigator.edge.config import ConnectionConfig, SyncConfig
+from shoal.navigator.edge.link import Link, Transfer
+from shoal.navigator.edge.messages import Body
+from shoal.navigator.edge.reporting import largest_row, size_of
+from shoal.wire.navigator.v1 import navigator_pb as pb
+
+Phase = Literal["idle", "claiming", "live"]
+
+WINDOW = 8  # states and deltas that the manager has not acknowledged
+_CHUNK_BYTES = 512 * 1024  # larger messages hold up both event loops
+_PART_BYTES = 256 * 1024
+_DELTA_GAP_S = 0.05  # changes that come this soon after a delta go together
+NEVER = float("inf")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Who this edge is and what it claims."""
+
+    edge: str
+    cluster: str
+    metadata: Mapping[str, str]
+    software: str
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """The claim is granted; the sync begins."""
+
+    epoch: int
+    manager: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """The manager ends the stream."""
+
+    code: pb.RejectionCode
+    message: str
+    retry_after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Answer this request with ``reply``."""
+
+    request: pb.Request
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Nobody waits for this request any more."""
+
+    id: str
+
+
+Command = Accept | Reject | Run | Stop
+
+
+class EdgeMachine:
+    """One per process; it outlives connections. ``now_s`` is monotonic, ``now_ms`` wall time."""
+
+    def __init__(self, kinds: Iterable[str], *, sync: SyncConfig, connection: ConnectionConfig) -> None:
+        self._sync = sync
+        self._connection = connection
+        largest = largest_row(connection.max_message_bytes)
+        self.books = {kind: Book(kind, largest) for kind in kinds}
+        self.phase: Phase = "idle"
+        self.ignored = 0  # messages that made no sense where they came
+        self.overflows = 0
+        self.resyncs = 0  # kinds whose digests differed
+        self._edge = ""
+        self._link: Link | None = None
+
+    # the cluster
+
+    def put(self, kind: str, key: str, data: bytes) -> bool:
+        """An object is there, or changed; False when its row is the same."""
+        old, new = self.books[kind].put(key, data)
+        if old == new:
+            return False
+        self._mark(kind, key, old)
+        return True
+
+    def remove(self, kind: str, key: str) -> bool:
+        old = self.books[kind].remove(key)
+        if old is None:
+            return False
+        self._mark(kind, key, old)
+        return True
+
+    def ready(self, kind: str) -> None:
+        """From now on the rows of this kind are all there are."""
+        book = self.books[kind]
+        if not book.ready:
+            book.ready = True
+            if self._link is not None:
+                self._compare(self._link, book)
+
+    def status(self, kind: str, state: str, error: str, now_ms: int) -> bool:
+        """How the edge stands with a kind; False when that is no news."""
+        if not self.books[kind].set_status(state, error, now_ms):
+            return False
+        if self._link is not None:
+            self._link.statuses[kind] = None
+        return True
+
+    # the connection
+
+    @property
+    def epoch(self) -> int:
+        return self._link.epoch if self._link is not None else 0
+
+    @property
+    def unsent(self) -> int:
+        """Changes that wait to be sent."""
+        return self._link.dirty_count if self._link is not None else 0
+
+    @property
+    def settled(self) -> bool:
+        """Whether the manager has been sent everything there is."""
+        link = self._link
+        return self.phase == "live" and link is not None and link.idle and not link.statuses
+
+    @property
+    def interval_s(self) -> float:
+        """Between the verifications at the moment."""
+        return self._link.interval_s if self._link is not None else self._sync.interval_s
+
+    def connect(self, claim: Claim, now_s: float, now_ms: int) -> pb.EdgeMessage:
+        """The first message of a new connection."""
+        self.phase = "claiming"
+        self._edge = claim.edge
+        self._link = Link(now_s, self._sync.interval_s)
+        said = messages.identification(
+            pb.Identification(
+                cluster=claim.cluster,
+                metadata=dict(claim.metadata),
+                software=claim.software,
+                kinds=list(self.books),
+                interval_seconds=self._sync.interval_s,
+                max_message_bytes=self._connection.max_message_bytes,
+            ),
+        )
+        return pb.EdgeMessage(edge=claim.edge, sent_at_ms=now_ms, body=said)
+
+    def disconnect(self) -> None:
+        self.phase = "idle"
+        self._link = None
+
+    def receive(self, message: pb.ManagerMessage, now_s: float) -> list[Command]:
+        link, said = self._link, message.body
+        if link is None or said is None:
+            self.ignored += 1
+            return []
+        link.heard(now_s)
+        match said.field:
+            case "accepted":
+                return self._accepted(link, said.value)
+            case "rejected":
+                return [_refusal(said.value)]
+            case "received":
+                link.acknowledged(said.value.sequence, now_s)
+            case "resync":
+                self._resync(link, said.value.kinds)
+            case "request":
+                return [Run(said.value)]
+            case "cancel":
+                return [Stop(said.value.id)]
+            case "keep_alive":
+                if not link.answered(said.value.at_ms):
+                    link.echoes.append(said.value)
+            case _:
+                assert_never(said)
+        return []
+
+    def reply(self, reply: pb.Reply) -> None:
+        """A part of an answer; it is lost when there is no connection, as is who asked."""
+        if self._link is not None:
+            self._link.replies.append(reply)
+
+    @property
+    def part_bytes(self) -> int:
+        """How large a part of an answer may be."""
+        return min(self._link.message_bytes, _PART_BYTES) if self._link is not None else 0
+
+    @property
+    def replies_waiting(self) -> int:
+        return len(self._link.replies) if self._link is not None else 0
+
+    # what is to be said
+
+    def next(self, now_s: float, now_ms: int) -> pb.EdgeMessage | None:
+        """The next message; None when there is nothing to say before ``due_s``."""
+        link = self._link
+        if link is None or self.phase != "live":
+            return None
+        said = self._next_body(link, now_s, now_ms)
+        if said is None:
+            return None
+        link.sequence += 1
+        link.sent_s = now_s
+        if said.field in ("state", "delta"):
+            link.open(now_s)
+        return pb.EdgeMessage(edge=self._edge, epoch=link.epoch, sequence=link.sequence, sent_at_ms=now_ms, body=said)
+
+    def due_s(self, now_s: float) -> float:
+        """When to call ``next`` and ``dead`` again, if nothing happens before."""
+        link = self._link
+        if link is None:
+            return NEVER
+        times = [link.dead_s(self._connection)]
+        if self.phase == "live":
+            times += [link.verify_s, link.keep_alive_s(self._connection)]
+            if link.replies or link.echoes:
+                times.append(now_s)
+            if len(link.unacknowledged) < WINDOW:
+                if self._has_changes(link):
+                    times.append(link.delta_s)
+                if link.transfer is not None or link.whole:
+                    times.append(now_s)
+        return min(times)
+
+    def dead(self, now_s: float) -> str:
+        """Why the connection must be given up; empty while it seems alive."""
+        link = self._link
+        return link.dead(now_s, self._connection) if link is not None else ""
+
+    def _next_body(self, link: Link, now_s: float, now_ms: int) -> Body | None:
+        if link.echoes:
+            return messages.keep_alive(link.echoes.popleft())
+        link.replied = not link.replied
+        if link.replies and link.replied:  # parts of answers and the state take turns
+            return messages.reply(link.replies.popleft())
+        said = self._next_state(link, now_s)
+        if said is None and link.replies:
+            return messages.reply(link.replies.popleft())
+        if said is None and now_s >= link.keep_alive_s(self._connection):
+            link.asked(now_ms, now_s)
+            return messages.keep_alive(pb.KeepAlive(at_ms=now_ms))
+        return said
+
+    def _next_state(self, link: Link, now_s: float) -> Body | None:
+        self._time_verification(link, now_s)
+        if now_s >= link.verify_s:
+            return messages.verification(self._verification(link, now_s))
+        if len(link.unacknowledged) >= WINDOW:
+            return None
+        if self._has_changes(link) and now_s >= link.delta_s:
+            link.delta_s = now_s + _DELTA_GAP_S
+            delta = self._delta(link)
+            if delta is not None:
+                return messages.delta(delta)
+        if link.transfer is None and link.whole:
+            self._begin(link)
+        if link.transfer is not None:
+            return messages.state(self._chunk(link, link.transfer))
+        return None
+
+    # verification
+
+    def _time_verification(self, link: Link, now_s: float) -> None:
+        """The first comes when everything was sent once; much change brings the next one forward."""
+        if link.verified_s is None:
+            waiting = any(book.state == WAITING for book in self.books.values())
+            if link.verify_s == NEVER and link.idle and not waiting:
+                link.verify_s = now_s
+        elif link.changes > self._sync.busy_changes:
+            link.verify_s = min(link.verify_s, link.verified_s + self._sync.min_interval_s)
+
+    def _verification(self, link: Link, now_s: float) -> pb.Verification:
+        if link.verified_s is not None:
+            link.interval_s = self._next_interval_s(link)
+        link.verified_s, link.changes = now_s, 0
+        link.verify_s = now_s + link.interval_s
+        return pb.Verification(
+            digests=[wire_digest(kind, digest) for kind, digest in link.sent.items()],
+            statuses=[book.status() for book in self.books.values() if book.state != "synced"],
+        )
+
+    def _next_interval_s(self, link: Link) -> float:
+        if link.changes > self._sync.busy_changes:
+            return max(self._sync.min_interval_s, link.interval_s / 2)
+        if link.changes == 0:
+            return min(self._sync.max_interval_s, max(link.interval_s, self._sync.min_interval_s) * 2)
+        return self._sync.interval_s
+
+    # changes
+
+    @staticmethod
+    def _has_changes(link: Link) -> bool:
+        held_back = link.transfer.kind if link.transfer is not None else ""
+        return bool(link.statuses) or any(keys and kind != held_back for kind, keys in link.dirty.items())
+
+    def _mark(self, kind: str, key: str, old: int | None) -> None:
+        link = self._link
+        if link is None:
+            return
+        transfer = link.transfer
+        if transfer is not None and transfer.kind == kind:
+            if key in transfer.pending:
+                if key not in self.books[kind].rows:
+                    del transfer.pending[key]
+                return  # it goes as it is when its turn comes
+            if kind in link.whole:
+                return
+        elif kind not in link.sent:
+            return  # it goes with the whole kind
+        link.mark(kind, key, old)
+        if link.dirty_count > self._connection.send_queue:
+            self.overflows += 1
+            self._send_whole(link, max(link.dirty, key=lambda each: len(link.dirty[each])))
+
+    def _delta(self, link: Link) -> pb.ClusterDelta | None:
+        """Changes up to the size of a message. The rest stays dirty."""
+        delta = pb.ClusterDelta(statuses=[self.books[kind].status() for kind in link.statuses])
+        link.statuses.clear()
+        left = link.message_bytes
+        for kind in list(link.dirty):
+            if link.transfer is not None and link.transfer.kind == kind:
+                continue  # what the last chunk brings would undo it
+            before = len(delta.changes)
+            left = self._changes(link, kind, delta, left)
+            if len(delta.changes) > before:
+                delta.digests.append(wire_digest(kind, link.sent[kind]))
+            if left <= 0:
+                break
+        link.changes += len(delta.changes)
+        return delta if delta.changes or delta.statuses else None
+
+    def _changes(self, link: Link, kind: str, delta: pb.ClusterDelta, left: int) -> int:
+        book, keys, sent = self.books[kind], link.dirty[kind], link.sent[kind]
+        for key in list(keys):
+            held = book.rows.get(key)
+            size = size_of(kind, key, held[0] if held is not None else b"")
+            if delta.changes and size > left:
+                return 0
+            old = link.unmark(kind, key)
+            new = held[1] if held is not None else None
+            if old == new:
+                continue  # it came back to what the manager has
+            left -= size
+            _account(sent, old, new)
+            if held is not None:
+                delta.changes.append(messages.put(pb.Row(kind=kind, key=key, data=held[0])))
+            else:
+                delta.changes.append(messages.remove(pb.RowKey(kind=kind, key=key)))
+        return left
+
+    # whole kinds
+
+    def _accepted(self, link: Link, accepted: pb.Accepted) -> list[Command]:
+        if self.phase != "claiming":
+            self.ignored += 1
+            return []
+        self.phase = "live"
+        link.epoch = accepted.epoch
+        limit = self._connection.max_message_bytes
+        if accepted.max_message_bytes:
+            limit = min(limit, accepted.max_message_bytes)
+        link.message_bytes = min(largest_row(limit), _CHUNK_BYTES)
+        for book in self.books.values():
+            book.limit(largest_row(limit))
+        link.held = {each.kind: (each.count, each.digest) for each in accepted.held}
+        link.statuses = dict.fromkeys(self.books)
+        for book in self.books.values():
+            if book.ready:
+                self._compare(link, book)
+        return [Accept(accepted.epoch, accepted.manager)]
+
+    def _compare(self, link: Link, book: Book) -> None:
+        """The kind has been read and there is a manager: does it hold the same?"""
+        if self.phase != "live":
+            return  # compared when the claim is accepted
+        if book.digest.equals(*link.held.get(book.kind, (0, 0))):
+            link.sent[book.kind] = KindDigest(book.digest.count, book.digest.value)
+        else:
+            self._send_whole(link, book.kind)
+
+    def _resync(self, link: Link, kinds: Iterable[str]) -> None:
+        for kind in kinds:
+            book = self.books.get(kind)
+            if book is None or not book.ready:
+                self.ignored += 1
+            elif link.transfer is None or link.transfer.kind != kind:
+                self.resyncs += 1
+                self._send_whole(link, kind)
+
+    @staticmethod
+    def _send_whole(link: Link, kind: str) -> None:
+        link.forget(kind)
+        link.whole[kind] = None
+
+    def _begin(self, link: Link) -> None:
+        kind = next(iter(link.whole))
+        del link.whole[kind]
+        link.forget(kind)
+        link.syncs += 1
+        link.transfer = Transfer(kind, link.syncs, dict.fromkeys(self.books[kind].rows))
+
+    def _chunk(self, link: Link, transfer: Transfer) -> pb.ClusterState:
+        book, kind = self.books[transfer.kind], transfer.kind
+        state = pb.ClusterState(kind=kind, sync=transfer.sync, chunk=transfer.chunk)
+        left = link.message_bytes
+        sent: list[str] = []
+        for key in transfer.pending:
+            data, print_ = book.rows[key]
+            size = size_of(kind, key, data)
+            if state.rows and size > left:
+                break
+            left -= size
+            state.rows.append(pb.Row(kind=kind, key=key, data=data))
+            transfer.digest.add(print_)
+            sent.append(key)
+        for key in sent:
+            del transfer.pending[key]
+        transfer.chunk += 1
+        if not transfer.pending:
+            self._end(link, transfer, state)
+        return state
+
+    def _end(self, link: Link, transfer: Transfer, state: pb.ClusterState) -> None:
+        state.last = True
+        state.digest = wire_digest(transfer.kind, transfer.digest)
+        state.statuses.append(self.books[transfer.kind].status())
+        link.statuses.pop(transfer.kind, None)
+        link.transfer = None
+        if transfer.kind not in link.whole:  # else too much has changed meanwhile: once more
+            link.sent[transfer.kind] = transfer.digest
+
+
+def _refusal(rejected: pb.Rejected) -> Reject:
+    try:
+        code = pb.RejectionCode(rejected.code)
+    except ValueError:  # of a newer manager
+        code = pb.RejectionCode.UNSPECIFIED
+    return Reject(code, rejected.message, rejected.retry_after_seconds)
+
+
+def _account(digest: KindDigest, old: int | None, new: int | None) -> None:
+    if old is not None:
+        digest.remove(old)
+    if new is not None:
+        digest.add(new)

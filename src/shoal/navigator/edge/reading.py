@@ -1,0 +1,110 @@
+"""Reading one resource for reporting: each object becomes its row as it is decoded, so that a large cluster is never
+held as objects; what is not to be reported is left out; how the server answers is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from typing import Any
+
+from shoal.client import EVERYTHING, Client, Page, ResourceClient, ResourceType, Scope, Watch, WatchEvent
+from shoal.client.verbs import PAGE
+from shoal.client.watch import BOOKMARK, DELETED, Decode
+from shoal.errors import BadRequest, Invalid, MethodNotAllowed, NotAcceptable, UnsupportedMediaType
+from shoal.navigator.edge.reporting import Namespaces, row_of
+from shoal.navigator.model import Kind
+
+Obj = dict[str, Any]
+
+ROW = "row"
+_KEPT = ("name", "namespace", "uid", "resourceVersion")
+_NO_WATCH_LISTS = (BadRequest, Invalid, MethodNotAllowed, NotAcceptable, UnsupportedMediaType)
+
+
+class ToldResource(ResourceClient):
+    """A resource that says how the server answers: None for a good answer, else the error."""
+
+    __slots__ = ("_told",)
+
+    def __init__(self, client: Client, resource_type: ResourceType, told: Callable[[Exception | None], None]) -> None:
+        super().__init__(client, resource_type)
+        self._told = told
+
+    async def page(
+        self, scope: Scope = EVERYTHING, *, limit: int = PAGE, continue_token: str = "", resource_version: str = ""
+    ) -> Page:
+        try:
+            page = await super().page(
+                scope, limit=limit, continue_token=continue_token, resource_version=resource_version
+            )
+        except Exception as error:
+            self._told(error)
+            raise
+        self._told(None)
+        return page
+
+    async def watch(
+        self,
+        scope: Scope = EVERYTHING,
+        *,
+        resource_version: str = "",
+        bookmarks: bool = True,
+        initial_events: bool = False,
+        timeout_s: int = 0,
+    ) -> Watch:
+        try:
+            watch = await super().watch(
+                scope, resource_version=resource_version, bookmarks=bookmarks, initial_events=initial_events,
+                timeout_s=timeout_s,
+            )  # fmt: skip
+        except Exception as error:
+            if not (initial_events and isinstance(error, _NO_WATCH_LISTS)):  # then it is listed instead
+                self._told(error)
+            raise
+        self._told(None)
+        return watch
+
+
+class ReportedResource(ToldResource):
+    """A resource whose objects are ``{"metadata": {…}, "row": bytes}``."""
+
+    __slots__ = ("_kind", "_namespaces")
+
+    def __init__(
+        self,
+        client: Client,
+        resource_type: ResourceType,
+        kind: Kind,
+        namespaces: Namespaces,
+        told: Callable[[Exception | None], None],
+    ) -> None:
+        own = copy(client)
+        own.decode = self._decoding(client.decode)
+        super().__init__(own, resource_type, told)
+        self._kind = kind
+        self._namespaces = namespaces
+
+    async def page(
+        self, scope: Scope = EVERYTHING, *, limit: int = PAGE, continue_token: str = "", resource_version: str = ""
+    ) -> Page:
+        page = await super().page(scope, limit=limit, continue_token=continue_token, resource_version=resource_version)
+        wanted = self._namespaces.wants_object
+        items = [self._reported(item) for item in page.items if wanted(self._kind, item["metadata"])]
+        return Page(items, page.resource_version, page.continue_token, page.remaining)
+
+    def _decoding(self, decode: Decode) -> Decode:
+        def decoded(line: bytes) -> WatchEvent:
+            event = decode(line)
+            if event.type == BOOKMARK:
+                return event
+            metadata = event.object["metadata"]
+            if not self._namespaces.wants_object(self._kind, metadata):
+                return WatchEvent(BOOKMARK, {"metadata": {"resourceVersion": event.resource_version}})
+            return WatchEvent(event.type, self._reported(event.object, gone=event.type == DELETED))
+
+        return decoded
+
+    def _reported(self, obj: Obj, *, gone: bool = False) -> Obj:
+        metadata = obj["metadata"]
+        kept = {name: metadata[name] for name in _KEPT if name in metadata}
+        return {"metadata": kept, ROW: b"" if gone else row_of(self._kind, self.type.version, obj)}

@@ -1,0 +1,177 @@
+"""What is reported of an object: which objects, which of their fields, as which bytes.
+
+Rows leave out what nobody asks for and what changes without meaning anything (versions, heartbeats, managed fields), so
+that a cluster where nothing happens sends nothing, and the values of variables that look like secrets. The same object
+gives the same bytes in every process: keys are sorted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fnmatch import translate
+from re import compile as pattern_of
+from typing import Any
+
+import orjson
+
+from shoal.base.logs import REDACTED, is_secret_name
+from shoal.navigator.edge.config import NamespaceConfig
+from shoal.navigator.model import Kind
+
+Obj = dict[str, Any]
+
+_METADATA = frozenset({"managedFields", "resourceVersion", "selfLink"})
+_ANNOTATIONS = frozenset(
+    {"kubectl.kubernetes.io/last-applied-configuration", "endpoints.kubernetes.io/last-change-trigger-time"}
+)
+_ENVELOPE = 512  # of a row's message, beside kind, key and data
+
+TOO_LARGE = "navigator.shoal.dev/too-large"
+
+
+def row_of(kind: Kind, version: str, obj: Obj) -> bytes:
+    """The data of an object's row. The object is not changed: others may hold it."""
+    kept = {name: value for name, value in obj.items() if name not in ("apiVersion", "kind", "metadata")}
+    kept["apiVersion"] = f"{kind.group}/{version}" if kind.group else version
+    kept["kind"] = kind.kind
+    kept["metadata"] = _metadata(obj["metadata"])
+    trim = _TRIMS.get(kind.name)
+    if trim is not None:
+        trim(kept)
+    # the library's bytes keep the buffer they grew in, twice their size: rows are held for long, so they are copied
+    return bytes(memoryview(orjson.dumps(kept, option=orjson.OPT_SORT_KEYS)))
+
+
+def key_of(namespace: str, name: str) -> str:
+    return f"{namespace}/{name}" if namespace else name
+
+
+def fitting(data: bytes, limit: int) -> bytes:
+    """The data, or when it is larger than ``limit`` what says that there is such an object."""
+    if len(data) <= limit:
+        return data
+    obj = orjson.loads(data)
+    metadata = {name: obj["metadata"][name] for name in ("name", "namespace", "uid") if name in obj["metadata"]}
+    metadata["annotations"] = {TOO_LARGE: str(len(data))}
+    stub = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": metadata}
+    return orjson.dumps(stub, option=orjson.OPT_SORT_KEYS)
+
+
+def size_of(kind: str, key: str, data: bytes) -> int:
+    """An upper bound of what a row adds to a message."""
+    return len(data) + len(kind) + 4 * len(key) + 32
+
+
+def largest_row(message_bytes: int) -> int:
+    """How large the data of one row may be where messages may have this size."""
+    return message_bytes - 8 * 1024 - _ENVELOPE
+
+
+class Namespaces:
+    """Which namespaces are reported."""
+
+    def __init__(self, config: NamespaceConfig) -> None:
+        self._include = [pattern_of(translate(text)) for text in config.include]
+        self._exclude = [pattern_of(translate(text)) for text in config.exclude]
+        self._known: dict[str, bool] = {}
+        self._config = config
+
+    def wants(self, namespace: str) -> bool:
+        """True for the empty one: objects of the whole cluster."""
+        if not namespace or not (self._include or self._exclude):
+            return True
+        found = self._known.get(namespace)
+        if found is None:
+            included = not self._include or any(one.match(namespace) for one in self._include)
+            found = included and not any(one.match(namespace) for one in self._exclude)
+            self._known[namespace] = found
+        return found
+
+    def wants_object(self, kind: Kind, metadata: Obj) -> bool:
+        if kind.name == "namespaces":
+            return self.wants(metadata["name"])
+        return self.wants(metadata.get("namespace") or "")
+
+    def selector(self, kind: Kind) -> str:
+        """A field selector that spares the server and us what would be left out; empty when there is none for it."""
+        if not kind.namespaced and kind.name != "namespaces":
+            return ""
+        field = "metadata.name" if kind.name == "namespaces" else "metadata.namespace"
+        include, exclude = self._config.include, self._config.exclude
+        parts = [f"{field}!={name}" for name in exclude if _plain(name)]
+        if len(include) == 1 and _plain(include[0]):
+            parts.append(f"{field}={include[0]}")
+        return ",".join(parts)
+
+
+def _plain(pattern: str) -> bool:
+    return not set(pattern) & set("*?[]")
+
+
+def _metadata(metadata: Obj) -> Obj:
+    kept = {name: value for name, value in metadata.items() if name not in _METADATA}
+    annotations = kept.get("annotations")
+    if annotations is not None and not _ANNOTATIONS.isdisjoint(annotations):
+        left = {name: value for name, value in annotations.items() if name not in _ANNOTATIONS}
+        if left:
+            kept["annotations"] = left
+        else:
+            del kept["annotations"]
+    return kept
+
+
+def _trim_pod(pod: Obj) -> None:
+    if spec := pod.get("spec"):
+        pod["spec"] = _without_secrets(spec)
+    status = pod.get("status")
+    if status and status.get("conditions"):
+        pod["status"] = status | {"conditions": [_without(one, "lastProbeTime") for one in status["conditions"]]}
+
+
+def _trim_deployment(deployment: Obj) -> None:
+    spec = deployment.get("spec") or {}
+    template = spec.get("template") or {}
+    if template.get("spec"):
+        deployment["spec"] = spec | {"template": template | {"spec": _without_secrets(template["spec"])}}
+
+
+def _trim_node(node: Obj) -> None:
+    status = node.get("status")
+    if not status:
+        return
+    kept = {name: value for name, value in status.items() if name not in ("images", "volumesInUse", "volumesAttached")}
+    if status.get("conditions"):
+        kept["conditions"] = [_without(one, "lastHeartbeatTime") for one in status["conditions"]]
+    node["status"] = kept
+
+
+def _without(item: Obj, name: str) -> Obj:
+    return {key: value for key, value in item.items() if key != name} if name in item else item
+
+
+def _without_secrets(spec: Obj) -> Obj:
+    changed: Obj = {}
+    for part in ("containers", "initContainers"):
+        containers = spec.get(part)
+        if containers and any(_has_secret(one) for one in containers):
+            changed[part] = [_redacted(one) for one in containers]
+    return spec | changed if changed else spec
+
+
+def _has_secret(container: Obj) -> bool:
+    return any("value" in one and is_secret_name(one["name"]) for one in container.get("env") or ())
+
+
+def _redacted(container: Obj) -> Obj:
+    if not _has_secret(container):
+        return container
+    env = [one | {"value": REDACTED} if "value" in one and is_secret_name(one["name"]) else one
+           for one in container["env"]]  # fmt: skip
+    return container | {"env": env}
+
+
+_TRIMS: dict[str, Callable[[Obj], None]] = {
+    "pods": _trim_pod,
+    "deployments": _trim_deployment,
+    "nodes": _trim_node,
+}

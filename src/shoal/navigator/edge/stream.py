@@ -1,0 +1,307 @@
+"""The stream to the manager. One supervisor owns the connection: connect, run, back off, for ever; and on a connection
+there is one writer, which says what the machine gives it. Nobody else connects or writes.
+
+What the library raises becomes an error of ``shoal.errors`` here, and a cancelled task gets the ``CancelledError`` that
+the library turns into something else. Every attempt has a new connection and reads the join file anew, so that the
+token can be replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Literal, Protocol, assert_never
+from urllib.parse import urlsplit
+
+from connectrpc.code import Code
+from connectrpc.compression.gzip import GzipCompression
+from connectrpc.errors import ConnectError
+from pyqwest import Client as HttpClient
+from pyqwest import HTTPTransport, HTTPVersion, Proxy
+
+from shoal.base.backoff import Backoff
+from shoal.base.clock import Clock
+from shoal.base.logs import get_logger
+from shoal.base.tasks import wait_first
+from shoal.client.deadline import within
+from shoal.errors import ApiError, Forbidden, ServiceUnavailable, ShoalError, Unauthorized
+from shoal.navigator.edge.config import ConnectionConfig, JoinFile
+from shoal.navigator.edge.metrics import EdgeMetrics
+from shoal.navigator.edge.protocol import Accept, Claim, Command, EdgeMachine, Reject, Run, Stop
+from shoal.wire.navigator.v1 import navigator_pb as pb
+from shoal.wire.navigator.v1.navigator_connect import ManagerServiceClient
+
+log = get_logger("navigator.edge.stream")
+
+State = Literal["connecting", "connected", "standby", "rejected", "stopped"]
+
+_TCP_KEEPALIVE_S = 5.0
+_LOOPBACK = ("127.", "localhost", "::1")
+_REPLIES = 16  # parts of answers that may wait; who makes them waits then
+_STANDBY = (pb.RejectionCode.ACTIVE_CONNECTION_EXISTS, pb.RejectionCode.RECENT_DISCONNECTION)
+_LIFE_LOOKS = 5  # per timeout
+
+
+class GaveUp(ShoalError):
+    """The manager could not be reached as often as the settings allow."""
+
+
+class Rejected(ApiError):
+    """The manager refused the claim, or ended it."""
+
+    reason, code = "Conflict", 409
+
+    def __init__(self, refusal: Reject) -> None:
+        super().__init__(refusal.message or refusal.code.name)
+        self.refusal = refusal
+
+
+class Answering(Protocol):
+    """Who answers requests."""
+
+    def start(self, request: pb.Request, reply: Callable[[pb.Reply], Awaitable[None]]) -> None: ...
+
+    def cancel(self, id_: str) -> None: ...
+
+    async def stop(self) -> None:
+        """Nobody waits for any answer any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamParts:
+    machine: EdgeMachine
+    join: Callable[[], JoinFile]
+    claim: Callable[[], Claim]
+    requests: Answering
+    config: ConnectionConfig
+    metrics: EdgeMetrics
+    clock: Clock
+    random: Callable[[], float]
+
+
+class Stream:
+    def __init__(self, parts: StreamParts) -> None:
+        self._parts = parts
+        self._machine = parts.machine
+        self._clock = parts.clock
+        self._config = parts.config
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._session_number = 0  # a writer of an earlier connection must not say anything on behalf of a later one
+        self._accepted = False  # by the current connection's manager
+        self.state: State = "connecting"
+        self.reason = ""  # why there is no connection, for people
+        self.manager = ""
+
+    def wake(self) -> None:
+        """There may be something to say."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until cancelled, or ``GaveUp``."""
+        config = self._config
+        backoff = Backoff(base_s=config.retry_base_s, cap_s=config.retry_cap_s, floor_s=min(0.02, config.retry_cap_s))
+        failures = 0
+        try:
+            while True:
+                wait_s: float | None = None
+                try:
+                    await self._session()
+                    self._lost("connecting", "ended", "the manager ended the stream")
+                except Rejected as error:
+                    wait_s = self._refused(error)
+                except (Unauthorized, Forbidden) as error:
+                    self._lost("rejected", "unauthorized", str(error))
+                except ApiError as error:
+                    self._lost("connecting", "unavailable", str(error))
+                except Exception as error:
+                    log.error("the stream failed in an unexpected way", error=error)
+                    self._lost("connecting", "failed", f"{type(error).__name__}: {error}")
+                if self._accepted:
+                    failures = 0
+                if wait_s is None:
+                    failures += 1
+                    if config.retry_count and failures > config.retry_count:
+                        raise GaveUp(f"no connection to the manager after {failures} attempts: {self.reason}")
+                    wait_s = backoff.delay_s(failures, self._parts.random)
+                await self._clock.sleep(wait_s)
+        finally:
+            self.state = "stopped"
+
+    # one connection
+
+    async def _session(self) -> None:
+        self._accepted = False
+        self._session_number += 1
+        join = self._parts.join()
+        transport = _transport(join, self._config)
+        client = ManagerServiceClient(
+            join.url.rstrip("/"),
+            http_client=HttpClient(transport),
+            read_max_bytes=self._config.max_message_bytes,
+            send_compression=_Gzip(),
+        )
+        headers = {"authorization": f"Bearer {join.token}"}
+        first = self._machine.connect(self._parts.claim(), self._clock.monotonic(), self._wall_ms())
+        messages = client.connect(self._messages(first), headers=headers)
+        try:
+            await wait_first(self._receive(messages), self._life())
+        finally:
+            self._machine.disconnect()
+            self._wake.set()  # the writer ends
+            self._room.set()
+            await self._parts.requests.stop()
+            close = getattr(messages, "aclose", None)
+            if close is not None:
+                with suppress(ConnectError, RuntimeError):
+                    await close()
+            await transport.aclose()
+
+    async def _receive(self, messages: AsyncIterator[pb.ManagerMessage]) -> None:
+        try:
+            async with within(self._clock, self._config.connect_timeout_s):
+                with _translated():
+                    message = await anext(messages, None)
+        except TimeoutError:
+            raise ServiceUnavailable(
+                f"the manager did not answer within {self._config.connect_timeout_s:g} s"
+            ) from None
+        while message is not None:
+            said = message.body.field if message.body is not None else "unknown"
+            self._parts.metrics.received.labels(said).inc()
+            for command in self._machine.receive(message, self._clock.monotonic()):
+                self._do(command)
+            self._wake.set()
+            with _translated():
+                message = await anext(messages, None)
+
+    async def _life(self) -> None:
+        """Raises when the manager has stopped answering."""
+        look_s = min(self._config.keep_alive_timeout_s, self._config.request_timeout_s) / _LIFE_LOOKS
+        while True:
+            await self._clock.sleep(look_s)
+            reason = self._machine.dead(self._clock.monotonic())
+            if reason:
+                raise ServiceUnavailable(reason)
+
+    async def _messages(self, first: pb.EdgeMessage) -> AsyncIterator[pb.EdgeMessage]:
+        """The one writer of a connection."""
+        machine, clock, sent = self._machine, self._clock, self._parts.metrics.sent
+        session = self._session_number
+        yield first
+        while machine.phase != "idle" and session == self._session_number:
+            self._wake.clear()
+            now_s = clock.monotonic()
+            message = machine.next(now_s, self._wall_ms())
+            self._room.set()
+            if message is not None:
+                assert message.body is not None
+                sent.labels(message.body.field).inc()
+                yield message
+                continue
+            due_s = machine.due_s(now_s)
+            timer = clock.call_later(due_s - now_s, self._wake.set) if due_s != float("inf") else None
+            try:
+                await self._wake.wait()
+            finally:
+                if timer is not None:
+                    timer.cancel()
+
+    def _do(self, command: Command) -> None:
+        match command:
+            case Accept(epoch, manager):
+                self._accepted = True
+                self.state, self.reason, self.manager = "connected", "", manager
+                self._parts.metrics.connections.labels("ok").inc()
+                log.info("the manager has accepted this edge", manager=manager, epoch=epoch)
+            case Reject():
+                raise Rejected(command)
+            case Run(request):
+                self._parts.requests.start(request, self._reply)
+            case Stop(id_):
+                self._parts.requests.cancel(id_)
+            case _:
+                assert_never(command)
+
+    async def _reply(self, reply: pb.Reply) -> None:
+        """Waits while too many parts wait to be sent."""
+        size = max(1, self._machine.part_bytes)
+        for start in range(0, max(1, len(reply.part)), size):
+            while self._machine.replies_waiting >= _REPLIES:
+                self._room.clear()
+                await self._room.wait()
+            ends = start + size >= len(reply.part)
+            self._machine.reply(
+                pb.Reply(
+                    id=reply.id,
+                    part=reply.part[start : start + size],
+                    last=reply.last and ends,
+                    error=reply.error if ends else "",
+                    reason=reply.reason if ends else "",
+                )
+            )
+            self._wake.set()
+
+    # how it ended
+
+    def _refused(self, error: Rejected) -> float | None:
+        """How long to wait when the manager or its rules say so; None: as after any failure."""
+        refusal = error.refusal
+        if refusal.code in _STANDBY:
+            self._lost("standby", refusal.code.name.lower(), str(error))
+            return refusal.retry_after_s or self._config.standby_s
+        if refusal.code is pb.RejectionCode.STALE_EPOCH:
+            self._lost("connecting", "stale_epoch", str(error))
+            return refusal.retry_after_s or None
+        self._lost("rejected", refusal.code.name.lower(), str(error))
+        return refusal.retry_after_s or None
+
+    def _lost(self, state: State, result: str, reason: str) -> None:
+        self._parts.metrics.connections.labels(result).inc()
+        if (state, reason) != (self.state, self.reason):
+            log.warning("not connected to the manager", state=state, reason=reason)
+        self.state, self.reason = state, reason
+
+    def _wall_ms(self) -> int:
+        return int(self._clock.wall_s() * 1000)
+
+
+class _Gzip(GzipCompression):
+    """Fast rather than small: a sync is dominated by it."""
+
+    def compress(self, data: bytes | bytearray | memoryview) -> bytes:
+        return gzip.compress(data, compresslevel=1, mtime=0)
+
+
+def _transport(join: JoinFile, config: ConnectionConfig) -> HTTPTransport:
+    address = urlsplit(join.url)
+    # Proxies of the environment are for the way out, not for this machine. They are left out when any is named, so one
+    # is named for the scheme that is not used.
+    unused: Literal["http", "https"] = "http" if address.scheme == "https" else "https"
+    local = (address.hostname or "").startswith(_LOOPBACK)
+    return HTTPTransport(
+        tls_ca_cert=join.ca.encode() if join.ca else None,
+        http_version=HTTPVersion.HTTP2,
+        proxy=Proxy("http://127.0.0.1:9", scheme=unused) if local else None,
+        connect_timeout=config.connect_timeout_s,
+        tcp_keepalive_interval=_TCP_KEEPALIVE_S,
+        follow_redirects=False,
+        enable_otel=False,
+    )
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except ConnectError as error:
+        task = asyncio.current_task()
+        if error.code is Code.CANCELED and task is not None and task.cancelling():
+            raise asyncio.CancelledError from None
+        kind = {Code.UNAUTHENTICATED: Unauthorized, Code.PERMISSION_DENIED: Forbidden}.get(
+            error.code, ServiceUnavailable
+        )
+        raise kind(error.message or error.code.value) from None

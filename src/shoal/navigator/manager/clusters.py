@@ -1,0 +1,129 @@
+"""What is known of each cluster besides its rows: who holds it, when it was heard of, how its kinds stand.
+
+Freshness is derived, never stored: a stream that is there and was heard of within three of its edge's intervals is
+healthy. Intervals are the edge's own, and keep-alives make it speak more often than that, so the state does not flap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from shoal.navigator.manager.index import Index
+from shoal.navigator.manager.protocol import SYNCED, WAITING, Identified, Session
+from shoal.navigator.manager.rows import StoredCluster
+from shoal.navigator.model import Cluster, Freshness, KindStatus
+
+
+@dataclass(slots=True, kw_only=True)
+class Known:
+    """``heard_s`` is monotonic, everything with ``ms`` is wall time."""
+
+    name: str
+    edge: str
+    epoch: int
+    software: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    interval_s: float = 30.0
+    first_ms: int = 0
+    heard_ms: int = 0
+    heard_s: float = float("-inf")
+    saved_ms: int = 0  # the ``heard_ms`` that is stored
+    connected_ms: int = 0  # 0: nobody is connected
+    statuses: Mapping[str, KindStatus] = field(default_factory=dict)
+    session: Session | None = None  # while somebody is connected
+    described: tuple[tuple[object, ...], Cluster] | None = None  # as it was asked for last, and what that depended on
+
+    def stored(self) -> StoredCluster:
+        return StoredCluster(
+            name=self.name, edge=self.edge, epoch=self.epoch, software=self.software, metadata=self.metadata,
+            interval_s=self.interval_s, first_ms=self.first_ms, heard_ms=self.heard_ms,
+            statuses=tuple(self.current_statuses().values()),
+        )  # fmt: skip
+
+    def current_statuses(self) -> Mapping[str, KindStatus]:
+        return self.session.statuses if self.session is not None else self.statuses
+
+
+def freshness(known: Known, now_s: float, *, limit_s: float) -> Freshness:
+    if known.session is None:
+        return Freshness.DISCONNECTED
+    if now_s - known.heard_s > limit_s:
+        return Freshness.STALE
+    return Freshness.HEALTHY if known.session.complete else Freshness.INITIALIZING
+
+
+class Clusters:
+    """All that are known, connected or not."""
+
+    def __init__(self, index: Index, *, stale_intervals: float, keep_alive_s: float) -> None:
+        self._index = index
+        self._stale_intervals = stale_intervals
+        self._keep_alive_s = keep_alive_s
+        self.known: dict[str, Known] = {}
+
+    def restore(self, stored: StoredCluster) -> None:
+        self.known[stored.name] = Known(
+            name=stored.name, edge=stored.edge, epoch=stored.epoch, software=stored.software, metadata=stored.metadata,
+            interval_s=stored.interval_s, first_ms=stored.first_ms, heard_ms=stored.heard_ms, saved_ms=stored.heard_ms,
+            statuses={status.kind: status for status in stored.statuses},
+        )  # fmt: skip
+
+    def prepared(self, claim: Identified, session: Session, now_ms: int) -> Known:
+        """What will be known once the claim is stored."""
+        before = self.known.get(claim.cluster)
+        return Known(
+            name=claim.cluster, edge=claim.edge, epoch=session.epoch, software=claim.software, metadata=claim.metadata,
+            interval_s=claim.interval_s, first_ms=before.first_ms if before is not None else now_ms, heard_ms=now_ms,
+            saved_ms=now_ms, connected_ms=now_ms, session=session,
+        )  # fmt: skip
+
+    def claimed(self, known: Known, now_s: float) -> None:
+        known.heard_s = now_s
+        self.known[known.name] = known
+
+    def heard(self, known: Known, now_s: float, now_ms: int) -> None:
+        known.heard_s, known.heard_ms = now_s, max(known.heard_ms, now_ms)
+
+    def lost(self, known: Known) -> None:
+        """What was known stays, with its age."""
+        known.statuses = dict(known.current_statuses())
+        known.session, known.connected_ms = None, 0
+
+    def forget(self, name: str) -> None:
+        self.known.pop(name, None)
+
+    def limit_s(self, known: Known) -> float:
+        return self._stale_intervals * max(known.interval_s, self._keep_alive_s)
+
+    def list_(self, now_s: float) -> list[Cluster]:
+        return [self.describe(self.known[name], now_s) for name in sorted(self.known)]
+
+    def get(self, name: str, now_s: float) -> Cluster | None:
+        known = self.known.get(name)
+        return self.describe(known, now_s) if known is not None else None
+
+    def describe(self, known: Known, now_s: float) -> Cluster:
+        """Every question asks for all clusters, and most are as they were."""
+        index = self._index.clusters.get(known.name)
+        state = freshness(known, now_s, limit_s=self.limit_s(known))
+        sequence = known.session.sequence if known.session is not None else -1
+        depends = (state, known.heard_ms, known.connected_ms, sequence, index, index.changes if index else 0)
+        if known.described is None or known.described[0] != depends:
+            known.described = depends, _describe(known, state, index.counts() if index is not None else {})
+        return known.described[1]
+
+
+def _describe(known: Known, state: Freshness, counts: Mapping[str, int]) -> Cluster:
+    statuses = known.current_statuses()
+    kinds = [
+        KindStatus(kind=kind, state=found.state, error=found.error, since_s=found.since_s, rows=counts.get(kind, 0))
+        if (found := statuses.get(kind)) is not None
+        else KindStatus(kind=kind, state=SYNCED if counts.get(kind) else WAITING, rows=counts.get(kind, 0))
+        for kind in sorted({*statuses, *counts})
+    ]
+    return Cluster(
+        name=known.name, region=known.metadata.get("region", ""), metadata=known.metadata, freshness=state,
+        edge=known.edge, epoch=known.epoch, connected_at_s=known.connected_ms / 1000,
+        heard_at_s=known.heard_ms / 1000, kinds=tuple(kinds),
+    )  # fmt: skip

@@ -1,0 +1,182 @@
+"""The one who writes: what streams have received is committed in groups, and then put into the index, in one order.
+
+A stream waits for its own write only, and may end while it waits: what was committed is put into the index all the
+same, so memory and disk never differ. While the database is away the ledger tries again, and everybody waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from shoal.base.backoff import Backoff
+from shoal.base.clock import Clock
+from shoal.base.logs import get_logger
+from shoal.errors import BadRequest, ServiceUnavailable
+from shoal.navigator.manager.index import Index
+from shoal.navigator.manager.metrics import ManagerMetrics
+from shoal.navigator.manager.registry import Registry
+from shoal.navigator.manager.rows import Changed, Forgotten, Rows, StoredWrite
+from shoal.navigator.model import Row
+
+_GROUP = 64  # writes
+_GROUP_ROWS = 5000
+_SLICE = 200  # rows put into the index before others have their turn
+_BACKOFF = Backoff(base_s=0.05, cap_s=1.0, floor_s=0.05)
+
+_log = get_logger("navigator.ledger")
+
+
+class StaleEpoch(Exception):
+    """Somebody else holds the cluster by now."""
+
+
+@dataclass(slots=True)
+class _Job:
+    write: StoredWrite
+    epoch: int  # 0: whoever holds the cluster
+    rows: Sequence[tuple[str, Row]]
+    done: asyncio.Future[None]
+
+
+class Ledger:
+    def __init__(
+        self,
+        rows: Rows,
+        index: Index,
+        registry: Registry,
+        metrics: ManagerMetrics,
+        *,
+        clock: Clock,
+        grown: Callable[[int], None] = lambda count: None,
+    ) -> None:
+        """``grown`` is told how many rows were put into the index."""
+        self._rows = rows
+        self._index = index
+        self._registry = registry
+        self._metrics = metrics
+        self._clock = clock
+        self._grown = grown
+        self._jobs: deque[_Job] = deque()
+        self._wake = asyncio.Event()
+        self._last_ms = 0
+        self.away = ""  # why nothing can be written now
+
+    def stamp_ms(self) -> int:
+        """The moment of a change; never before an earlier one."""
+        self._last_ms = max(self._last_ms, round(self._clock.wall_s() * 1000))
+        return self._last_ms
+
+    async def write(self, write: StoredWrite, *, epoch: int = 0, rows: Sequence[tuple[str, Row]] = ()) -> None:
+        """Return when it is stored, and ``rows`` can be seen. ``StaleEpoch`` when ``epoch`` does not hold any more."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._jobs.append(_Job(write, epoch, rows, done))
+        self._wake.set()
+        await done
+
+    def post(self, write: StoredWrite) -> None:
+        """Write it without waiting."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.add_done_callback(_seen)
+        self._jobs.append(_Job(write, 0, (), done))
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until cancelled; what waits then is not written."""
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._jobs:
+                    await self._commit(self._take())
+        finally:
+            for job in self._jobs:
+                job.done.cancel()
+
+    async def settle(self) -> None:
+        """Commit what was posted before the end; once, for whoever closes."""
+        if self._jobs:
+            await self._rows.commit([job.write for job in self._jobs if job.epoch == 0])
+            self._jobs.clear()
+
+    def _take(self) -> list[_Job]:
+        group: list[_Job] = []
+        rows = 0
+        while self._jobs and len(group) < _GROUP and rows < _GROUP_ROWS:
+            job = self._jobs.popleft()
+            if job.done.cancelled():
+                continue  # its stream has ended, and nobody was told that it is stored
+            if isinstance(job.write, Changed):
+                if job.epoch and not self._registry.holds(job.write.cluster, job.epoch):
+                    job.done.set_exception(StaleEpoch)
+                    continue
+                rows += len(job.write.puts) + len(job.write.removals)
+            group.append(job)
+        return group
+
+    async def _commit(self, group: list[_Job]) -> None:
+        if not group:
+            return
+        begun_s = self._clock.monotonic()
+        try:
+            await self._store([job.write for job in group])
+        except BadRequest as error:
+            await self._commit_each(group, error)
+            return
+        self._metrics.commit_s.observe(self._clock.monotonic() - begun_s)
+        for job in group:
+            await self._show(job)
+            if not job.done.done():
+                job.done.set_result(None)
+
+    async def _commit_each(self, group: list[_Job], error: BadRequest) -> None:
+        """One of them is none that a database takes; the others must not suffer."""
+        if len(group) > 1:
+            for job in group:
+                await self._commit([job])
+        elif not group[0].done.done():
+            _log.error("a write was refused by the database", error=error)
+            group[0].done.set_exception(error)
+
+    async def _store(self, writes: list[StoredWrite]) -> None:
+        failures = 0
+        while True:
+            try:
+                await self._rows.commit(writes)
+                break
+            except ServiceUnavailable as error:
+                failures += 1
+                self.away = str(error)
+                if failures == 1:
+                    _log.warning("nothing can be stored", reason=str(error))
+                await self._clock.sleep(_BACKOFF.bound_s(failures))
+        if failures:
+            _log.info("storing again", failures=failures)
+        self.away = ""
+
+    async def _show(self, job: _Job) -> None:
+        write = job.write
+        if isinstance(write, Forgotten):
+            self._index.forget(write.cluster)
+        if not isinstance(write, Changed):
+            return
+        cluster = self._index.cluster(write.cluster)
+        for number, (kind, key) in enumerate(write.removals, 1):
+            cluster.remove(kind, key)
+            if number % _SLICE == 0:
+                await asyncio.sleep(0)
+        for number, (key, row) in enumerate(job.rows, 1):
+            cluster.put(key, row)
+            if number % _SLICE == 0:
+                await asyncio.sleep(0)
+        self._metrics.changes.labels("put").inc(len(job.rows))
+        self._metrics.changes.labels("remove").inc(len(write.removals))
+        self._grown(len(job.rows))
+
+
+def _seen(done: asyncio.Future[None]) -> None:
+    """Nobody waits: an error has been logged, and is not reported once more."""
+    if not done.cancelled():
+        done.exception()

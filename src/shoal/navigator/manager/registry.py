@@ -1,0 +1,114 @@
+"""Who speaks for which cluster: one edge at a time, by claims that are numbered.
+
+Pure: ``now`` is monotonic seconds and is given. A claim gets the next epoch of its cluster, and every older epoch is
+refused from then on. While an edge holds a cluster, another one is refused; when it is lost, only the same one may
+return for the grace period. A standby that asks in between is told when to come back, so that it is there at the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+_STANDBY_LONGEST_S = 5.0
+_STANDBY_SHORTEST_S = 0.5
+
+
+class Rejection(StrEnum):
+    """Why an edge is sent away; the names are those of the wire, without their prefix."""
+
+    ACTIVE_CONNECTION_EXISTS = "ACTIVE_CONNECTION_EXISTS"
+    RECENT_DISCONNECTION = "RECENT_DISCONNECTION"
+    BAD_TOKEN = "BAD_TOKEN"
+    STALE_EPOCH = "STALE_EPOCH"
+    INVALID_IDENTIFICATION = "INVALID_IDENTIFICATION"
+    INVALID_MESSAGE = "INVALID_MESSAGE"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """``retry_after_s`` 0: when the edge thinks best."""
+
+    code: Rejection
+    message: str
+    retry_after_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """``replaced`` is the epoch that has to end, 0 for none."""
+
+    epoch: int
+    replaced: int = 0
+
+
+@dataclass(slots=True)
+class _Holder:
+    edge: str
+    epoch: int  # the newest that was given out
+    active: bool
+    lost_at: float = float("-inf")  # when it was last lost
+
+
+class Registry:
+    def __init__(self, *, grace_s: float) -> None:
+        self._grace_s = grace_s
+        self._holders: dict[str, _Holder] = {}
+
+    def restore(self, cluster: str, edge: str, epoch: int, now: float) -> None:
+        """What was stored by the process before: its edges were lost at the latest now."""
+        self._holders[cluster] = _Holder(edge, epoch, active=False, lost_at=now)
+
+    def claim(self, cluster: str, edge: str, now: float) -> Granted | Refused:
+        holder = self._holders.get(cluster)
+        if holder is None:
+            self._holders[cluster] = _Holder(edge, 1, active=True)
+            return Granted(1)
+        if holder.edge != edge and (refused := self._occupied(cluster, holder, now)) is not None:
+            return refused
+        replaced = holder.epoch if holder.active else 0
+        holder.edge, holder.epoch, holder.active = edge, holder.epoch + 1, True
+        return Granted(holder.epoch, replaced)
+
+    def release(self, cluster: str, epoch: int, now: float) -> bool:
+        """The stream of this epoch has ended; False when a newer one has taken over before."""
+        if not self.holds(cluster, epoch):
+            return False
+        holder = self._holders[cluster]
+        holder.active, holder.lost_at = False, now
+        return True
+
+    def forget(self, cluster: str) -> bool:
+        """Drop a cluster that nobody holds. Its epochs begin anew, so nothing of it may be left anywhere."""
+        holder = self._holders.get(cluster)
+        if holder is not None and holder.active:
+            return False
+        self._holders.pop(cluster, None)
+        return True
+
+    def holds(self, cluster: str, epoch: int) -> bool:
+        holder = self._holders.get(cluster)
+        return holder is not None and holder.active and holder.epoch == epoch
+
+    def epoch(self, cluster: str) -> int:
+        """The newest that was given out; 0: none."""
+        holder = self._holders.get(cluster)
+        return holder.epoch if holder is not None else 0
+
+    def _occupied(self, cluster: str, holder: _Holder, now: float) -> Refused | None:
+        if holder.active:
+            # Often enough to meet the grace period that will follow, whose end is then told exactly.
+            again_s = min(_STANDBY_LONGEST_S, max(_STANDBY_SHORTEST_S, self._grace_s / 2))
+            return Refused(
+                Rejection.ACTIVE_CONNECTION_EXISTS,
+                f"cluster {cluster!r} is held by edge {holder.edge!r}: one edge per cluster",
+                again_s,
+            )
+        left_s = holder.lost_at + self._grace_s - now
+        if left_s > 0:
+            return Refused(
+                Rejection.RECENT_DISCONNECTION,
+                f"edge {holder.edge!r} was lost a moment ago and may return to cluster {cluster!r}",
+                left_s,
+            )
+        return None

@@ -1,0 +1,77 @@
+"""What time takes away: history beyond the retention, clusters that nobody speaks for any more."""
+
+from __future__ import annotations
+
+from shoal.base.clock import Clock
+from shoal.base.logs import get_logger
+from shoal.errors import ServiceUnavailable
+from shoal.navigator.manager.clusters import Clusters
+from shoal.navigator.manager.config import ManagerConfig
+from shoal.navigator.manager.ledger import Ledger
+from shoal.navigator.manager.metrics import ManagerMetrics
+from shoal.navigator.manager.registry import Registry
+from shoal.navigator.manager.rows import Forgotten, Heard, Rows
+
+_PAUSE_S = 0.05  # between two pieces, for the writers
+
+_log = get_logger("navigator.retention")
+
+
+class Keeper:
+    def __init__(
+        self,
+        rows: Rows,
+        ledger: Ledger,
+        clusters: Clusters,
+        registry: Registry,
+        config: ManagerConfig,
+        metrics: ManagerMetrics,
+        *,
+        clock: Clock,
+    ) -> None:
+        self._rows = rows
+        self._ledger = ledger
+        self._clusters = clusters
+        self._registry = registry
+        self._config = config
+        self._metrics = metrics
+        self._clock = clock
+
+    async def sweep_forever(self) -> None:
+        while True:
+            try:
+                await self.sweep()
+            except ServiceUnavailable as error:
+                _log.warning("old history stays for now", reason=str(error))
+            await self._clock.sleep(self._config.sweep_s)
+
+    async def sweep(self) -> None:
+        now_ms = round(self._clock.wall_s() * 1000)
+        await self._rows.prepare(now_ms)
+        await self._forget(now_ms)
+        before_ms = now_ms - round(self._config.retention_s * 1000)
+        while ended := await self._rows.expire(before_ms):
+            self._metrics.expired.inc(ended)
+            await self._clock.sleep(_PAUSE_S)
+
+    async def save_heard_forever(self) -> None:
+        while True:
+            await self._clock.sleep(self._config.heard_every_s)
+            self.save_heard()
+
+    def save_heard(self) -> None:
+        """So that the age of what is known survives this process."""
+        for known in self._clusters.known.values():
+            if known.heard_ms != known.saved_ms:
+                known.saved_ms = known.heard_ms
+                self._ledger.post(Heard(known.name, known.heard_ms, tuple(known.current_statuses().values())))
+
+    async def _forget(self, now_ms: int) -> None:
+        limit_ms = round(self._config.forget_after_s * 1000)
+        if not limit_ms:
+            return
+        for known in list(self._clusters.known.values()):
+            if known.session is None and now_ms - known.heard_ms > limit_ms and self._registry.forget(known.name):
+                self._clusters.forget(known.name)
+                await self._ledger.write(Forgotten(known.name, self._ledger.stamp_ms()))
+                _log.info("cluster forgotten", cluster=known.name, silent_s=(now_ms - known.heard_ms) / 1000)

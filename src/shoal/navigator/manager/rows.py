@@ -1,0 +1,174 @@
+"""What the manager keeps on disk: the clusters' rows as they are and as they were, who held a cluster when, and tokens.
+
+A row's past is kept as intervals: when a row is replaced or removed, its old data goes to the history with the moments
+between which it held. So a first sync writes each object once, the state of a moment is the current rows that are older
+plus the intervals around it, and retention deletes intervals by their end. Two implementations, one contract suite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from shoal.navigator.manager.protocol import Put
+from shoal.navigator.model import KindStatus
+from shoal.navigator.view import Moment
+
+PIECE_ROWS = 1000  # of what is read in pieces
+
+
+class RowKey(NamedTuple):
+    cluster: str
+    kind: str
+    key: str
+
+
+class StoredRow(NamedTuple):
+    """A row, current or past, with the moment since which it holds or held."""
+
+    cluster: str
+    kind: str
+    key: str
+    fingerprint: int
+    since_ms: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredCluster:
+    name: str
+    edge: str
+    epoch: int
+    software: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    interval_s: float = 30.0
+    first_ms: int = 0  # when it was first claimed
+    heard_ms: int = 0
+    statuses: tuple[KindStatus, ...] = ()
+
+
+class StoredSession(NamedTuple):
+    """That an edge held a cluster. ``ended_ms`` 0: it does."""
+
+    cluster: str
+    edge: str
+    epoch: int
+    connected_ms: int
+    ended_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredToken:
+    """A token of an edge is bound to a cluster; one of a viewer reads everything. Times are wall, 0 is never."""
+
+    id: str
+    kind: str  # edge, viewer
+    cluster: str
+    digest: str
+    created_ms: int
+    expires_ms: int = 0
+    revoked_ms: int = 0
+    previous_digest: str = ""  # works until previous_until_ms
+    previous_until_ms: int = 0
+
+
+# Writes, which are committed together
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """``cluster.epoch`` holds the cluster from ``cluster.heard_ms`` on; sessions of older epochs have ended."""
+
+    cluster: StoredCluster
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    cluster: str
+    at_ms: int
+    puts: Sequence[Put]
+    removals: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    cluster: str
+    heard_ms: int
+    statuses: Sequence[KindStatus]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    cluster: str
+    epoch: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """The cluster and all its rows are removed; the history keeps them as long as it keeps anything."""
+
+    cluster: str
+    at_ms: int
+
+
+StoredWrite = Claimed | Changed | Heard | Ended | Forgotten
+
+
+class Rows(Protocol):
+    """``ServiceUnavailable`` from anything when the database is away. Everything but ``commit`` may be called by
+    several tasks at once."""
+
+    async def open(self, *, manager: bool = True) -> None:
+        """Make or migrate the tables. There is one manager at a time, which ends the sessions that the one before
+        left open; commands that deal with tokens are none."""
+
+    async def close(self) -> None: ...
+
+    async def clusters(self) -> list[StoredCluster]:
+        """By name."""
+
+    def load(self) -> AsyncIterator[list[StoredRow]]:
+        """Every current row, in pieces."""
+
+    async def commit(self, writes: Sequence[StoredWrite]) -> None:
+        """All or none, in order. Committing the same again changes nothing."""
+
+    async def objects(self, wanted: Sequence[RowKey]) -> list[bytes | None]:
+        """Current data."""
+
+    async def versions(self, wanted: Sequence[tuple[RowKey, int]]) -> list[bytes | None]:
+        """Data of the row that holds or held since a moment (``since_ms``)."""
+
+    def past(self, at_ms: int, cluster: str = "") -> AsyncIterator[list[StoredRow]]:
+        """Rows that held at the moment and do not any more, in pieces; all of one cluster, or of all."""
+
+    async def sessions(self, at_ms: int) -> list[StoredSession]:
+        """Of every cluster the newest session that had begun by then."""
+
+    async def between(
+        self, from_ms: int, to_ms: int, *, cluster: str = "", kind: str = "", key: str = "", limit: int = 1000
+    ) -> list[Moment]:
+        """What became and what was removed, both moments included, in order of time."""
+
+    async def expire(self, before_ms: int) -> int:
+        """Delete what ended before; returns how much of it, and is to be called again until that is nothing."""
+
+    async def prepare(self, now_ms: int) -> None:
+        """Make room for what is written from now on, where that has to be made."""
+
+    async def tokens(self) -> list[StoredToken]:
+        """Every one, the revoked ones too."""
+
+    async def save_token(self, token: StoredToken) -> None:
+        """Insert it, or replace the one with its id; durable, whatever happens to the machine."""
+
+
+def to_signed(fingerprint: int) -> int:
+    """Databases have signed integers of 64 bits."""
+    return fingerprint - (1 << 64) if fingerprint >= 1 << 63 else fingerprint
+
+
+def from_signed(stored: int) -> int:
+    return stored + (1 << 64) if stored < 0 else stored

@@ -1,0 +1,147 @@
+"""Tokens: an edge's is bound to its cluster, a viewer's and an administrator's read everything. Only digests are kept.
+
+Whoever asks is answered from memory, which is read again several times a second: a token that was made, replaced or
+revoked, by whichever process, counts within a second. ``changed`` is called then, so that streams can end.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable
+from dataclasses import replace
+
+from shoal.base.clock import Clock
+from shoal.base.ids import new_token, token_digest
+from shoal.base.logs import get_logger
+from shoal.errors import Conflict, NotFound, ServiceUnavailable
+from shoal.navigator.manager.rows import Rows, StoredToken
+
+EDGE = "edge"
+VIEWER = "viewer"
+ADMIN = "admin"  # a viewer who may also save what others see
+KINDS = (EDGE, VIEWER, ADMIN)
+ROTATION_GRACE_S = 3600.0
+
+_LONGEST = 256  # characters; nobody needs to hash more to know that it is none of ours
+_REREAD_S = 0.05  # whoever guesses does not keep the database busy
+_PATIENCE_S = 5.0  # without the database, what was read last is believed for so long: a restart goes unnoticed
+
+_log = get_logger("navigator.tokens")
+
+
+class Tokens:
+    def __init__(self, rows: Rows, *, clock: Clock, new_id: Callable[[], str]) -> None:
+        self._rows = rows
+        self._clock = clock
+        self._new_id = new_id
+        self._tokens: dict[str, StoredToken] = {}  # by id
+        self._by_digest: dict[str, StoredToken] = {}
+        self._read_s = float("-inf")
+        self.changed: Callable[[], None] = lambda: None
+
+    # asking
+
+    def find(self, text: str) -> StoredToken | None:
+        """The token with this text, if it works now, as far as is known."""
+        if not text or len(text) > _LONGEST:
+            return None
+        digest = token_digest(text)
+        token = self._by_digest.get(digest)
+        if token is None or not self.works(token.id):
+            return None
+        if hmac.compare_digest(token.digest, digest):
+            return token
+        return token if self._now_ms() < token.previous_until_ms else None
+
+    async def authenticate(self, text: str) -> StoredToken | None:
+        """The same, for sure: one that is not known may have been made a moment ago, and what was read long ago may
+        not be true any more. ``ServiceUnavailable`` when that cannot be found out."""
+        age_s = self._clock.monotonic() - self._read_s
+        token = self.find(text)
+        if age_s > _PATIENCE_S or (token is None and age_s > _REREAD_S):
+            await self.refresh()
+            token = self.find(text)
+        return token
+
+    def works(self, token_id: str) -> bool:
+        token = self._tokens.get(token_id)
+        return token is not None and _is_usable(token, self._now_ms())
+
+    async def refresh(self) -> None:
+        """Read them all; there are a few per cluster."""
+        begun_s = self._clock.monotonic()
+        tokens = {token.id: token for token in await self._rows.tokens()}
+        self._read_s = begun_s
+        if tokens == self._tokens:
+            return
+        self._tokens = tokens
+        self._by_digest = {token.previous_digest: token for token in tokens.values() if token.previous_digest}
+        self._by_digest |= {token.digest: token for token in tokens.values()}
+
+    async def guard(self, every_s: float) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                await self.refresh()
+                self.changed()
+            except ServiceUnavailable as error:
+                _log.warning("tokens cannot be read", reason=str(error))
+            await self._clock.sleep(every_s)
+
+    # changing
+
+    async def create(self, *, kind: str, cluster: str = "", ttl_s: float = 0.0) -> tuple[str, StoredToken]:
+        """The text, which nobody can be told again, and what is kept. ``ttl_s`` 0: it does not expire."""
+        text, now_ms = f"shoal_{kind}_{new_token()}", self._now_ms()
+        token = StoredToken(
+            id=self._new_id(), kind=kind, cluster=cluster, digest=token_digest(text), created_ms=now_ms,
+            expires_ms=now_ms + round(ttl_s * 1000) if ttl_s else 0,
+        )  # fmt: skip
+        await self._save(token)
+        return text, token
+
+    async def rotate(self, token_id: str, *, grace_s: float = ROTATION_GRACE_S) -> tuple[str, StoredToken]:
+        """A new text for the same token; the one before it works for ``grace_s`` longer, older ones not at all."""
+        token, now_ms = await self._stored(token_id), self._now_ms()
+        if not _is_usable(token, now_ms):
+            raise Conflict.of("tokens", "", token_id, "it does not work any more; make a new one")
+        text = f"shoal_{token.kind}_{new_token()}"
+        until_ms = now_ms + round(grace_s * 1000)
+        rotated = replace(
+            token, digest=token_digest(text), previous_digest=token.digest,
+            previous_until_ms=min(until_ms, token.expires_ms) if token.expires_ms else until_ms,
+            expires_ms=now_ms + token.expires_ms - token.created_ms if token.expires_ms else 0,
+            created_ms=now_ms,
+        )  # fmt: skip
+        await self._save(rotated)
+        return text, rotated
+
+    async def revoke(self, token_id: str) -> StoredToken:
+        """It stops working, everywhere within a second. Doing it twice changes nothing."""
+        token = await self._stored(token_id)
+        if not token.revoked_ms:
+            token = replace(token, revoked_ms=self._now_ms())
+            await self._save(token)
+        return token
+
+    async def list_(self) -> list[StoredToken]:
+        """All of them, those that do not work any more too."""
+        return sorted(await self._rows.tokens(), key=lambda token: (token.kind, token.cluster, token.created_ms))
+
+    async def _stored(self, token_id: str) -> StoredToken:
+        for token in await self._rows.tokens():
+            if token.id == token_id:
+                return token
+        raise NotFound.of("tokens", "", token_id)
+
+    async def _save(self, token: StoredToken) -> None:
+        await self._rows.save_token(token)
+        await self.refresh()
+        self.changed()
+
+    def _now_ms(self) -> int:
+        return round(self._clock.wall_s() * 1000)
+
+
+def _is_usable(token: StoredToken, now_ms: int) -> bool:
+    return not token.revoked_ms and (not token.expires_ms or now_ms < token.expires_ms)

@@ -1,0 +1,150 @@
+"""What the navigator's answers are made from, in memory: clusters with plain objects, their past, edges, a fleet."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+import orjson
+
+from shoal.errors import ApiError, Expired, ServiceUnavailable
+from shoal.navigator.digest import fingerprint
+from shoal.navigator.manager.index import terms
+from shoal.navigator.model import Cluster, Freshness, Row
+from shoal.navigator.summaries import Summary, summarize
+from shoal.navigator.view import Moment, Obj, View
+
+AT_S = 1_800_000_000.0
+
+
+def a_cluster(name: str, region: str = "", **metadata: str) -> Cluster:
+    return Cluster(
+        name=name, region=region, metadata={"region": region, **metadata}, freshness=Freshness.HEALTHY,
+        edge=f"edge-{name}", epoch=1, connected_at_s=AT_S - 3600, heard_at_s=AT_S - 1,
+    )  # fmt: skip
+
+
+@dataclass
+class MemoryView:
+    """Implements ``View`` over objects that tests put in. Indexed by key and by label, as the real one is."""
+
+    known: list[Cluster] = field(default_factory=list)
+    at_s: float = AT_S
+
+    def __post_init__(self) -> None:
+        self._objects: dict[tuple[str, str, str], Obj] = {}
+        self._rows: dict[tuple[str, str], dict[str, Row]] = {}  # by kind and cluster
+        self._labels: dict[tuple[str, str, str], dict[tuple[str, str], Row]] = {}
+        self.scanned = 0  # rows handed out, to see which way a query took
+
+    def put(self, cluster: str, kind: str, *objects: Obj, changed_at_s: float | None = None) -> None:
+        for obj in objects:
+            metadata = obj["metadata"]
+            namespace, name = metadata.get("namespace", ""), metadata["name"]
+            key = f"{namespace}/{name}" if namespace else name
+            self.remove(cluster, kind, key)
+            data = orjson.dumps(obj)
+            at_s = self.at_s if changed_at_s is None else changed_at_s
+            row = Row(cluster, kind, namespace, name, fingerprint(kind, key, data), at_s, summarize(kind, obj))
+            self._objects[cluster, kind, key] = obj
+            self._rows.setdefault((kind, cluster), {})[key] = row
+            for label in _labels(row).items():
+                self._labels.setdefault((kind, *label), {})[cluster, key] = row
+
+    def remove(self, cluster: str, kind: str, key: str) -> None:
+        row = self._rows.get((kind, cluster), {}).pop(key, None)
+        if row is not None:
+            del self._objects[cluster, kind, key]
+            for label in _labels(row).items():
+                del self._labels[(kind, *label)][cluster, key]
+
+    def clusters(self) -> Sequence[Cluster]:
+        return sorted(self.known, key=lambda each: each.name)
+
+    def cluster(self, name: str) -> Cluster | None:
+        return next((each for each in self.known if each.name == name), None)
+
+    def rows(self, kind: str, *, cluster: str = "", namespace: str = "") -> Iterable[Row]:
+        found = list(self._all(kind, cluster))
+        self.scanned += len(found)
+        return [row for row in found if row.namespace == namespace] if namespace else found
+
+    def _all(self, kind: str, cluster: str) -> Iterator[Row]:
+        places = [cluster] if cluster else [each.name for each in self.known]
+        return chain.from_iterable(self._rows.get((kind, place), {}).values() for place in places)
+
+    def row(self, cluster: str, kind: str, key: str) -> Row | None:
+        return self._rows.get((kind, cluster), {}).get(key)
+
+    def labelled(self, kind: str, label: str, value: str, *, cluster: str = "") -> Iterable[Row]:
+        for row in self._labels.get((kind, label, value), {}).values():
+            if cluster in ("", row.cluster):
+                self.scanned += 1
+                yield row
+
+    def having(self, kind: str, field: str, value: str, *, cluster: str = "") -> Iterable[Row]:
+        return [row for row in self._all(kind, cluster) if (field, value) in terms(row)]
+
+    async def objects(self, rows: Sequence[Row]) -> list[Obj | None]:
+        return [self._objects.get((row.cluster, row.kind, row.key)) for row in rows]
+
+
+def _labels(row: Row) -> Mapping[str, str]:
+    return row.summary.labels if isinstance(row.summary, Summary) else {}
+
+
+@dataclass
+class MemoryHistory:
+    """Implements ``History``: views by the moment from which they hold, and a list of moments."""
+
+    views: dict[float, View] = field(default_factory=dict)
+    moments: list[Moment] = field(default_factory=list)
+
+    async def at(self, at_s: float, *, cluster: str = "") -> View:
+        found = [since_s for since_s in self.views if since_s <= at_s]
+        if not found:
+            raise Expired("the history does not go back that far")
+        return self.views[max(found)]
+
+    async def between(
+        self, from_s: float, to_s: float, *, cluster: str = "", kind: str = "", key: str = "", limit: int = 1000
+    ) -> list[Moment]:
+        found = [
+            each for each in sorted(self.moments, key=lambda each: each.at_s)
+            if from_s <= each.at_s <= to_s and cluster in ("", each.cluster) and kind in ("", each.kind)
+            and key in ("", each.key)
+        ]  # fmt: skip
+        return found[:limit]
+
+
+Answer = Callable[[object], Iterable[bytes]] | ApiError
+
+
+@dataclass
+class MemoryEdges:
+    """Implements ``Edges``: what each cluster's edge answers, or the error it answers with."""
+
+    answers: dict[str, Answer] = field(default_factory=dict)
+    asked: list[tuple[str, object]] = field(default_factory=list)
+
+    async def ask(self, cluster: str, request: object, *, deadline_s: float) -> AsyncIterator[bytes]:
+        self.asked.append((cluster, request))
+        answer = self.answers.get(cluster)
+        if answer is None:
+            raise ServiceUnavailable(f"no edge is connected for cluster {cluster!r}")
+        if isinstance(answer, ApiError):
+            raise answer
+        for part in answer(request):
+            yield part
+
+
+@dataclass
+class MemoryFleet:
+    """Implements ``Fleet``."""
+
+    items: list[dict[str, Any]] = field(default_factory=list)
+
+    def deployments(self) -> Iterator[Obj]:
+        return iter(self.items)

@@ -1,0 +1,318 @@
+"""An edge beside an API server: what it reports, and what it does about kinds it cannot read."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+from shoal.apiserver.context import User
+from shoal.apiserver.inprocess import InProcessTransport
+from shoal.base.clock import RealClock
+from shoal.client import Client, Unreachable, builtin
+from shoal.client.transport import Transport
+from shoal.errors import BadRequest
+from shoal.navigator.edge import rbac
+from shoal.navigator.edge.config import NamespaceConfig, RequestConfig
+from shoal.navigator.model import KINDS
+from shoal.testing import istio
+from shoal.testing.navigator import RecordingManager, recording_manager, running_edge, statuses_of
+from shoal.testing.servers import LocalServer, local_server
+
+ACCOUNT = f"system:serviceaccount:{rbac.NAMESPACE}:{rbac.SERVICE_ACCOUNT}"
+GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{rbac.NAMESPACE}", "system:authenticated")
+
+
+class Switch:
+    """A transport that can be cut, and that knows what was asked. ``old``: of a server without watch lists."""
+
+    def __init__(self, inner: Transport, *, old: bool = False) -> None:
+        self._inner = inner
+        self._old = old
+        self.cut = False
+        self.streams: list[Any] = []
+        self.asked: list[str] = []
+
+    async def request(self, method: str, target: str, **more: Any) -> Any:
+        self.asked.append(f"{method} {target}")
+        if self.cut:
+            raise Unreachable("cut")
+        return await self._inner.request(method, target, **more)
+
+    async def stream(self, method: str, target: str, **more: Any) -> Any:
+        self.asked.append(f"{method} {target}")
+        if self.cut:
+            raise Unreachable("cut")
+        if self._old and "sendInitialEvents" in target:
+            raise BadRequest("sendInitialEvents is not known")
+        reply = await self._inner.stream(method, target, **more)
+        self.streams.append(reply)
+        return reply
+
+    async def break_streams(self) -> None:
+        for reply in self.streams:
+            await reply.close()
+
+    async def close(self) -> None: ...
+
+
+def client_of(
+    server: LocalServer, user: str = "", groups: tuple[str, ...] = (), *, old: bool = False
+) -> tuple[Client, Switch]:
+    transport = InProcessTransport(server.server.handler, User(user, groups)) if user else server.transport
+    switch = Switch(cast(Transport, transport), old=old)
+    return Client(cast(Transport, switch), clock=RealClock()), switch
+
+
+@asynccontextmanager
+async def world(*objects: dict[str, Any], **settings: Any):
+    async with local_server() as server, recording_manager() as manager:
+        admin, _ = client_of(server)
+        await istio.create(admin, *objects)
+        client, switch = client_of(server)
+        async with running_edge(client, manager.join_file(), discovery_s=0.1, **settings) as edge:
+            yield admin, manager, edge, switch
+
+
+async def synced(manager: RecordingManager) -> None:
+    await manager.until(lambda: manager.model.verifications)
+
+
+def test_everything_of_the_cluster_is_reported_and_what_changes_follows() -> None:
+    async def main() -> None:
+        objects = (*istio.istio_crds(), *istio.control_plane(), *istio.shop())
+        async with world(*objects) as (admin, manager, edge, _):
+            await synced(manager)
+            assert set(statuses_of(manager.model).values()) == {"synced"}
+            assert statuses_of(manager.model).keys() == KINDS.keys()
+            assert manager.model.keys("virtualservices") == {"shop/front", "shop/ratings"}
+            assert manager.model.object("virtualservices", "shop/front")["apiVersion"] == "networking.istio.io/v1"
+            assert edge.readyz()[0]
+            await istio.create(admin, istio.pod("shop", "front", "v1"))
+            await manager.until(lambda: manager.model.keys("pods") == {"shop/front-v1-0"})
+            row = manager.model.object("pods", "shop/front-v1-0")
+            assert "managedFields" not in row["metadata"] and "resourceVersion" not in row["metadata"]
+            routes = await admin.by_kind("VirtualService", "networking.istio.io/v1")
+            await routes.delete("front", "shop")
+            await admin.of(builtin("pods")).delete("front-v1-0", "shop", grace_period_s=0)
+            await manager.until(lambda: manager.model.keys("virtualservices") == {"shop/ratings"})
+            await manager.until(lambda: not manager.model.keys("pods"))
+
+    asyncio.run(main())
+
+
+def test_the_control_plane_of_the_mesh_is_reported_with_its_configuration() -> None:
+    async def main() -> None:
+        canary = istio.control_plane(revision="canary", version="1.28.0-distroless", mesh="trustDomain: new.example\n")
+        async with world(*istio.control_plane()) as (admin, manager, _, _):
+            await synced(manager)
+            kind, key = "istiocontrolplaneconfigs", "istio-system/istiod"
+            spec = manager.model.object(kind, key)["spec"]
+            assert (spec["version"], spec["clusterId"], spec["rootNamespace"]) == (
+                "1.27.1",
+                "mesh-east",
+                "istio-system",
+            )
+            assert spec["meshConfig"]["trustDomain"] == "example.org"
+            assert manager.sessions[0].identification.metadata["mesh_cluster_id"] == "mesh-east"
+            await istio.create(admin, *canary)
+            await manager.until(lambda: manager.model.keys(kind) == {key, f"{key}-canary"})
+            await manager.until(
+                lambda: manager.model.object(kind, f"{key}-canary")["spec"]["trustDomain"] == "new.example"
+            )
+            maps = admin.of(builtin("configmaps"))
+            await maps.patch("istio", {"data": {"mesh": "rootNamespace: mesh-root\n"}}, "istio-system")
+            await manager.until(lambda: manager.model.object(kind, key)["spec"]["rootNamespace"] == "mesh-root")
+            await maps.patch("istio", {"data": {"mesh": "{"}}, "istio-system")
+            await manager.until(lambda: manager.model.state(kind) == "failing")
+            await admin.of(builtin("deployments", "apps")).delete("istiod", "istio-system")
+            await manager.until(lambda: manager.model.keys(kind) == {f"{key}-canary"})
+            await manager.until(lambda: manager.model.state(kind) == "synced")
+
+    asyncio.run(main())
+
+
+def test_n7_one_failing_kind_leaves_the_others_intact() -> None:
+    async def main() -> None:
+        routes = [kind for kind in istio.istio_kinds() if kind.name == "virtualservices"]
+        async with local_server() as server, recording_manager() as manager:
+            admin, _ = client_of(server)
+            await istio.create(admin, *istio.istio_crds(routes), istio.namespace("shop"))
+            made = rbac.manifests()
+            role = next(each for each in made if each["kind"] == "ClusterRole")
+            for rule in role["rules"]:
+                rule["resources"] = [name for name in rule["resources"] if name != "services"]
+            await istio.create(admin, *made, istio.pod("shop", "front", "v1"), istio.service("shop", "front"),
+                               istio.resource("virtualservices", "shop", "front"))  # fmt: skip
+            client, _ = client_of(server, ACCOUNT, GROUPS)
+            async with running_edge(client, manager.join_file(), discovery_s=0.1) as edge:
+                await manager.until(lambda: manager.model.state("services") == "forbidden")
+                assert "services" in manager.model.statuses["services"].error
+                await manager.until(lambda: manager.model.keys("pods") == {"shop/front-v1-0"})
+                await manager.until(lambda: manager.model.keys("virtualservices") == {"shop/front"})
+                await manager.until(lambda: manager.model.state("gateways") == "missing")
+                assert edge.readyz()[0], edge.readyz()
+                await istio.create(admin, *rbac.manifests())
+                await manager.until(lambda: manager.model.keys("services") == {"default/kubernetes", "shop/front"})
+                assert manager.model.state("services") == "synced"
+
+    asyncio.run(main())
+
+
+def test_kinds_that_appear_later_are_picked_up_and_those_that_go_are_emptied() -> None:
+    async def main() -> None:
+        gateways = [kind for kind in istio.istio_kinds() if kind.name == "gateways"]
+        async with world(istio.namespace("shop")) as (admin, manager, _, _):
+            await manager.until(lambda: manager.model.state("gateways") == "missing")
+            await istio.create(admin, *istio.istio_crds(gateways), istio.resource("gateways", "shop", "a"))
+            await manager.until(lambda: manager.model.keys("gateways") == {"shop/a"})
+            await manager.until(lambda: manager.model.state("gateways") == "synced")
+            definitions = admin.of(builtin("customresourcedefinitions", "apiextensions.k8s.io"))
+            await definitions.delete("gateways.networking.istio.io")
+            await manager.until(lambda: manager.model.state("gateways") == "missing")
+            await manager.until(lambda: not manager.model.keys("gateways"))
+            await istio.create(admin, *istio.istio_crds(gateways), istio.resource("gateways", "shop", "b"))
+            await manager.until(lambda: manager.model.keys("gateways") == {"shop/b"})
+
+    asyncio.run(main())
+
+
+def test_what_was_read_is_kept_while_the_api_is_away_and_the_manager_gets_it_also_then() -> None:
+    async def main() -> None:
+        async with world(istio.namespace("shop"), istio.pod("shop", "front", "v1")) as (admin, manager, edge, switch):
+            await synced(manager)
+            switch.cut = True
+            await switch.break_streams()
+            await manager.until(lambda: manager.model.state("pods") == "failing")
+            manager.model.rows.clear()  # another manager, which knows nothing
+            manager.end()
+            await manager.until(lambda: manager.model.keys("pods") == {"shop/front-v1-0"})
+            assert manager.model.state("pods") == "failing"
+            await istio.create(admin, istio.pod("shop", "front", "v1", 1))
+            switch.cut = False
+            await manager.until(lambda: len(manager.model.keys("pods")) == 2)
+            await manager.until(lambda: manager.model.state("pods") == "synced")
+            assert edge.machine.resyncs == 0
+
+    asyncio.run(main())
+
+
+def test_only_the_namespaces_of_the_settings_are_reported() -> None:
+    async def reported(config: NamespaceConfig) -> tuple[set[str], set[str]]:
+        places = ("team-a", "team-b", "other")
+        objects = [istio.namespace(place) for place in places] + [istio.service(place, "web") for place in places]
+        async with world(*objects, namespaces=config) as (admin, manager, _, _):
+            await synced(manager)
+            await istio.create(admin, *(istio.service(place, "late") for place in places))
+            known = {place for place in places if config_wants(config, place)}
+            await manager.until(lambda: {f"{place}/late" for place in known} <= manager.model.keys("services"))
+            services = {key for key in manager.model.keys("services") if not key.startswith("default/")}
+            return services, manager.model.keys("namespaces") & set(places)
+
+    def config_wants(config: NamespaceConfig, place: str) -> bool:
+        from shoal.navigator.edge.reporting import Namespaces
+
+        return Namespaces(config).wants(place)
+
+    async def main() -> None:
+        everything = {f"{place}/{name}" for place in ("team-a", "team-b", "other") for name in ("web", "late")}
+        assert await reported(NamespaceConfig()) == (everything, {"team-a", "team-b", "other"})
+        assert await reported(NamespaceConfig(include=("team-*",), exclude=("team-b",))) == (
+            {"team-a/web", "team-a/late"}, {"team-a"}
+        )  # fmt: skip
+        assert await reported(NamespaceConfig(include=("other",))) == ({"other/web", "other/late"}, {"other"})
+
+    asyncio.run(main())
+
+
+def test_a_cluster_without_a_name_is_called_as_the_mesh_calls_it_or_by_its_uid() -> None:
+    async def name(*objects: dict[str, Any]) -> tuple[str, str]:
+        async with local_server() as server, recording_manager() as manager:
+            admin, _ = client_of(server)
+            await istio.create(admin, *objects)
+            system = await admin.of(builtin("namespaces")).get("kube-system")
+            async with running_edge(admin, manager.join_file(cluster="")):
+                await manager.until(lambda: manager.sessions)
+                return manager.sessions[0].identification.cluster, system["metadata"]["uid"]
+
+    async def main() -> None:
+        found, uid = await name()
+        assert found == uid
+        found, _ = await name(*istio.control_plane(cluster="mesh-west"))
+        assert found == "mesh-west"
+
+    asyncio.run(main())
+
+
+# rights
+
+
+def test_the_rights_of_an_edge_suffice_and_each_is_needed() -> None:
+    """What it does is allowed (as its account), and all that it is allowed it does (as seen by its requests)."""
+
+    async def main() -> None:
+        async with local_server() as server, recording_manager() as manager:
+            admin, _ = client_of(server)
+            objects = (*istio.istio_crds(), *istio.control_plane(), *istio.shop(), *rbac.manifests(in_process=True))
+            await istio.create(admin, *objects, istio.pod("shop", "front", "v1"))
+            client, switch = client_of(server, ACCOUNT, GROUPS, old=True)
+            async with running_edge(client, manager.join_file(), requests=RequestConfig()) as edge:
+                await synced(manager)
+                assert not [each for each in manager.model.statuses.values() if each.state != "synced"]
+                refusals = await _ask_everything(manager)
+                assert "Forbidden" not in refusals, refusals
+                assert edge.readyz()[0]
+            used = _uses(switch.asked)
+        allowed = {
+            (verb, resource)
+            for rule in rbac.cluster_rules(in_process=True)
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+        }
+        assert allowed <= used, allowed - used
+        names = next(rule for rule in rbac.mesh_rules(("canary",)))["resourceNames"]
+        assert names == ["istio", "istio-canary"]
+
+    asyncio.run(main())
+
+
+def test_nothing_is_allowed_to_be_written_and_nothing_with_a_wildcard() -> None:
+    for in_process in (False, True):
+        for rule in rbac.cluster_rules(in_process=in_process):
+            assert "*" not in (*rule["apiGroups"], *rule["resources"], *rule["verbs"])
+            writing = set(rule["verbs"]) - {"get", "list", "watch"}
+            assert not writing or rule["resources"] == ["pods/portforward"]
+
+
+async def _ask_everything(manager: RecordingManager) -> set[str]:
+    from protobuf import Oneof
+
+    from shoal.wire.navigator.v1 import navigator_pb as pb
+
+    asked = {
+        "logs": pb.PodLogs(namespace="shop", pod="front-v1-0", container="front", tail=-1),
+        "events": pb.ClusterEvents(namespace="shop"),
+        "proxy_config": pb.ProxyConfig(namespace="shop", pod="front-v1-0"),
+    }
+    reasons = set()
+    for field, what in asked.items():
+        parts = await manager.ask(field, Oneof(field, what))
+        reasons.add(parts[-1].reason)
+    return reasons
+
+
+def _uses(asked: list[str]) -> set[tuple[str, str]]:
+    used = set()
+    for line in asked:
+        target = line.partition(" ")[2]
+        path, _, query = target.partition("?")
+        parts = [part for part in path.split("/") if part]
+        parts = parts[2:] if parts[:1] == ["api"] else parts[3:] if parts[:1] == ["apis"] else []
+        if parts[:1] == ["namespaces"] and len(parts) > 2:
+            parts = parts[2:]
+        if not parts:
+            continue
+        subresource = f"{parts[0]}/{parts[2]}" if len(parts) > 2 else parts[0]
+        verb = "watch" if "watch=true" in query else "get" if len(parts) > 1 else "list"
+        used.add((verb, subresource))
+    return used

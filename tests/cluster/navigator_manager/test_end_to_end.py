@@ -1,0 +1,85 @@
+"""A cluster, its edge and the manager together: what is in the one is seen in the other, whoever goes away meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import orjson
+
+from shoal.base.clock import RealClock
+from shoal.client import Client
+from shoal.client.transport import Transport
+from shoal.navigator.manager.wiring import Manager
+from shoal.navigator.model import Freshness
+from shoal.testing import istio
+from shoal.testing.managers import running_manager
+from shoal.testing.navigator import running_edge
+from shoal.testing.servers import LocalServer, local_server
+from shoal.wire.navigator.v1 import navigator_pb as pb
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(30):
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+def client_of(server: LocalServer) -> Client:
+    return Client(cast(Transport, server.transport), clock=RealClock())
+
+
+def labels(manager: Manager, name: str) -> dict[str, str]:
+    row = manager.view.row("east", "pods", f"shop/{name}")
+    return dict(row.summary.labels) if row is not None else {}  # type: ignore[attr-defined]
+
+
+def freshness(manager: Manager) -> Freshness | None:
+    found = manager.view.cluster("east")
+    return found.freshness if found is not None else None
+
+
+def test_a_cluster_is_seen_changes_are_followed_and_the_manager_may_go_and_come_back(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with local_server() as server:
+            client = client_of(server)
+            await istio.create(
+                client, istio.namespace("shop"), *(istio.pod("shop", "web", "v1", at) for at in range(5))
+            )
+            names = {item["metadata"]["name"] for item in (await server.call("GET", "/api/v1/pods")).ok()["items"]}
+            async with running_manager(tmp_path) as running:
+                port, join = running.port, await running.join_file(tmp_path, region="eu")
+                async with running_edge(client, join, edge="e1", discovery_s=0.2):
+                    manager = running.manager
+                    await until(lambda: freshness(manager) is Freshness.HEALTHY)
+                    assert {row.name for row in manager.view.rows("pods", cluster="east")} == names
+                    first = min(names)
+                    await change(server, first, "1")
+                    await until(lambda: labels(manager, first).get("turn") == "1")
+                    (answer,) = [
+                        part async for part in manager.edges.ask("east", pb.ClusterEvents(), deadline_s=20)
+                    ] or [b"[]"]
+                    assert orjson.loads(answer) is not None
+            # Nobody listens; the cluster goes on, and so does an edge that is started meanwhile.
+            await change(server, first, "2")
+            async with running_edge(client, join, edge="e1", discovery_s=0.2):
+                await (await client.by_kind("Pod", "v1")).delete(max(names), namespace="shop")
+                async with running_manager(tmp_path, port=port) as running:
+                    manager = running.manager
+                    await until(lambda: labels(manager, first).get("turn") == "2")
+                    await until(lambda: freshness(manager) is Freshness.HEALTHY)
+                    await until(lambda: {row.name for row in manager.view.rows("pods")} == names - {max(names)})
+                    cluster = manager.view.cluster("east")
+                    assert cluster is not None and (cluster.epoch, cluster.region) == (2, "eu")
+
+    asyncio.run(main())
+
+
+async def change(server: LocalServer, name: str, turn: str) -> None:
+    answer = await server.call(
+        "PATCH", f"/api/v1/namespaces/shop/pods/{name}", {"metadata": {"labels": {"turn": turn}}},
+        {"content-type": "application/merge-patch+json"},
+    )  # fmt: skip
+    answer.ok()

@@ -1,0 +1,301 @@
+"""What the navigator's manager expects of its database, for SQLite and PostgreSQL alike."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from shoal.errors import ConfigError
+from shoal.navigator.digest import fingerprint
+from shoal.navigator.manager.postgres import PostgresRows
+from shoal.navigator.manager.protocol import Put
+from shoal.navigator.manager.rows import (
+    PIECE_ROWS,
+    Changed,
+    Claimed,
+    Ended,
+    Forgotten,
+    Heard,
+    RowKey,
+    Rows,
+    StoredCluster,
+    StoredRow,
+    StoredToken,
+)
+from shoal.navigator.manager.sqlite import SqliteRows
+from shoal.navigator.model import KindStatus
+from shoal.testing.databases import shared_postgres
+
+DAY_MS = 86_400_000
+NOW_MS = 20_000 * DAY_MS + 1000
+
+Backend = Callable[[], Rows]
+
+
+@pytest.fixture(scope="module")
+def postgres_url() -> str:
+    return shared_postgres().create_database()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
+    if request.param == "sqlite":
+        return lambda: SqliteRows(tmp_path / "navigator.db")
+    url: str = request.getfixturevalue("postgres_url")
+    database = url.split("@/")[1].partition("?")[0]
+    shared_postgres().sql("DROP SCHEMA public CASCADE; CREATE SCHEMA public", database)
+    return lambda: PostgresRows(url)
+
+
+def run(backend: Backend, test: Callable[[Rows], Awaitable[None]]) -> None:
+    async def main() -> None:
+        rows = backend()
+        await rows.open()
+        try:
+            await rows.prepare(NOW_MS)
+            await test(rows)
+        finally:
+            await rows.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def put(key: str, data: bytes = b"{}", kind: str = "pods") -> Put:
+    return Put(kind, key, data, fingerprint(kind, key, data))
+
+
+def changed(at_ms: int, *puts: Put, cluster: str = "east", gone: Sequence[str] = ()) -> Changed:
+    return Changed(cluster, at_ms, puts, [("pods", key) for key in gone])
+
+
+async def everything(pieces: AsyncIterator[list[StoredRow]]) -> list[StoredRow]:
+    return sorted([row async for piece in pieces for row in piece])
+
+
+def cluster(epoch: int = 1, *, name: str = "east", heard_ms: int = NOW_MS) -> StoredCluster:
+    return StoredCluster(
+        name=name,
+        edge=f"edge-{epoch}",
+        epoch=epoch,
+        software="shoal/1",
+        metadata={"region": "eu", "ü": "\x00"},
+        interval_s=12.5,
+        first_ms=heard_ms,
+        heard_ms=heard_ms,
+        statuses=(KindStatus(kind="pods", state="failing", error="no\x00way", since_s=1.5),),
+    )
+
+
+def test_rows_are_stored_replaced_and_removed(backend: Backend) -> None:
+    async def test(rows: Rows) -> None:
+        await rows.commit([changed(NOW_MS, put("a/1", b'{"v":1}'), put("a/2", b""), put("a/3"))])
+        await rows.commit([changed(NOW_MS + 5, put("a/1", b'{"v":2}'), gone=["a/3", "a/4"])])
+        found = await everything(rows.load())
+        assert found == [
+            StoredRow("east", "pods", "a/1", put("a/1", b'{"v":2}').fingerprint, NOW_MS + 5, b'{"v":2}'),
+            StoredRow("east", "pods", "a/2", put("a/2", b"").fingerprint, NOW_MS, b""),
+        ]
+        wanted = [RowKey("east", "pods", "a/3"), RowKey("east", "pods", "a/1"), RowKey("west", "pods", "a/1")]
+        assert await rows.objects(wanted) == [None, b'{"v":2}', None]
+        assert await rows.objects([]) == []
+
+    run(backend, test)
+
+
+def test_committing_the_same_twice_changes_nothing(backend: Backend) -> None:
+    async def test(rows: Rows) -> None:
+        writes = [
+            Claimed(cluster()),
+            changed(NOW_MS, put("a/1", b"1"), put("a/2")),
+            changed(NOW_MS + 1, put("a/1", b"2"), gone=["a/2"]),
+            Ended("east", 1, NOW_MS + 2),
+        ]
+        await rows.commit(writes)
+        once = await everything(rows.load()), await rows.between(0, NOW_MS * 2), await rows.sessions(NOW_MS * 2)
+        await rows.commit(writes[2:])
+        again = await everything(rows.load()), await rows.between(0, NOW_MS * 2), await rows.sessions(NOW_MS * 2)
+        assert once == again
+
+    run(backend, test)
+
+
+def test_everything_survives_reopening_and_is_read_in_pieces(backend: Backend) -> None:
+    puts = [put(f"ns/{number}", b"%d" % number) for number in range(PIECE_ROWS + 7)]
+
+    async def write(rows: Rows) -> None:
+        await rows.commit([Claimed(cluster()), changed(NOW_MS, *puts), changed(NOW_MS, *puts[:5], cluster="west")])
+
+    async def read(rows: Rows) -> None:
+        found = await everything(rows.load())
+        assert len(found) == len(puts) + 5
+        assert {(row.key, row.data) for row in found if row.cluster == "east"} == {(p.key, p.data) for p in puts}
+        assert await rows.clusters() == [cluster()]
+
+    run(backend, write)
+    run(backend, read)
+
+
+def test_the_past_is_what_held_at_the_moment(backend: Backend) -> None:
+    async def test(rows: Rows) -> None:
+        await rows.commit([changed(NOW_MS, put("a/1", b"1"), put("a/2", b"x"))])
+        await rows.commit([changed(NOW_MS + 10, put("a/1", b"2"))])
+        await rows.commit([changed(NOW_MS + 20, gone=["a/1"]), changed(NOW_MS + 20, put("b/1", b"y"), cluster="west")])
+        for at_ms, data in ((0, None), (NOW_MS - 1, None), (NOW_MS, b"1"), (NOW_MS + 9, b"1"), (NOW_MS + 10, b"2"),
+                            (NOW_MS + 19, b"2"), (NOW_MS + 20, None)):  # fmt: skip
+            found = await everything(rows.past(at_ms))
+            assert [row.data for row in found] == ([] if data is None else [data]), at_ms
+        assert await everything(rows.past(NOW_MS, "west")) == []
+        first, second = await everything(rows.past(NOW_MS)), await everything(rows.past(NOW_MS + 10))
+        key = RowKey("east", "pods", "a/1")
+        assert first[0].since_ms == NOW_MS and second[0].since_ms == NOW_MS + 10
+        wanted = [(key, NOW_MS + 10), (key, NOW_MS), (key, 7), (RowKey("east", "pods", "a/2"), NOW_MS)]
+        assert await rows.versions(wanted) == [b"2", b"1", None, b"x"]
+
+    run(backend, test)
+
+
+def test_the_past_is_read_in_pieces(backend: Backend) -> None:
+    count = PIECE_ROWS * 2 + 3
+
+    async def test(rows: Rows) -> None:
+        await rows.commit([changed(NOW_MS, *(put(f"a/{n}", b"1") for n in range(count)))])
+        await rows.commit([changed(NOW_MS + 10, *(put(f"a/{n}", b"2") for n in range(count)))])
+        found = await everything(rows.past(NOW_MS + 5))
+        assert len({row.key for row in found}) == len(found) == count
+
+    run(backend, test)
+
+
+def test_what_happened_between_two_moments_in_order(backend: Backend) -> None:
+    async def test(rows: Rows) -> None:
+        await rows.commit([changed(NOW_MS, put("a/1", b"1"), put("a/2", b"x"))])
+        await rows.commit([changed(NOW_MS + 10, put("a/1", b"2"), put("c", b"n", kind="nodes"))])
+        await rows.commit([changed(NOW_MS + 20, gone=["a/1"])])
+        await rows.commit([changed(NOW_MS + 30, put("a/1", b"3"), cluster="west")])
+
+        def shown(moments: object) -> list[tuple[str, str, float, bytes | None]]:
+            return [(one.kind, one.key, round(one.at_s * 1000) - NOW_MS, one.data) for one in moments]  # type: ignore[attr-defined]
+
+        assert shown(await rows.between(NOW_MS, NOW_MS + 30)) == [
+            ("pods", "a/1", 0, b"1"), ("pods", "a/2", 0, b"x"), ("nodes", "c", 10, b"n"), ("pods", "a/1", 10, b"2"),
+            ("pods", "a/1", 20, None), ("pods", "a/1", 30, b"3"),
+        ]  # fmt: skip
+        assert shown(await rows.between(NOW_MS + 1, NOW_MS + 29, cluster="east", kind="pods", key="a/1")) == [
+            ("pods", "a/1", 10, b"2"), ("pods", "a/1", 20, None),
+        ]  # fmt: skip
+        assert len(await rows.between(NOW_MS, NOW_MS + 30, limit=2)) == 2
+
+    run(backend, test)
+
+
+def test_retention_takes_what_ended_before_and_leaves_what_holds(backend: Backend) -> None:
+    async def test(rows: Rows) -> None:
+        for day in range(4):
+            await rows.prepare(NOW_MS + day * DAY_MS)
+        await rows.commit([Claimed(cluster()), changed(NOW_MS, put("a/1", b"0"), put("a/old", b"old"))])
+        for day in range(1, 4):
+            await rows.commit([changed(NOW_MS + day * DAY_MS, put("a/1", b"%d" % day))])
+        before_ms = NOW_MS + 2 * DAY_MS + 1
+        while await rows.expire(before_ms):
+            pass
+        assert [row.data for row in await everything(rows.past(NOW_MS + 3 * DAY_MS - 1))] == [b"2"]
+        assert (
+            await everything(rows.past(NOW_MS))
+            == await everything(rows.past(NOW_MS + DAY_MS))
+            == [row for row in await everything(rows.past(NOW_MS)) if row.data == b"2"]
+        )
+        assert {row.data for row in await everything(rows.load())} == {b"3", b"old"}
+        assert len(await rows.sessions(before_ms)) == 1, "a session that goes on is not old"
+
+    run(backend, test)
+
+
+def test_sessions_tell_who_held_a_cluster_when(backend: Backend) -> None:
+    async def write(rows: Rows) -> None:
+        await rows.commit([Claimed(cluster(1, heard_ms=NOW_MS))])
+        await rows.commit([Heard("east", NOW_MS + 50, (KindStatus(kind="pods", state="synced"),))])
+        await rows.commit([Ended("east", 1, NOW_MS + 60)])
+        await rows.commit([Claimed(cluster(2, heard_ms=NOW_MS + 100)), Claimed(cluster(1, name="west"))])
+        await rows.commit([Heard("east", NOW_MS + 150, ())])
+        assert await rows.sessions(NOW_MS - 1) == []
+        assert [tuple(one) for one in await rows.sessions(NOW_MS + 99)] == [
+            ("east", "edge-1", 1, NOW_MS, NOW_MS + 60), ("west", "edge-1", 1, NOW_MS, 0),
+        ]  # fmt: skip
+        (east, _) = await rows.clusters()
+        assert (east.epoch, east.heard_ms, east.first_ms, east.statuses) == (2, NOW_MS + 150, NOW_MS, ())
+
+    async def read(rows: Rows) -> None:
+        found = {one.cluster: one for one in await rows.sessions(NOW_MS + 1000)}
+        assert found["east"].ended_ms == NOW_MS + 150, "ended when it was last heard of: the process was killed"
+
+    run(backend, write)
+    run(backend, read)
+
+
+def test_a_forgotten_cluster_is_gone_but_for_its_past(backend: Backend) -> None:
+    async def test(rows: Rows) -> None:
+        await rows.commit([Claimed(cluster()), Claimed(cluster(name="west"))])
+        await rows.commit([changed(NOW_MS, put("a/1", b"1")), changed(NOW_MS, put("a/1", b"w"), cluster="west")])
+        await rows.commit([Forgotten("east", NOW_MS + 10)])
+        assert [one.name for one in await rows.clusters()] == ["west"]
+        assert [row.cluster for row in await everything(rows.load())] == ["west"]
+        assert [row.data for row in await everything(rows.past(NOW_MS + 5))] == [b"1"]
+
+    run(backend, test)
+
+
+def test_tokens_are_kept_replaced_and_seen_by_other_processes(backend: Backend) -> None:
+    async def test(rows: Rows) -> None:
+        token = StoredToken(id="t1", kind="edge", cluster="east", digest="d1", created_ms=1, expires_ms=5)
+        other = backend()
+        await other.open(manager=False)
+        try:
+            await other.save_token(token)
+            assert await rows.tokens() == [token]
+            token = StoredToken(
+                id="t1", kind="edge", cluster="east", digest="d2", created_ms=1, revoked_ms=3, previous_digest="d1",
+                previous_until_ms=9,
+            )  # fmt: skip
+            await rows.save_token(token)
+            assert await other.tokens() == [token]
+        finally:
+            await other.close()
+
+    run(backend, test)
+
+
+def test_there_is_one_manager_per_postgresql(postgres_url: str) -> None:
+    async def main() -> None:
+        first, second = PostgresRows(postgres_url), PostgresRows(postgres_url)
+        await first.open()
+        with pytest.raises(ConfigError, match="another navigator manager"):
+            await second.open()
+        await first.close()
+        third = PostgresRows(postgres_url)
+        await third.open()
+        await third.close()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_tables_of_a_newer_version_are_left_alone(backend: Backend) -> None:
+    from shoal.navigator.manager import schema
+
+    async def test(rows: Rows) -> None:
+        """Only made."""
+
+    run(backend, test)
+    rows = backend()
+    steps = schema.SQLITE if isinstance(rows, SqliteRows) else schema.POSTGRES
+
+    async def newer() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(schema, "SQLITE" if isinstance(rows, SqliteRows) else "POSTGRES", steps[:0])
+            with pytest.raises(ConfigError, match="newer Shoal"):
+                await rows.open()
+        await rows.close()
+
+    asyncio.run(newer())

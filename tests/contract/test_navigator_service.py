@@ -1,0 +1,440 @@
+"""The manager as edges meet it: real streams over TLS, claims, acknowledgements, questions, tokens, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import orjson
+import pytest
+
+from shoal.errors import NotFound, ServiceUnavailable, Timeout
+from shoal.navigator.manager.postgres import PostgresRows
+from shoal.navigator.manager.wiring import Manager
+from shoal.navigator.model import Freshness
+from shoal.testing.databases import postgres_server
+from shoal.testing.managers import QUICK, RunningManager, SimulatedEdge, edge_message, identification, running_manager
+from shoal.wire.navigator.v1 import navigator_pb as pb
+
+Code = pb.RejectionCode
+
+
+def run(main: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(60):
+            await main()
+
+    asyncio.run(bounded())
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+def pod(name: str, **labels: str) -> bytes:
+    metadata = {"name": name, "namespace": "default", "labels": labels}
+    return orjson.dumps({"metadata": metadata, "status": {"phase": "Running"}})
+
+
+def pods(count: int, **labels: str) -> dict[str, bytes]:
+    return {f"default/p{number}": pod(f"p{number}", **labels) for number in range(count)}
+
+
+def names(manager: Manager, cluster: str = "") -> set[str]:
+    return {row.name for row in manager.view.rows("pods", cluster=cluster)}
+
+
+def freshness(manager: Manager, cluster: str = "east") -> Freshness | None:
+    found = manager.view.cluster(cluster)
+    return found.freshness if found is not None else None
+
+
+async def parts(answer: AsyncIterator[bytes]) -> list[bytes]:
+    return [part async for part in answer]
+
+
+def test_what_an_edge_sends_can_be_asked_for_once_it_is_acknowledged(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_manager(tmp_path) as running, running.edge("east", metadata={"region": "eu"}) as edge:
+            manager = running.manager
+            assert edge.accepted is not None and edge.accepted.epoch == 1
+            assert freshness(manager) is Freshness.INITIALIZING
+            await edge.sync("pods", pods(1200, app="web"))
+            await edge.sync("services", {})
+            assert len(names(manager)) == 1200
+            assert len(list(manager.view.labelled("pods", "app", "web"))) == 1200
+            await edge.verify()
+            assert freshness(manager) is Freshness.HEALTHY and edge.resyncs == []
+            await edge.change("pods", {"default/p1": None, "default/new": pod("new", app="db")})
+            (row,) = manager.view.labelled("pods", "app", "db")
+            assert (row.name, row.cluster) == ("new", "east")
+            (found,) = await manager.view.objects([row])
+            assert found is not None and found["metadata"]["labels"] == {"app": "db"}
+            assert "p1" not in names(manager)
+            cluster = manager.view.cluster("east")
+            assert cluster is not None and cluster.region == "eu" and cluster.kinds[0].rows == 1200
+
+    run(main)
+
+
+def test_a_manager_that_comes_back_knows_everything_and_asks_for_nothing_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_manager(tmp_path) as running:
+            token, port = await running.token("east"), running.port
+            async with running.edge("east", token=token) as edge:
+                await edge.sync("pods", pods(30))
+                await edge.sync("services", {"default/s": b'{"metadata":{}}'})
+        async with running_manager(tmp_path, port=port) as running:
+            assert len(names(running.manager)) == 30
+            assert freshness(running.manager) is Freshness.DISCONNECTED
+            async with running.edge("east", token=token, rows=edge.rows) as again:
+                assert again.accepted is not None and again.accepted.epoch == 2, "epochs rise over restarts"
+                held = {one.kind: one.count for one in again.accepted.held}
+                assert held == {"pods": 30, "services": 1}
+                await again.verify()
+                assert again.resyncs == [] and freshness(running.manager) is Freshness.HEALTHY
+
+    run(main)
+
+
+def test_one_edge_per_cluster_and_the_same_one_may_return_at_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        config = replace(QUICK, grace_s=60.0)
+        async with running_manager(tmp_path, config=config) as running, running.edge("east", "first") as first:
+            async with running.edge("east", "second") as second:
+                assert second.rejected is not None
+                assert second.rejected.code == Code.ACTIVE_CONNECTION_EXISTS
+                await second.until(lambda: second.ended)
+            async with running.edge("west", "second") as other:
+                assert other.accepted is not None, "another cluster is free"
+            async with running.edge("east", "first") as again:
+                assert again.accepted is not None and again.accepted.epoch == 2
+                await first.until(lambda: first.ended)
+                assert first.rejected is not None and first.rejected.code == Code.STALE_EPOCH
+                await again.sync("pods", pods(1))
+            await until(lambda: freshness(running.manager) is Freshness.DISCONNECTED)
+            async with running.edge("east", "second") as second:
+                assert second.rejected is not None and second.rejected.code == Code.RECENT_DISCONNECTION
+                assert 50 < second.rejected.retry_after_seconds <= 60
+
+    run(main)
+
+
+def test_a_standby_takes_over_within_a_second_of_the_end_of_the_grace_period(tmp_path: Path) -> None:
+    grace_s = 0.5
+
+    async def takeover_s(running: RunningManager, cluster: str) -> float:
+        token = await running.token(cluster)
+        async with running.edge(cluster, "first", token=token) as first:
+            await first.sync("pods", pods(3))
+        lost_s = asyncio.get_running_loop().time()
+        while True:  # as an edge does: it comes back when it was told to
+            async with running.edge(cluster, "standby", token=token) as standby:
+                if standby.accepted is not None:
+                    assert len(names(running.manager, cluster)) == 3, "what the first one sent is still there"
+                    return asyncio.get_running_loop().time() - lost_s
+                assert standby.rejected is not None and standby.rejected.retry_after_seconds > 0
+                wait_s = standby.rejected.retry_after_seconds
+            await asyncio.sleep(wait_s)
+
+    async def main() -> None:
+        async with running_manager(tmp_path, config=replace(QUICK, grace_s=grace_s)) as running:
+            for number in range(3):  # a machine that is busy with something else may be late once
+                took_s = await takeover_s(running, f"c{number}")
+                assert took_s >= grace_s * 0.9
+                if took_s <= grace_s + 1.0:
+                    return
+            raise AssertionError(f"it took {took_s} s")
+
+    run(main)
+
+
+def test_a_silent_edge_is_asked_whether_it_is_there_and_stays(tmp_path: Path) -> None:
+    async def main() -> None:
+        config = replace(QUICK, keep_alive_s=0.05, keep_alive_timeout_s=10.0)
+        async with running_manager(tmp_path, config=config) as running, running.edge("east") as edge:
+            await edge.until(lambda: edge.sequence >= 4)
+            assert freshness(running.manager) is not Freshness.DISCONNECTED
+            cluster = running.manager.view.cluster("east")
+            assert cluster is not None and running.manager.view.at_s - cluster.heard_at_s < 5
+
+    run(main)
+
+
+def test_an_edge_that_does_not_answer_is_given_up_and_its_state_stays(tmp_path: Path) -> None:
+    async def main() -> None:
+        config = replace(QUICK, keep_alive_s=0.1, keep_alive_timeout_s=1.0)
+        async with running_manager(tmp_path, config=config) as running:
+            async with running.edge("east") as edge:
+                await edge.sync("pods", pods(2))
+                edge.silent = True
+                await until(lambda: freshness(running.manager) is Freshness.DISCONNECTED)
+                assert len(names(running.manager)) == 2
+
+    run(main)
+
+
+def test_n2_an_answer_that_nobody_waits_for_is_counted_and_the_stream_goes_on(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_manager(tmp_path) as running, running.edge("east") as edge:
+            edge.send("reply", pb.Reply(id="never asked", part=b"x", last=True))
+            edge.send("reply", pb.Reply(id="", error="no", reason="NotFound"))
+            await edge.sync("pods", pods(1))
+            with pytest.raises(Timeout):
+                await parts(running.manager.edges.ask("east", pb.PodLogs(pod="p"), deadline_s=0.05))
+            await edge.until(lambda: len(edge.cancels) == 1)
+            for _ in range(3):
+                edge.send("reply", pb.Reply(id=edge.requests[0].id, part=b"late", last=True))
+            await edge.sync("pods", pods(2))
+            assert not edge.ended and len(names(running.manager)) == 2
+
+    run(main)
+
+
+def test_n6_after_a_disconnect_the_last_known_state_stays_with_its_age_until_it_expires(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_manager(tmp_path, config=replace(QUICK, forget_after_s=600.0)) as running:
+            manager = running.manager
+            async with running.edge("east") as edge:
+                await edge.sync("pods", pods(5))
+                before_s = manager.view.at_s
+            await until(lambda: freshness(manager) is Freshness.DISCONNECTED)
+            assert len(names(manager)) == 5
+            cluster = manager.view.cluster("east")
+            assert cluster is not None and cluster.edge == "e1" and cluster.connected_at_s == 0
+            assert abs(cluster.heard_at_s - before_s) < 5
+            await manager.keeper.sweep()
+            assert len(names(manager)) == 5, "it is not that old"
+            manager.clusters.known["east"].heard_ms -= 601_000
+            await manager.keeper.sweep()
+            assert manager.view.cluster("east") is None
+            assert names(manager) == set() and manager.registry.epoch("east") == 0
+            past = await manager.history.at(before_s)
+            assert len(list(past.rows("pods"))) == 5, "the past keeps it"
+            async with running.edge("east", "other") as again:
+                assert again.accepted is not None
+
+    run(main)
+
+
+def test_n8_a_cluster_is_claimed_with_a_token_that_is_bound_to_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_manager(tmp_path) as running:
+            token = await running.token("east")
+            viewer, _ = await running.manager.tokens.create(kind="viewer")
+            for cluster, text in (("west", token), ("east", "guessed"), ("east", viewer), ("east", "x" * 500)):
+                async with running.edge(cluster, token=text) as edge:
+                    assert edge.rejected is not None and edge.rejected.code == Code.BAD_TOKEN, (cluster, text)
+                    await edge.until(lambda edge=edge: edge.ended)  # type: ignore[misc]
+            assert running.manager.view.clusters() == []
+            async with running.edge("east", token=token) as edge:
+                assert edge.accepted is not None
+            stored = (tmp_path / "navigator.db").read_bytes() + (tmp_path / "navigator.db-wal").read_bytes()
+            assert token.encode() not in stored, "only its digest is kept"
+
+    run(main)
+
+
+def test_a_revoked_token_ends_its_stream_within_a_second_and_a_rotated_one_does_not(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_manager(tmp_path) as running:
+            tokens = running.manager.tokens
+            old, stored = await tokens.create(kind="edge", cluster="east")
+            new, _ = await tokens.rotate(stored.id)
+            for text in (old, new):
+                async with running.edge("east", token=text) as edge:
+                    assert edge.accepted is not None, "the old text works for a while longer"
+            newest, _ = await tokens.rotate(stored.id, grace_s=0.0)
+            for text in (old, new):
+                async with running.edge("east", token=text) as edge:
+                    assert edge.rejected is not None and edge.rejected.code == Code.BAD_TOKEN
+            async with running.edge("east", token=newest) as edge:
+                assert edge.accepted is not None
+                other = type(tokens)(running.manager.tokens._rows, clock=running.manager._clock, new_id=lambda: "x")
+                begun = asyncio.get_running_loop().time()
+                await other.revoke(stored.id)  # by another process, as it were
+                await edge.until(lambda: edge.ended)
+                assert asyncio.get_running_loop().time() - begun < 1.0
+                assert edge.rejected is not None and edge.rejected.code == Code.BAD_TOKEN
+
+    run(main)
+
+
+def test_n14_late_cancelled_and_broken_answers_reach_nobody_and_break_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_manager(tmp_path) as running, running.edge("east") as edge:
+            ask = running.manager.edges.ask
+
+            async def answered(*replies: tuple[bytes, bool, str]) -> None:
+                count = len(edge.requests)
+                await edge.until(lambda: len(edge.requests) > count)
+                for part, last, reason in replies:
+                    edge.send(
+                        "reply", pb.Reply(id=edge.requests[-1].id, part=part, last=last, error=reason, reason=reason)
+                    )
+
+            answers, _ = await asyncio.gather(
+                parts(ask("east", pb.ClusterEvents(), deadline_s=20)),
+                answered((b"a", False, ""), (b"b", True, ""), (b"late", True, "")),
+            )
+            assert answers == [b"a", b"b"]
+            with pytest.raises(NotFound):
+                await asyncio.gather(
+                    parts(ask("east", pb.PodLogs(pod="p"), deadline_s=20)),
+                    answered((b"", True, "NotFound"), (b"late", True, "")),
+                )
+            asking = asyncio.create_task(parts(ask("east", pb.ProxyConfig(pod="p"), deadline_s=20)))
+            await edge.until(
+                lambda: edge.requests[-1].what is not None and edge.requests[-1].what.field == "proxy_config"
+            )
+            asking.cancel()
+            await asyncio.wait([asking])
+            await edge.until(lambda: len(edge.cancels) == 1)
+            edge.send("reply", pb.Reply(id=edge.cancels[0], part=b"late", last=True))
+            asking = asyncio.create_task(parts(ask("east", pb.ServiceConnections(), deadline_s=20)))
+            count = len(edge.requests)
+            await edge.until(lambda: len(edge.requests) > count)
+            await edge.close()
+            with pytest.raises(ServiceUnavailable):
+                await asking
+            with pytest.raises(ServiceUnavailable):
+                await parts(ask("nowhere", pb.PodLogs(), deadline_s=1))
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        edge_message("keep_alive", pb.KeepAlive(), sequence=2),
+        edge_message("keep_alive", pb.KeepAlive(), sequence=1, edge="other"),
+        edge_message(
+            "state", pb.ClusterState(kind="pods", sync=1, rows=[pb.Row(kind="pods", key="a/b", data=b"{")]), sequence=1
+        ),
+        edge_message(
+            "state", pb.ClusterState(kind="pods", sync=1, rows=[pb.Row(kind="pods", key="a/b", data=b"[]")]), sequence=1
+        ),
+        pb.EdgeMessage(edge="e1", epoch=1, sequence=1, body=identification().body),
+    ],
+)
+def test_a_bad_message_ends_its_own_stream_and_no_other(tmp_path: Path, message: pb.EdgeMessage) -> None:
+    async def main() -> None:
+        async with running_manager(tmp_path) as running, running.edge("west") as other:
+            async with running.edge("east") as edge:
+                edge.send_raw(message)
+                await edge.until(lambda: edge.ended)
+                assert edge.rejected is not None and edge.rejected.code == Code.INVALID_MESSAGE
+                assert edge.rejected.message
+            await other.sync("pods", pods(1))
+
+    run(main)
+
+
+def test_the_largest_message_is_a_setting(tmp_path: Path) -> None:
+    async def main() -> None:
+        config = replace(QUICK, max_message_bytes=200_000)
+        async with running_manager(tmp_path, config=config) as running, running.edge("east") as edge:
+            assert edge.accepted is not None and edge.accepted.max_message_bytes == 200_000
+            await edge.sync("pods", {"default/ok": pod("ok", big="x" * 190_000)})
+            edge.send("state", pb.ClusterState(kind="pods", sync=9, rows=[pb.Row(key="a/b", data=b" " * 500_000)]))
+            await edge.until(lambda: edge.ended)
+            assert edge.rejected is not None and edge.rejected.code == Code.INVALID_MESSAGE
+            assert names(running.manager) == {"ok"}
+
+    run(main)
+
+
+def test_a_damaged_copy_is_found_by_the_next_verification_and_sent_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_manager(tmp_path) as running, running.edge("east") as edge:
+            await edge.sync("pods", pods(10))
+            running.manager.index.cluster("east").remove("pods", "default/p3")
+            await edge.verify()
+            await edge.until(lambda: edge.resyncs == ["pods"])
+            await edge.sync("pods")
+            await edge.verify()
+            assert len(names(running.manager)) == 10 and edge.resyncs == ["pods"]
+
+    run(main)
+
+
+def test_a_stream_that_does_not_say_who_it_is_ends(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_manager(tmp_path, config=replace(QUICK, identify_s=0.1)) as running:
+            edge = await running.new_edge("east")
+            edge.identify = False
+            await edge.open()
+            assert edge.rejected is not None and edge.rejected.code == Code.INVALID_IDENTIFICATION
+            await edge.close()
+
+    run(main)
+
+
+def test_time_travel_shows_rows_labels_and_objects_as_they_were(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_manager(tmp_path) as running, running.edge("east") as edge:
+            manager = running.manager
+            await edge.sync("pods", {"default/a": pod("a", v="1"), "default/b": pod("b", v="1")})
+            then = manager.view.at_s
+            await asyncio.sleep(0.005)
+            await edge.change("pods", {"default/a": pod("a", v="2"), "default/b": None, "default/c": pod("c", v="1")})
+            past = await manager.history.at(then)
+            assert {row.name for row in past.rows("pods", cluster="east", namespace="default")} == {"a", "b"}
+            assert {row.name for row in past.labelled("pods", "v", "1")} == {"a", "b"}
+            assert {row.name for row in manager.view.labelled("pods", "v", "1")} == {"c"}
+            rows = sorted(past.rows("pods"), key=lambda row: row.name)
+            objects = await past.objects(rows)
+            assert [found["metadata"]["labels"] for found in objects if found] == [{"v": "1"}, {"v": "1"}]
+            moments = await manager.history.between(then, manager.view.at_s, cluster="east")
+            assert sorted((moment.key, moment.data is None) for moment in moments if moment.at_s > then) == [
+                ("default/a", False), ("default/b", True), ("default/c", False),
+            ]  # fmt: skip
+            (cluster,) = past.clusters()
+            assert (cluster.name, cluster.freshness) == ("east", Freshness.HEALTHY)
+
+    run(main)
+
+
+async def connected(running: RunningManager, count: int) -> list[SimulatedEdge]:
+    edges = [await running.new_edge(f"c{number}", rows={"pods": pods(20, n=str(number))}) for number in range(count)]
+    await asyncio.gather(*(edge.open() for edge in edges))
+    return edges
+
+
+def test_many_clusters_sync_at_the_same_time_and_do_not_mix(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_manager(tmp_path) as running:
+            edges = await connected(running, 10)
+            await asyncio.gather(*(edge.sync("pods") for edge in edges))
+            for number, edge in enumerate(edges):
+                assert len(list(running.manager.view.labelled("pods", "n", str(number)))) == 20
+                assert len(names(running.manager, edge.cluster)) == 20
+            await asyncio.gather(*(edge.close() for edge in edges))
+
+    run(main)
+
+
+def test_a_database_that_goes_away_and_comes_back_loses_nothing(tmp_path: Path) -> None:
+    with postgres_server() as postgres:
+        url = postgres.create_database()
+
+        async def main() -> None:
+            async with running_manager(tmp_path, rows=PostgresRows(url)) as running, running.edge("east") as edge:
+                await edge.sync("pods", pods(50))
+                await edge.sync("services", {})
+                await asyncio.to_thread(postgres.kill)
+                sent = edge.send("delta", edge.delta("pods", {"default/p1": None, "default/new": pod("new")}))
+                await until(lambda: not running.manager.ready[0])
+                assert "p1" in names(running.manager), "nothing is seen before it is stored"
+                await asyncio.to_thread(postgres.start)
+                await edge.stored(sent)
+                await edge.verify()
+                assert edge.resyncs == [] and running.manager.ready[0]
+            async with running_manager(tmp_path, rows=PostgresRows(url)) as running:
+                assert names(running.manager) == {key.partition("/")[2] for key in edge.rows["pods"]}
+
+        run(main)

@@ -1,0 +1,207 @@
+"""A small fleet: two regions, an app in both, a service that is half ready, a pod that nobody calls, a mesh with a
+mistake in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from shoal.base.clock import RealClock
+from shoal.navigator.answers.api import Caller
+from shoal.navigator.connections import Connection, Endpoint, Histogram, connections_json
+from shoal.navigator.model import Freshness
+from shoal.navigator.view import Moment
+from shoal.testing.views import AT_S, MemoryEdges, MemoryFleet, MemoryHistory, MemoryView, a_cluster
+from shoal.wire.navigator.v1.navigator_pb import ClusterEvents, PodLogs, ProxyConfig, ServiceConnections
+
+TOKEN, READER = "writes", "reads"
+INF = float("inf")
+
+Obj = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a command said and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+    def rows(self) -> list[list[str]]:
+        """The lines of a table, as words."""
+        return [line.split() for line in self.out.splitlines()]
+
+
+Shoal = Callable[..., Ran]
+
+
+class WorldClock(RealClock):
+    """The world stands still, what serves it does not."""
+
+    def wall_s(self) -> float:
+        return AT_S
+
+
+async def authenticate(token: str) -> Caller | None:
+    return {TOKEN: Caller("ada"), READER: Caller("bob", may_write=False)}.get(token)
+
+
+def stamp(ago_s: float) -> str:
+    return datetime.fromtimestamp(AT_S - ago_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def an_object(name: str, namespace: str = "shop", **more: Any) -> Obj:
+    metadata: Obj = {"name": name, "creationTimestamp": stamp(3600)}
+    if namespace:
+        metadata["namespace"] = namespace
+    return {"metadata": metadata | more.pop("metadata", {}), **more}
+
+
+def a_pod(
+    name: str,
+    namespace: str = "shop",
+    *,
+    image: str = "reg.io/web:v1",
+    ready: bool = True,
+    labels: dict[str, str] | None = None,
+    ago_s: float = 3600,
+    node: str = "n1",
+    restarts: int = 0,
+    reason: str = "",
+    workload: str = "",
+    proxy: str = "",
+) -> Obj:
+    labels = dict(labels or {})
+    owners = []
+    if workload:
+        labels["pod-template-hash"] = "5d8"
+        owners = [{"kind": "ReplicaSet", "name": f"{workload}-5d8", "controller": True}]
+    state = {"waiting": {"reason": reason}} if reason else {"running": {}}
+    containers = [{"name": "main", "image": image}]
+    statuses = [{"name": "main", "ready": ready, "restartCount": restarts, "state": state}]
+    if proxy:
+        containers.append({"name": "istio-proxy", "image": "istio/proxy:1.24.0", "args": ["proxy", proxy]})  # type: ignore[dict-item]
+        statuses.append({"name": "istio-proxy", "ready": True, "restartCount": 0, "state": {"running": {}}})
+    return an_object(
+        name, namespace, metadata={"labels": labels, "creationTimestamp": stamp(ago_s), "ownerReferences": owners},
+        spec={"nodeName": node, "serviceAccountName": "default", "containers": containers},
+        status={"phase": "Running", "podIP": f"10.0.0.{len(name)}", "containerStatuses": statuses,
+                "conditions": [{"type": "Ready", "status": "True" if ready else "False"}]},
+    )  # fmt: skip
+
+
+def a_service(name: str, namespace: str = "shop", *, port: int = 80, **spec: Any) -> Obj:
+    ports = [{"name": "http", "port": port, "targetPort": 8080}]
+    given = {"type": "ClusterIP", "clusterIP": "10.96.0.1", "selector": {"app": name}, "ports": ports}
+    return an_object(name, namespace, spec={**given, **spec})
+
+
+def a_slice(service: str, *pods: tuple[str, bool], namespace: str = "shop", family: str = "4") -> Obj:
+    endpoints = [
+        {"addresses": [f"10.{family}.0.{number}"], "conditions": {"ready": ready, "serving": ready},
+         "nodeName": "n1", "targetRef": {"kind": "Pod", "name": pod}}
+        for number, (pod, ready) in enumerate(pods)
+    ]  # fmt: skip
+    labels = {"kubernetes.io/service-name": service}
+    return an_object(
+        f"{service}-{family}", namespace, metadata={"labels": labels}, endpoints=endpoints,
+        ports=[{"name": "http", "port": 8080}],
+    )  # fmt: skip
+
+
+@dataclass
+class World:
+    view: MemoryView
+    history: MemoryHistory = field(default_factory=MemoryHistory)
+    edges: MemoryEdges = field(default_factory=MemoryEdges)
+    fleet: MemoryFleet = field(default_factory=MemoryFleet)
+
+
+def the_world() -> World:
+    view = MemoryView([
+        a_cluster("eu-1", "eu", environment="production", version="v1.34.1"),
+        a_cluster("us-1", "us", environment="production", version="v1.30.2"),
+        replace(a_cluster("us-2", "us", environment="staging"), freshness=Freshness.STALE, heard_at_s=AT_S - 300),
+    ])  # fmt: skip
+    for cluster, images in (("eu-1", ("v1", "v2")), ("us-1", ("v2",))):
+        _fill(view, cluster, images)
+    view.put("us-2", "pods", a_pod("lonely-0", "lab", image="lab:v9"))
+    before = MemoryView(view.known, at_s=AT_S - 7200)
+    before.put("eu-1", "pods", a_pod("web-1", image="reg.io/web:v0", labels={"app": "web"}, workload="web"))
+    before.put("eu-1", "services", a_service("web"), a_service("gone"))
+    history = MemoryHistory({AT_S - 86400: before, AT_S - 60: view}, _moments())
+    edges = MemoryEdges({"eu-1": _answer("eu-1", 10, 0.5), "us-1": _answer("us-1", 30, 1.5)})
+    deployments = [
+        {"id": "dep-2", "app": "shopfront", "project": "demo", "environment": "production", "revision": 2},
+        {"id": "dep-3", "app": "shopfront", "project": "demo", "environment": "production", "revision": 3},
+    ]
+    return World(view, history, edges, MemoryFleet(deployments))
+
+
+def _fill(view: MemoryView, cluster: str, images: Iterable[str]) -> None:
+    number = 0
+    for number, version in enumerate(images, 1):
+        labels = {"app": "web", "version": version, "shoal.dev/deployment": f"dep-{number + 1}"}
+        view.put(
+            cluster, "pods",
+            a_pod(f"web-{number}", image=f"reg.io/web:{version}", ready=version != "v2", labels=labels,
+                  ago_s=60 * number, restarts=number, reason="CrashLoopBackOff" if version == "v2" else "",
+                  workload="web", proxy="sidecar"),
+        )  # fmt: skip
+    view.put(cluster, "pods", a_pod("batch-7", labels={"team": "data"}, node="n2", proxy=""))
+    ready = [(f"web-{each}", each < 2 and cluster == "eu-1") for each in range(1, number + 1)]
+    view.put(cluster, "services", a_service("web"), a_service("db", port=5432))
+    view.put(cluster, "endpointslices", a_slice("web", *ready), a_slice("web", *ready, family="6"))
+    view.put(cluster, "nodes", *(
+        an_object(name, "", metadata={"labels": {"topology.kubernetes.io/zone": f"{cluster}-{zone}"}},
+                  status={"conditions": [{"type": "Ready", "status": "True"}], "nodeInfo": {"kubeletVersion": version}})
+        for name, zone, version in (("n1", "a", "v1.34.1"), ("n2", "b", "v1.9.3"))
+    ))  # fmt: skip
+    view.put(cluster, "namespaces", an_object("shop", ""))
+    template = {"spec": {"containers": [{"name": "main", "image": "reg.io/web:v2"}]}}
+    view.put(cluster, "deployments", an_object(
+        "web", spec={"replicas": 2, "template": template}, status={"readyReplicas": number - 1}))  # fmt: skip
+    view.put(cluster, "virtualservices", {
+        **an_object("web", spec={"hosts": ["web"], "http": [{"route": [{"destination": {"host": "nowhere"}}]}]}),
+        "apiVersion": "networking.istio.io/v1", "kind": "VirtualService"})  # fmt: skip
+
+
+def _moments() -> list[Moment]:
+    def data(replicas: int) -> bytes:
+        return orjson.dumps({"metadata": {"name": "web", "resourceVersion": str(replicas)},
+                             "spec": {"replicas": replicas}})  # fmt: skip
+
+    return [
+        Moment(cluster="eu-1", kind="deployments", key="shop/web", at_s=AT_S - 900, data=data(1)),
+        Moment(cluster="eu-1", kind="deployments", key="shop/web", at_s=AT_S - 600, data=data(2)),
+        Moment(cluster="eu-1", kind="deployments", key="shop/web", at_s=AT_S - 300, data=None),
+    ]
+
+
+def _answer(cluster: str, requests: float, errors: float) -> Any:
+    def answer(request: object) -> Iterable[bytes]:
+        match request:
+            case PodLogs():
+                lines = [f"{request.pod} line {number}\n".encode() for number in range(3)]
+                yield from lines[-request.tail :] if request.tail > 0 else lines
+            case ClusterEvents():
+                yield orjson.dumps([
+                    {"type": "Warning", "reason": "BackOff", "message": "back-off restarting", "count": 4,
+                     "lastTimestamp": stamp(10), "metadata": {"namespace": "shop"},
+                     "involvedObject": {"kind": "Pod", "namespace": "shop", "name": "web-2"}},
+                ])  # fmt: skip
+            case ProxyConfig():
+                yield orjson.dumps({"version": "1.31", "listeners": [{"name": "virtualInbound", "port": 15006}]})
+            case ServiceConnections():
+                web, db = (Endpoint(cluster, "shop", name) for name in ("web", "db"))
+                histogram = Histogram((10.0, 100.0, INF), (requests * 0.9, requests, requests))
+                yield orjson.dumps(connections_json([
+                    Connection(source=web, destination=db, requests=requests, errors=errors, latency_ms=histogram,
+                               reporter="source")]))  # fmt: skip
+
+    return answer

@@ -1,0 +1,100 @@
+"""Patterns: they mean what they mean in Python, and none of them can keep a search busy."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal.navigator.answers.query.patterns import Automaton, PatternError, is_simple, parse_pattern, searcher
+
+_ATOMS = st.sampled_from(
+    ["a", "b", "-", ".", r"\.", "[ab]", "[^a]", "[a-c]", r"\d", r"\w", r"\W", "^", "$", r"[\d-]", "[]a]", "[a-]", "1"]
+)
+
+
+def _repeated(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    signs = st.sampled_from(["*", "+", "?", "{2}", "{1,2}", "{,1}", "{1,}", "*?"])
+    return st.builds(lambda part, sign: f"(?:{part}){sign}", inner, signs)
+
+
+PATTERNS = st.recursive(
+    _ATOMS,
+    lambda inner: (
+        st.lists(inner, min_size=1, max_size=3).map("".join)
+        | st.builds(lambda left, right: f"({left}|{right})", inner, inner)
+        | _repeated(inner)
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=250, deadline=None)
+@given(pattern=PATTERNS, texts=st.lists(st.text("ab-.1\n", max_size=8), min_size=1, max_size=5))
+def test_the_automaton_and_the_chosen_way_find_what_python_finds(pattern: str, texts: list[str]) -> None:
+    node = parse_pattern(pattern)
+    automaton, chosen = Automaton(node), searcher(pattern)
+    expected = re.compile(pattern.replace("$", r"\Z"), re.ASCII)
+    for text in texts:
+        assert automaton.search(text) == bool(expected.search(text)), (pattern, text)
+        assert bool(chosen(text)) == bool(expected.search(text)), (pattern, text)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["(a+)+b", "(a*)*b", "(a|a)*b", "(a|aa)+b", "(a?){40}a{40}b", "a*a*a*a*a*a*b", "(.*)*(.*)*x", "((a+)+)+b",
+     "(?:a{1,20}){1,20}b", "(?:-[a-z]+)*a*[a-z]*b"],
+)  # fmt: skip
+def test_patterns_that_keep_python_busy_for_years_are_searched_in_one_pass(pattern: str) -> None:
+    assert not is_simple(parse_pattern(pattern))
+    search = searcher(pattern)
+    assert not search("a" * 5000)
+    assert search("a" * 5000 + "bx")
+
+
+@pytest.mark.parametrize("pattern", ["v2", "^web-", ":v2$", "web.*prod", "(web|api)-[0-9]+", "a?b?c", r"reg\.io/"])
+def test_what_people_usually_write_goes_to_pythons_engine(pattern: str) -> None:
+    assert is_simple(parse_pattern(pattern))
+
+
+def test_case_can_be_left_out_of_account() -> None:
+    assert searcher("(?i)WEB-[a-c]")("my-web-B")
+    assert searcher("(?i)(w+)+EB")("wEb")
+    assert not searcher("WEB")("web")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "position", "problem"),
+    [
+        ("(a", 0, "missing )"),
+        ("a)", 1, "unbalanced"),
+        ("[a", 0, "unterminated"),
+        ("*a", 0, "nothing to repeat"),
+        (r"(a)\1", 3, "not supported"),
+        ("a(?=b)", 1, "only (?:...) is supported"),
+        ("(?P<x>a)", 0, "only (?:...) is supported"),
+        (r"\bweb", 0, "not supported"),
+        ("a++", 2, "gives nothing back"),
+        ("a{1001}", 1, "1000 repetitions"),
+        ("(a{100}){100}", 0, "repeats too much"),
+        ("x" * 600, 512, "512 are the most"),
+        ("[\\d-z]", 1, "bad character range"),
+    ],
+)
+def test_a_pattern_that_cannot_be_used_says_why_and_where(pattern: str, position: int, problem: str) -> None:
+    with pytest.raises(PatternError, match=re.escape(problem)) as caught:
+        parse_pattern(pattern)
+    assert caught.value.position == position
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text("ab(|)[]*+?{}1,\\^$-.dw:=!<>P", max_size=12))
+def test_any_text_is_a_pattern_or_refused(pattern: str) -> None:
+    try:
+        search = searcher(pattern)
+    except PatternError as error:
+        assert 0 <= error.position <= len(pattern)
+    else:
+        search("ab1")

@@ -1,0 +1,101 @@
+"""What rows say of objects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from shoal.navigator.edge.config import NamespaceConfig
+from shoal.navigator.edge.reporting import TOO_LARGE, Namespaces, fitting, row_of
+from shoal.navigator.model import KINDS
+
+Obj = dict[str, Any]
+
+
+def pod(**more: Any) -> Obj:
+    return {"metadata": {"name": "p", "namespace": "shop", "uid": "u", "resourceVersion": "7"}, **more}
+
+
+def row(kind: str, obj: Obj) -> Obj:
+    found: Obj = orjson.loads(row_of(KINDS[kind], "v1", obj))
+    return found
+
+
+def test_an_object_says_its_kind_and_loses_what_nobody_asks_for() -> None:
+    annotations = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "team": "a"}
+    metadata = pod()["metadata"] | {"managedFields": [{}], "annotations": annotations}
+    found = row("virtualservices", {"metadata": metadata, "spec": {"hosts": ["a"]}})
+    assert found == {
+        "apiVersion": "networking.istio.io/v1", "kind": "VirtualService", "spec": {"hosts": ["a"]},
+        "metadata": {"name": "p", "namespace": "shop", "uid": "u", "annotations": {"team": "a"}},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "one", "other"),
+    [
+        ("pods", {"metadata": {"name": "p", "resourceVersion": "1"}}, {"metadata": {"name": "p", "resourceVersion": "2"}}),
+        (
+            "pods",
+            {"status": {"conditions": [{"type": "Ready", "status": "True", "lastProbeTime": "1"}]}},
+            {"status": {"conditions": [{"type": "Ready", "status": "True", "lastProbeTime": "2"}]}},
+        ),
+        (
+            "nodes",
+            {"status": {"conditions": [{"type": "Ready", "lastHeartbeatTime": "1"}], "images": [1]}},
+            {"status": {"conditions": [{"type": "Ready", "lastHeartbeatTime": "2"}], "images": [2]}},
+        ),
+        (
+            "endpointslices",
+            {"metadata": {"name": "p", "annotations": {"endpoints.kubernetes.io/last-change-trigger-time": "1"}}},
+            {"metadata": {"name": "p", "annotations": {"endpoints.kubernetes.io/last-change-trigger-time": "2"}}},
+        ),
+        ("pods", {"spec": {"a": 1, "b": 2}}, {"spec": {"b": 2, "a": 1}}),
+    ],
+)  # fmt: skip
+def test_changes_that_mean_nothing_are_no_changes(kind: str, one: Obj, other: Obj) -> None:
+    assert row_of(KINDS[kind], "v1", pod() | one) == row_of(KINDS[kind], "v1", pod() | other)
+
+
+def test_values_that_look_like_secrets_stay_in_the_cluster_and_the_object_is_not_touched() -> None:
+    env = [{"name": "DB_PASSWORD", "value": "hunter2"}, {"name": "MODE", "value": "fast"}]
+    spec = {"containers": [{"name": "a", "env": env}], "initContainers": [{"name": "b", "env": env[:1]}]}
+    obj = pod(spec=spec)
+    data = row_of(KINDS["pods"], "v1", obj)
+    assert b"hunter2" not in data and b"fast" in data
+    assert b"hunter2" not in row_of(KINDS["deployments"], "v1", pod(spec={"template": {"spec": spec}}))
+    assert env[0]["value"] == "hunter2" and "resourceVersion" in obj["metadata"]
+
+
+def test_a_row_that_does_not_fit_says_that_the_object_is_there() -> None:
+    data = row_of(KINDS["pods"], "v1", pod(spec={"text": "x" * 1000}))
+    assert fitting(data, 2000) is data
+    stub = orjson.loads(fitting(data, 500))
+    assert stub["metadata"]["name"] == "p" and stub["metadata"]["annotations"] == {TOO_LARGE: str(len(data))}
+
+
+@pytest.mark.parametrize(
+    ("include", "exclude", "wanted"),
+    [
+        ((), (), {"a", "b", "team-a", "team-b"}),
+        (("a",), (), {"a"}),
+        (("team-*",), ("team-b",), {"team-a"}),
+        ((), ("team-*",), {"a", "b"}),
+        (("a", "b"), ("b",), {"a"}),
+    ],
+)
+def test_namespaces_are_chosen_by_patterns(
+    include: tuple[str, ...], exclude: tuple[str, ...], wanted: set[str]
+) -> None:
+    chosen = Namespaces(NamespaceConfig(include=include, exclude=exclude))
+    assert {name for name in ("a", "b", "team-a", "team-b") if chosen.wants(name)} == wanted
+    assert chosen.wants("") and chosen.selector(KINDS["nodes"]) == ""
+
+
+def test_what_a_server_can_leave_out_it_is_asked_to() -> None:
+    chosen = Namespaces(NamespaceConfig(include=("a",), exclude=("b", "x-*")))
+    assert chosen.selector(KINDS["pods"]) == "metadata.namespace!=b,metadata.namespace=a"
+    assert chosen.selector(KINDS["namespaces"]) == "metadata.name!=b,metadata.name=a"
+    assert Namespaces(NamespaceConfig(include=("a", "b"))).selector(KINDS["pods"]) == ""

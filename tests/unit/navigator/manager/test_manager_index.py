@@ -1,0 +1,245 @@
+"""The index: after any changes it answers as if it had been built from scratch, and touches nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal.errors import ConfigError
+from shoal.navigator.digest import KindDigest, fingerprint
+from shoal.navigator.manager.clusters import Clusters, Known
+from shoal.navigator.manager.config import ManagerConfig
+from shoal.navigator.manager.index import FIELDS, Index, Postings, terms
+from shoal.navigator.manager.objects import InvalidRow, make_row
+from shoal.navigator.manager.protocol import Identified, Session
+from shoal.navigator.model import Freshness, Row
+from shoal.testing.managers import digest_of, edge_message
+from shoal.wire.navigator.v1 import navigator_pb as pb
+
+
+def pod(name: str, namespace: str = "a", node: str = "n1", image: str = "web:1", **labels: str) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": labels,
+            "ownerReferences": [{"kind": "ReplicaSet", "name": "web-1", "controller": True}],
+        },
+        "spec": {"nodeName": node, "containers": [{"name": "c", "image": image}]},
+        "status": {"podIP": f"10.0.0.{len(name)}"},
+    }
+
+
+def row_of(cluster: str, obj: dict[str, Any], kind: str = "pods") -> tuple[str, Row]:
+    metadata = obj["metadata"]
+    key = f"{metadata['namespace']}/{metadata['name']}" if "namespace" in metadata else metadata["name"]
+    data = orjson.dumps(obj)
+    return key, make_row(cluster, kind, key, fingerprint(kind, key, data), 1000, data)
+
+
+KEYS = ["a/1", "a/2", "b/1", "b/22"]
+CHANGES = st.lists(
+    st.tuples(
+        st.sampled_from(["east", "west"]),
+        st.sampled_from(KEYS),
+        st.one_of(
+            st.none(),
+            st.tuples(
+                st.sampled_from(["n1", "n2", ""]),
+                st.sampled_from(["web:1", "web:2", "db:1"]),
+                st.dictionaries(st.sampled_from(["app", "tier"]), st.sampled_from(["x", "y"]), max_size=2),
+            ),
+        ),
+    ),
+    max_size=60,
+)
+
+
+@given(CHANGES)
+@settings(max_examples=200)
+def test_the_index_answers_as_if_it_had_been_built_anew(changes: list[tuple[str, str, Any]]) -> None:
+    index, model = Index(), {}
+    for cluster, key, detail in changes:
+        if detail is None:
+            index.cluster(cluster).remove("pods", key)
+            model.pop((cluster, key), None)
+        else:
+            node, image, labels = detail
+            namespace, _, name = key.partition("/")
+            _, row = row_of(cluster, pod(name, namespace, node, image, **labels))
+            index.cluster(cluster).put(key, row)
+            model[cluster, key] = row
+
+    def shown(rows: Any) -> set[tuple[str, str]]:
+        found = list(rows)
+        assert len({(row.cluster, row.key) for row in found}) == len(found)
+        return {(row.cluster, row.key) for row in found}
+
+    def expected(cluster: str, holds: Any) -> set[tuple[str, str]]:
+        return {place for place, row in model.items() if (not cluster or place[0] == cluster) and holds(row)}
+
+    for cluster in ("", "east", "west", "nowhere"):
+        assert shown(index.rows("pods", cluster=cluster)) == expected(cluster, lambda row: True)
+        for namespace in ("a", "b", "c"):
+            found = shown(index.rows("pods", cluster=cluster, namespace=namespace))
+            assert found == expected(cluster, lambda row, wanted=namespace: row.namespace == wanted)
+        for label in ("app", "tier"):
+            for value in ("x", "y"):
+                found = shown(index.labelled("pods", label, value, cluster=cluster))
+                assert found == expected(cluster, lambda row, name=label, v=value: row.summary.labels.get(name) == v)
+        for field in FIELDS:
+            for value in ("n1", "n2", "web:1", "web:2", "db:1", "ReplicaSet/web-1", "10.0.0.1"):
+                found = shown(index.having("pods", field, value, cluster=cluster))
+                assert found == expected(cluster, lambda row, f=field, v=value: (f, v) in terms(row))
+    for (cluster, key), row in model.items():
+        assert index.row(cluster, "pods", key) is row
+    for cluster in ("east", "west"):
+        digest = KindDigest()
+        for (name, _), row in model.items():
+            if name == cluster:
+                digest.add(row.fingerprint)
+        assert index.cluster(cluster).digest("pods") == (digest.count, digest.value)
+    assert len(index) == len(model)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 60)), max_size=200))
+@settings(max_examples=100)
+def test_a_posting_holds_what_was_added_and_not_discarded(actions: list[tuple[bool, int]]) -> None:
+    postings, model = Postings(), set()
+    for add, number in actions:
+        key = f"k{number}"
+        if add and key not in model:
+            postings.add("v", key)
+            model.add(key)
+        elif not add:
+            postings.discard("v", key)
+            model.discard(key)
+    assert sorted(postings.keys("v")) == sorted(model)
+    assert len(postings) == (1 if model else 0), "nothing is left of what nobody has"
+
+
+def test_n10_a_change_in_one_cluster_rebuilds_nothing_and_leaves_the_others_alone() -> None:
+    index = Index()
+    for cluster in ("east", "west"):
+        for number in range(200):
+            index.cluster(cluster).put(*row_of(cluster, pod(f"p{number}", app="web", n=str(number))))
+    west = index.clusters["west"]
+    shelf, rows = west.shelves["pods"], dict(west.shelves["pods"].rows)
+    before = dict(index.clusters["east"].shelves["pods"].rows)
+    reads = list(index.labelled("pods", "app", "web"))
+    index.cluster("east").put(*row_of("east", pod("p7", app="db", n="7")))
+    index.cluster("east").remove("pods", "a/p8")
+    assert index.clusters["west"] is west and west.shelves["pods"] is shelf
+    assert all(shelf.rows[key] is row for key, row in rows.items())
+    after = index.clusters["east"].shelves["pods"].rows
+    assert [key for key, row in before.items() if after.get(key) is not row] == ["a/p7", "a/p8"]
+    assert len(reads) == 400, "what was read before stays as it was"
+
+
+def test_what_was_returned_stays_as_it_was_while_the_index_goes_on() -> None:
+    index = Index()
+    for number in range(100):
+        index.cluster("east").put(*row_of("east", pod(f"p{number}", app="web")))
+    reading = index.labelled("pods", "app", "web")
+    whole = index.rows("pods")
+    next(reading)
+    next(whole)
+    for number in range(100):
+        index.cluster("east").remove("pods", f"a/p{number}")
+    assert len(list(reading)) == len(list(whole)) == 99
+
+
+def test_services_slices_and_nodes_are_found_by_what_people_ask_for() -> None:
+    index = Index()
+    east = index.cluster("east")
+    service = {"metadata": {"name": "web", "namespace": "a"}, "spec": {"clusterIP": "10.1.1.1"}}
+    slice_ = {
+        "metadata": {"name": "web-x1", "namespace": "a", "labels": {"kubernetes.io/service-name": "web"}},
+        "endpoints": [{"addresses": ["10.0.0.1"]}],
+    }
+    node = {"metadata": {"name": "n1"}, "status": {"addresses": [{"type": "InternalIP", "address": "192.168.0.1"}]}}
+    route = {"metadata": {"name": "r", "namespace": "a"}, "spec": {"hosts": ["web.example"]}}
+    for kind, obj in (("services", service), ("endpointslices", slice_), ("nodes", node), ("virtualservices", route)):
+        east.put(*row_of("east", obj, kind))
+    assert [row.name for row in index.having("services", "ip", "10.1.1.1")] == ["web"]
+    assert [row.name for row in index.having("endpointslices", "service", "a/web")] == ["web-x1"]
+    assert [row.name for row in index.having("nodes", "ip", "192.168.0.1")] == ["n1"]
+    assert [row.name for row in index.having("virtualservices", "host", "web.example")] == ["r"]
+    assert index.row("east", "nodes", "n1") is not None
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"1", b"\xff"])
+def test_data_that_is_no_object_is_refused(data: bytes) -> None:
+    with pytest.raises(InvalidRow):
+        make_row("east", "pods", "a/b", 1, 1, data)
+
+
+# freshness
+
+
+def known(interval_s: float, kinds: tuple[str, ...] = ("pods",)) -> tuple[Clusters, Known]:
+    index = Index()
+    clusters = Clusters(index, stale_intervals=3.0, keep_alive_s=1.0)
+    claim = Identified(
+        cluster="east", edge="e1", metadata={"region": "eu"}, software="", kinds=kinds, interval_s=interval_s,
+        max_message_bytes=0,
+    )  # fmt: skip
+    session = Session(claim, 1, index.cluster("east"))
+    made = clusters.prepared(claim, session, 0)
+    clusters.claimed(made, 0.0)
+    verification = pb.Verification(digests=[digest_of(kind, {}) for kind in kinds])
+    step = session.receive(edge_message("verification", verification, sequence=1))
+    session.stored(step)  # type: ignore[arg-type]
+    return clusters, made
+
+
+@given(st.lists(st.floats(0.0, 2.9), min_size=1, max_size=30))
+def test_n1_freshness_does_not_flap_while_the_edge_keeps_to_its_interval(gaps: list[float]) -> None:
+    """Gaps are in intervals: late, and later than the limit of one interval that flapped."""
+    clusters, east = known(interval_s=30.0)
+    now_s = 0.0
+    for gap in gaps:
+        for moment in (now_s, now_s + 30.0 * gap):
+            assert clusters.list_(moment)[0].freshness is Freshness.HEALTHY
+        now_s += 30.0 * gap
+        clusters.heard(east, now_s, round(now_s * 1000))
+    assert clusters.list_(now_s + 91.0)[0].freshness is Freshness.STALE
+
+
+def test_freshness_goes_from_initializing_over_healthy_and_stale_to_disconnected() -> None:
+    clusters, east = known(interval_s=10.0, kinds=("pods", "services"))
+    assert clusters.list_(1.0)[0].freshness is Freshness.HEALTHY
+    assert clusters.list_(30.0)[0].freshness is Freshness.HEALTHY
+    assert clusters.list_(30.1)[0].freshness is Freshness.STALE
+    clusters.lost(east)
+    found = clusters.get("east", 31.0)
+    assert found is not None and found.freshness is Freshness.DISCONNECTED and found.region == "eu"
+    again = Session(
+        Identified(
+            cluster="east", edge="e1", metadata={}, software="", kinds=("pods",), interval_s=1.0, max_message_bytes=0
+        ),
+        2,
+        Index().cluster("east"),
+    )
+    assert not again.complete, "a new claim is initializing until it has been compared"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"grace_s": -1.0},
+        {"retention_s": 0.0},
+        {"stale_intervals": 2.0},
+        {"max_message_bytes": 10},
+        {"guard_s": 5.0},
+        {"keep_alive_s": 0.0},
+        {"max_requests": 0},
+    ],
+)
+def test_settings_that_cannot_work_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(wrong)).split(".")[0]):
+        ManagerConfig(**wrong)
