@@ -86,6 +86,14 @@ async def run_until(stop: asyncio.Event, config: ClusterConfig, on_ready: Callab
             from shoal.app.fleet.part import AgentPart
 
             parts.append(AgentPart(host, config.join, config.dir))
+        if config.edge is not None:
+            from shoal.app.navigator.part import EdgePart
+
+            parts.append(EdgePart(host, config.edge, config.dir.name))
+        if config.sharding:
+            from shoal.app.sharding.part import ShardPart
+
+            parts.append(ShardPart(host))
 
         async def until_stopped() -> None:
             if config.runs_nodes:

@@ -89,6 +89,8 @@ class ClusterConfig:
     server: str = ""  # the API server to use where this process has none; empty: the kubeconfig's
     kubeconfig: str = ""
     join: Path | None = None  # join file of an agent that runs in this process
+    edge: Path | None = None  # join file of a navigator's edge that runs in this process
+    sharding: bool = False  # whether a shard manager runs in this process
     anonymous: bool = False  # requests without credentials are system:anonymous instead of refused
     flow: FlowConfig = FlowConfig()
     audit: AuditConfig = AuditConfig()
@@ -205,6 +207,8 @@ class ClusterOptions:
     server: str = ""
     kubeconfig: str = ""
     join: str = ""
+    edge: str = ""
+    sharding: bool = False
     extra_hosts: tuple[str, ...] = ()
     anonymous: bool = False
     flow: FlowConfig = FlowConfig()
@@ -235,12 +239,16 @@ def refuse_what_is_not_built(options: ClusterOptions) -> None:
         )
     if not own and not options.kubeconfig:
         raise ConfigError("kubeconfig is empty: components without an API server need --kubeconfig FILE to reach one")
-    if options.join and not own:
-        raise ConfigError("join is for a cluster's own process; start an agent beside it with `shoal krane start`")
-    if options.join and not Path(options.join).is_file():
-        raise ConfigError(
-            f"join is {options.join!r}: there is no such file; `shoal token create --kind agent` prints one"
-        )
+    for key, file, alone, made in (
+        ("join", options.join, "shoal krane start", "shoal token create --kind agent"),
+        ("edge", options.edge, "shoal navigator edge", "shoal navigator token"),
+    ):
+        if file and not own:
+            raise ConfigError(f"{key} is for a cluster's own process; beside another cluster use `{alone}`")
+        if file and not Path(file).is_file():
+            raise ConfigError(f"{key} is {file!r}: there is no such file; `{made}` makes one")
+    if options.sharding and not own:
+        raise ConfigError("sharding is for a cluster's own process; beside another cluster use `shoal shard manager`")
 
 
 def _check_docker(options: ClusterOptions) -> None:
@@ -271,6 +279,8 @@ def checked_config(options: ClusterOptions) -> ClusterConfig:
         server=options.server,
         kubeconfig=options.kubeconfig,
         join=Path(options.join).absolute() if options.join else None,
+        edge=Path(options.edge).absolute() if options.edge else None,
+        sharding=options.sharding,
         anonymous=options.anonymous,
         flow=options.flow,
         audit=_audit(options),

@@ -10,6 +10,7 @@ from shoal.cli.catalog import Command
 from shoal.cli.dispatch import run
 
 _APPS = "Run applications"
+_SEE = "See all clusters at once"
 _FLEET = "Look after the fleet"
 _START = "Start and stop"
 _STATE = "Look after the state"
@@ -83,6 +84,48 @@ COMMANDS = (
         target="shoal.cli.fleet.delete:app",
     ),
     Command(
+        name="query",
+        group=_SEE,
+        summary="ask for objects: \"pods where image ~ 'v2' and region = 'eu' and not ready\"",
+        target="shoal.cli.navigator.query:app",
+    ),
+    Command(
+        name="services",
+        group=_SEE,
+        summary="show services with their endpoints, ready or not",
+        target="shoal.cli.navigator.services:app",
+    ),
+    Command(
+        name="mesh",
+        group=_SEE,
+        summary="show what Istio does to a workload, what is wrong in the mesh, and who calls whom",
+        target="shoal.cli.navigator.mesh:app",
+    ),
+    Command(
+        name="logs",
+        group=_SEE,
+        summary="show what the pods of an app write",
+        target="shoal.cli.navigator.logs:app",
+    ),
+    Command(
+        name="search",
+        group=_SEE,
+        summary="find objects of any kind by a text",
+        target="shoal.cli.navigator.search:app",
+    ),
+    Command(
+        name="diff",
+        group=_SEE,
+        summary="show what differs between two moments or two clusters",
+        target="shoal.cli.navigator.diff:app",
+    ),
+    Command(
+        name="checks",
+        group=_SEE,
+        summary="save queries as checks, and see how they stand",
+        target="shoal.cli.navigator.checks:app",
+    ),
+    Command(
         name="agents",
         group=_FLEET,
         summary="show the agents of the clusters, and release what they hold back",
@@ -93,6 +136,12 @@ COMMANDS = (
         group=_FLEET,
         summary="make, list, rotate and revoke the tokens of a control plane or a cluster",
         target="shoal.app.commands.token:app",
+    ),
+    Command(
+        name="secrets",
+        group=_FLEET,
+        summary="replace the master key that seals the secrets, and show which are in use",
+        target="shoal.cli.fleet.secrets:app",
     ),
     Command(
         name="config",
@@ -135,6 +184,18 @@ COMMANDS = (
         group=_START,
         summary="run a gateway",
         target="shoal.app.commands.sentinel:app",
+    ),
+    Command(
+        name="shard",
+        group=_START,
+        summary="run the manager, a worker or a proxy of a sharded controller",
+        target="shoal.app.commands.shard:app",
+    ),
+    Command(
+        name="navigator",
+        group=_START,
+        summary="run the view of all clusters: its manager, or the edge of a cluster",
+        target="shoal.app.commands.navigator:app",
     ),
     Command(
         name="store",

@@ -1,7 +1,9 @@
-"""``shoal up``: a control plane and a region or more, each with a cluster and its agent, as processes of this machine.
+"""``shoal up``: the whole system as processes of this machine: a control plane, a navigator, and a region or more, each
+with a cluster and in its process the agent, the navigator's edge and a shard manager.
 
 DIR/control/                the control plane
-DIR/clusters/REGION-1/      the cluster of a region, and in it its agent
+DIR/navigator/              the navigator's manager
+DIR/clusters/REGION-1/      the cluster of a region, with what belongs to it
 DIR/config.yaml             the context by which the other commands find the control plane
 DIR/endpoints.json          what runs and where, for programs, while it runs
 """
@@ -62,6 +64,10 @@ class UpOptions:
     def control_dir(self) -> Path:
         return self.dir / "control"
 
+    @property
+    def navigator_dir(self) -> Path:
+        return self.dir / "navigator"
+
     def cluster_dir(self, region: str) -> Path:
         return self.dir / "clusters" / cluster_of(region)
 
@@ -78,6 +84,7 @@ class Parts:
     control: Callable[[UpOptions], Sequence[str]]
     cluster: Callable[[UpOptions, str], Sequence[str]]
     introduce: Callable[[Rest, UpOptions], None]
+    navigator: Callable[[UpOptions], Sequence[str]] | None = None
     welcomes: bool = True  # with the demo
 
 
@@ -89,12 +96,18 @@ def control_command(options: UpOptions) -> list[str]:
 def cluster_command(options: UpOptions, region: str) -> list[str]:
     folder = options.cluster_dir(region)
     command = [sys.executable, "-m", "shoal", "cluster", "start", "--dir", str(folder), "--stop-on-eof"]
-    return [*command, "--join", str(folder / "join.json")]
+    return [*command, "--join", str(folder / "join.json"), "--edge", str(folder / "edge.json"), "--sharding"]
+
+
+def navigator_command(options: UpOptions) -> list[str]:
+    folder = str(options.navigator_dir)
+    command = [sys.executable, "-m", "shoal", "navigator", "manager", "--dir", folder, "--stop-on-eof"]
+    return [*command, "--control-dir", str(options.control_dir)]
 
 
 async def run_up(options: UpOptions, say: Callable[[str], object], *, parts: Parts | None = None) -> None:
     """Start all, say where, wait for a signal, stop all. ``say`` prints a line."""
-    parts = parts or Parts(control_command, cluster_command, introduce, welcomes=not options.empty)
+    parts = parts or Parts(control_command, cluster_command, introduce, navigator_command, welcomes=not options.empty)
     if options.port == 0:  # decided once, so that a control plane that is started again has the same
         options = replace(options, port=any_free(LOOPBACK))
     make_private_dir(options.control_dir)
@@ -110,6 +123,8 @@ async def run_up(options: UpOptions, say: Callable[[str], object], *, parts: Par
             context = _context(options, control.url)
             rest = Rest(context)
             await asyncio.to_thread(parts.introduce, rest, options)
+            navigator = await _start_navigator(options, parts, children, say)
+            context = _with_navigator(context, options, navigator)
             clusters: dict[str, Child] = {}
             for region in options.regions:
                 say(f"starting region {region}")
@@ -120,10 +135,12 @@ async def run_up(options: UpOptions, say: Callable[[str], object], *, parts: Par
             save_context(options.dir, context)
 
             def write_endpoints() -> None:
-                write_private(endpoints, render_endpoints(options, control, clusters))
+                write_private(endpoints, render_endpoints(options, control, navigator, clusters))
 
             write_endpoints()
             shown = await asyncio.to_thread(_welcome, rest, options, stop) if parts.welcomes else []
+            if parts.welcomes:
+                await _samples(options)
             for line in (*guide(options, control.url, clusters), *shown):
                 say(line)
             say("ready")
@@ -133,6 +150,28 @@ async def run_up(options: UpOptions, say: Callable[[str], object], *, parts: Par
         finally:
             endpoints.unlink(missing_ok=True)
             await children.end()
+
+
+async def _start_navigator(
+    options: UpOptions, parts: Parts, children: Children, say: Callable[[str], object]
+) -> Child | None:
+    if parts.navigator is None:
+        return None
+    from shoal.app.navigator.joining import ensure_join_files
+
+    say("starting the navigator")
+    make_private_dir(options.navigator_dir)
+    child = await children.start("navigator", parts.navigator(options), options.navigator_dir / "manager.log")
+    edges = {cluster_of(region): (region, options.cluster_dir(region) / "edge.json") for region in options.regions}
+    await ensure_join_files(options.navigator_dir, child.url, edges)
+    return child
+
+
+async def _samples(options: UpOptions) -> None:
+    from shoal.app.demo.samples import ensure_samples
+
+    kubeconfigs = {region: options.cluster_dir(region) / "kubeconfig" for region in options.regions}
+    await ensure_samples(kubeconfigs, clock=RealClock())
 
 
 def introduce(rest: Rest, options: UpOptions) -> None:
@@ -196,7 +235,15 @@ def _context(options: UpOptions, url: str) -> Context:
     return Context(CONTEXT, url, token, (options.control_dir / "pki" / "ca.crt").read_text())
 
 
-def render_endpoints(options: UpOptions, control: Child, clusters: dict[str, Child]) -> bytes:
+def _with_navigator(context: Context, options: UpOptions, child: Child | None) -> Context:
+    if child is None:
+        return context
+    folder = options.navigator_dir
+    token, ca = (folder / "admin.token").read_text().strip(), (folder / "pki" / "ca.crt").read_text()
+    return replace(context, navigator=child.url, navigator_token=token, navigator_ca=ca)
+
+
+def render_endpoints(options: UpOptions, control: Child, navigator: Child | None, clusters: dict[str, Child]) -> bytes:
     """The content of ``endpoints.json``: for programs, what runs and how to reach it."""
     listed = [
         {
@@ -214,7 +261,16 @@ def render_endpoints(options: UpOptions, control: Child, clusters: dict[str, Chi
         "token": str(options.control_dir / "admin.token"),
         "pid": control.process.pid,
     }
-    return json.dumps({"pid": os.getpid(), "control": about, "clusters": listed}, indent=2).encode() + b"\n"
+    found: dict[str, Any] = {"pid": os.getpid(), "control": about}
+    if navigator is not None:
+        folder = options.navigator_dir
+        found["navigator"] = {
+            "url": navigator.url,
+            "ca": str(folder / "pki" / "ca.crt"),
+            "token": str(folder / "admin.token"),
+            "pid": navigator.process.pid,
+        }
+    return json.dumps({**found, "clusters": listed}, indent=2).encode() + b"\n"
 
 
 def guide(options: UpOptions, url: str, clusters: dict[str, Child]) -> list[str]:
@@ -231,7 +287,9 @@ def guide(options: UpOptions, url: str, clusters: dict[str, Child]) -> list[str]
         f"  {shoal} apply -f examples/hello.yaml",
         f"  {shoal} status -w",
         f"  {shoal} describe app hello",
-        f"  {kubectl} get pods -A",
+        f'  {shoal} query "pods where not ready"',
+        f"  {shoal} mesh mistakes",
+        f"  {kubectl} get pods,shardinstances -A",
         "",
     ]
 

@@ -188,5 +188,6 @@ def test_the_flags_reach_the_children(tmp_path: Path) -> None:
     ]  # fmt: skip
     folder = tmp_path / "clusters" / "eu-1"
     assert cluster_command(options, "eu")[1:] == [
-        "-m", "shoal", "cluster", "start", "--dir", str(folder), "--stop-on-eof", "--join", str(folder / "join.json")
+        "-m", "shoal", "cluster", "start", "--dir", str(folder), "--stop-on-eof", "--join", str(folder / "join.json"),
+        "--edge", str(folder / "edge.json"), "--sharding",
     ]  # fmt: skip

@@ -7,6 +7,7 @@ client's business, and either side's going ends both.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import urlencode
@@ -38,6 +39,7 @@ _TUNNELLED = "SPDY/3.1+portforward.k8s.io"
 _FORWARD = "portforward.k8s.io"
 _COMMAND = (websocket.V4,)  # of SPDY's versions of exec; v5 would be no different on it
 _STREAMS = {"stdin": Channel.STDIN, "stdout": Channel.STDOUT, "stderr": Channel.STDERR}
+_PROXIED = re.compile(rb"/api/v1/(?:namespaces/[^/?]+/(?:pods|services)|nodes)/[^/?]+/proxy(?:[/?]|$)")
 _LOG_SOCKETS = ("binary.k8s.io", "base64.binary.k8s.io")
 _REFUSAL_BYTES = 50_000
 
@@ -46,7 +48,7 @@ Obj = dict[str, Any]
 
 def hands_on(target: bytes) -> bool:
     """Whether the body of a request with this target is passed on while it comes in: that of proxies."""
-    return b"/proxy" in target
+    return b"/proxy" in target and _PROXIED.match(target) is not None
 
 
 class NodeAccess:

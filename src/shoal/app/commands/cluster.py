@@ -71,6 +71,10 @@ def start(
     join: Annotated[
         str, typer.Option(help="join file: also run the cluster's agent in this process, for a fleet")
     ] = "",
+    edge: Annotated[
+        str, typer.Option(help="join file of a navigator: also run the cluster's edge in this process")
+    ] = "",
+    sharding: Annotated[bool, typer.Option("--sharding", help="also run a shard manager in this process")] = False,
     tls_san: Annotated[
         list[str] | None, typer.Option(help="further name or address in the server's certificate; may be repeated")
     ] = None,
@@ -106,6 +110,8 @@ def start(
         server=server,
         kubeconfig=kubeconfig,
         join=join,
+        edge=edge,
+        sharding=sharding,
         extra_hosts=tuple(tls_san or ()),
         anonymous=anonymous_auth,
         flow=FlowConfig(

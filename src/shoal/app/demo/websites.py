@@ -8,6 +8,7 @@ from shoal.client import Obj
 from shoal.sharding.worker import Owned, ShardedController
 
 GROUP, VERSION, KIND = "example.shoal.dev", "v1", "Website"
+NAME = "websites"
 
 app = ShardedController()
 
@@ -31,7 +32,7 @@ def deployment(name: str, spec: Obj) -> Obj:
     labels = {"website": name}
     container: Obj = {
         "name": "web",
-        "image": spec.get("image", "shoal/demo"),
+        "image": spec.get("image", "shoal/echo"),
         "volumeMounts": [{"name": "page", "mountPath": "/page"}],
     }
     if "command" in spec:
@@ -81,3 +82,29 @@ def definition() -> Obj:
         "metadata": {"name": f"websites.{GROUP}"},
         "spec": {"group": GROUP, "scope": "Namespaced", "names": names, "versions": [version]},
     }
+
+
+def sample(count: int) -> list[Obj]:
+    """A ShardConfig with two to ten workers, and some websites without instances: there is work, and nothing runs."""
+    worker = {"name": "worker", "image": "shoal/shard-worker", "args": ["shoal.app.demo.websites:app"]}
+    controlled = [{"kind": "ConfigMap"}, {"group": "apps", "kind": "Deployment"}]
+    spec: Obj = {
+        "minShards": 2,
+        "maxShards": 10,
+        "scaleUpThreshold": 0.8,
+        "scaleDownThreshold": 0.3,
+        "loadBalanceStrategy": "consistent-hash",
+        "healthCheckInterval": "30s",
+        "leaseDuration": "6s",
+        "heartbeatInterval": "2s",
+        "targets": [{"group": GROUP, "kind": KIND, "controlled": controlled}],
+        "template": {"spec": {"serviceAccountName": "shard-worker", "containers": [worker]}},
+    }
+    about = {"name": NAME, "namespace": "default"}
+    config = {"apiVersion": "shard.io/v1", "kind": "ShardConfig", "metadata": about, "spec": spec}
+    return [config, *(_website(f"site-{number}") for number in range(count))]
+
+
+def _website(name: str) -> Obj:
+    about = {"name": name, "namespace": "default"}
+    return {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": about, "spec": {"replicas": 0}}

@@ -1,0 +1,183 @@
+"""The shard manager: as a process of its own beside any cluster, or as a part of a cluster's process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from itertools import count
+from random import Random
+from typing import Any
+
+from shoal import __version__
+from shoal.app.fleet.health import health_app
+from shoal.app.ports import any_free
+from shoal.base.asgi import Tls, serving
+from shoal.base.clock import Clock, RealClock
+from shoal.base.ids import Ids
+from shoal.base.logs import get_logger
+from shoal.base.metrics import Metrics
+from shoal.base.tasks import wait_first
+from shoal.client import Client, LostLease, builtin, connect, load
+from shoal.crds.shard import definitions
+from shoal.reconcile import ElectionConfig, Elector, EventRecorder, LeaseLock, Manager
+from shoal.sharding.manager import wiring
+from shoal.sharding.manager.admission import Assigner, webhook_app
+from shoal.sharding.manager.config import ManagerConfig
+from shoal.sharding.rbac import MANAGER
+
+log = get_logger("sharding")
+
+_AFTER_FAILURE_S = 2.0
+
+
+async def run_manager(config: ManagerConfig, stop: asyncio.Event, on_ready: Callable[[], None]) -> None:
+    """One manager as a process: acts on the cluster of the kubeconfig until ``stop``."""
+    clock = RealClock()
+    access = load(config.kubeconfig, context=config.context)
+    port = config.port or any_free(config.host)
+    agent = f"shard-manager/{__version__}"
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(connect(access, clock=clock, field_manager=MANAGER, user_agent=agent))
+        lock_client = await stack.enter_async_context(  # renewals do not queue behind the work
+            connect(access, clock=clock, field_manager=MANAGER, user_agent=agent)
+        )
+        if config.install:
+            await install(client)
+        service = ShardService(config, client, lock_client, clock=clock, ids=Ids(), random=Random(), metrics=Metrics())
+        app = health_app(service.livez, service.readyz, service.metrics, service.status)
+        await stack.enter_async_context(serving(app, host=config.host, port=port, clock=clock))
+        if config.webhook_port and config.webhook_certificate is not None and config.webhook_key is not None:
+            tls = Tls(config.webhook_certificate, config.webhook_key)
+            hook = webhook_app(service.assigner)
+            await stack.enter_async_context(
+                serving(hook, host=config.host, port=config.webhook_port, clock=clock, tls=tls)
+            )
+        on_ready()
+        running = asyncio.create_task(service.run(), name="sharding/manager")
+        try:
+            await wait_first(asyncio.wait({running}), stop.wait())
+        finally:
+            service.stop()
+            await running
+
+
+async def install(client: Client) -> None:
+    """Apply the definitions of the kinds."""
+    resource = client.of(builtin("customresourcedefinitions", "apiextensions.k8s.io"))
+    for definition in definitions():
+        await resource.apply(definition, force=True)
+
+
+class ShardService:
+    """A manager that stands for election again whenever it has lost; ``run`` it until ``stop``."""
+
+    name = "sharding"
+
+    def __init__(
+        self,
+        config: ManagerConfig,
+        client: Client,
+        lock_client: Client,
+        *,
+        clock: Clock,
+        ids: Ids,
+        random: Random,
+        metrics: Metrics,
+    ) -> None:
+        self._config = config
+        self._client = client
+        self._lock_client = lock_client
+        self._clock = clock
+        self._ids = ids
+        self._random = random
+        self.metrics = metrics
+        self.identity = config.name or f"{socket.gethostname()}-{os.getpid()}-{ids.new_suffix()}"
+        self._manager: Manager | None = None
+        self._parts: wiring.Parts | None = None
+        self._stopping = False
+        self._failure = ""
+
+    async def run(self) -> None:
+        """Until ``stop``."""
+        while not self._stopping:
+            try:
+                await self._term()
+                self._failure = ""
+            except LostLease:
+                log.warning("lost the lease; standing for it again")
+            except Exception as error:
+                self._failure = str(error) or type(error).__name__
+                log.error("the manager failed; starting it again", error=error)
+                await self._clock.sleep(_AFTER_FAILURE_S)
+
+    def stop(self) -> None:
+        self._stopping = True
+        if self._manager is not None:
+            self._manager.stop()
+
+    async def _term(self) -> None:
+        config, random = self._config, self._random.random
+        elector = None
+        if config.elect:
+            elector = Elector(
+                LeaseLock(self._lock_client, config.namespace, MANAGER), self.identity, clock=self._clock,
+                random=random,
+                config=ElectionConfig(
+                    lease_s=config.lease_s, renew_deadline_s=config.renew_deadline_s, retry_s=config.retry_s
+                ),
+            )  # fmt: skip
+        self._manager = manager = Manager(self._client, clock=self._clock, random=random, elector=elector)
+        events = EventRecorder(self._client, MANAGER, self.identity, clock=self._clock, new_suffix=self._ids.new_suffix)
+        numbers = count(1)
+        around = wiring.Surroundings(
+            clock=self._clock, random=random, new_id=lambda: str(next(numbers)), new_suffix=self._ids.new_suffix,
+            metrics=self.metrics,
+        )  # fmt: skip
+        self._parts = wiring.add(manager, events, around, before=self._parts)
+        manager.add(events)
+        if not self._stopping:
+            await manager.run()
+
+    def assigner(self) -> Assigner | None:
+        """Who gives slots at admission; None until the caches are warm."""
+        ready = self._manager is not None and self._manager.health().ready
+        return self._parts.assigner if ready and self._parts is not None else None
+
+    # health
+
+    def livez(self) -> tuple[bool, dict[str, str]]:
+        return True, {"process": "ok"}
+
+    def readyz(self) -> tuple[bool, dict[str, str]]:
+        """A standby with warm caches is ready."""
+        manager = self._manager
+        if manager is None or self._failure:
+            return False, {"manager": self._failure or "not started"}
+        health = manager.health()
+        if not health.ready:
+            return False, {"caches": f"not synced: {', '.join(health.unsynced) or 'starting'}"}
+        return True, {"caches": "ok", "election": "leading" if health.leading else "standing by"}
+
+    def status(self) -> dict[str, Any]:
+        """Everything about this manager, for people."""
+        found = self._parts.manager.books if self._parts is not None else {}
+        health = self._manager.health() if self._manager is not None else None
+        return {
+            "name": self.identity,
+            "leading": health is not None and health.leading,
+            "failing": dict(health.failing) if health is not None else {},
+            "configs": {
+                str(key): {
+                    "phases": books.facts.phases,
+                    "healthy": books.facts.healthy,
+                    "unownedSlots": books.facts.unowned,
+                    "movingSlots": books.facts.moving,
+                    "objects": books.objects.total,
+                }
+                for key, books in found.items()
+                if books.facts is not None
+            },
+        }

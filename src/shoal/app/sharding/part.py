@@ -1,0 +1,40 @@
+"""The shard manager as a part of a cluster's process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from shoal.app.demo import websites
+from shoal.app.parts import Lodger
+from shoal.app.sharding.manager import ShardService
+from shoal.base.metrics import Metrics
+from shoal.sharding.manager.config import ManagerConfig
+from shoal.sharding.manifests import manifests
+from shoal.sharding.rbac import MANAGER, NAMESPACE, TargetKind
+
+USER = f"system:serviceaccount:{NAMESPACE}:{MANAGER}"
+
+# What it may share out without being told: the sample. For other kinds apply what `shoal shard manifests` prints.
+_KINDS = (
+    TargetKind(websites.GROUP, "websites"),
+    TargetKind("", "configmaps", controlled=True),
+    TargetKind("apps", "deployments", controlled=True),
+)
+
+
+class ShardPart(Lodger):
+    name = "sharding"
+
+    def manifests(self) -> Iterable[dict[str, Any]]:
+        return [websites.definition(), *manifests(_KINDS)]
+
+    async def act(self) -> None:
+        host = self.host
+        # one manager in a process of its own cluster: nobody else stands for election
+        config = ManagerConfig(name=host.identity, elect=False)
+        client = host.connect(USER)
+        service = ShardService(
+            config, client, client, clock=host.clock, ids=host.ids, random=host.random, metrics=Metrics()
+        )
+        await service.run()
