@@ -242,3 +242,32 @@ def a_definition(group: str, *, open_status: bool = False) -> dict[str, Any]:
             ],
         },
     }
+
+
+_UP_S = 120.0
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """What a shell beside a running ``shoal up`` has; the guides share it, and each removes what it has made."""
+    folder, root = tmp_path_factory.mktemp("up"), Path(__file__).resolve().parents[2]
+    home, words, log = folder / "home", folder / "bin", folder / "up.log"
+    words.mkdir()
+    (words / "shoal").write_text(f'#!/bin/sh\nexec {sys.executable} -m shoal "$@"\n')
+    (words / "shoal").chmod(0o755)
+    found = {
+        **os.environ, "SHOAL_HOME": str(home), "PATH": f"{words}:{os.environ['PATH']}", "PYTHONUNBUFFERED": "1",
+        "PYTHONPATH": str(root / "src"), "TMP_FOLDER": str(folder),
+    }  # fmt: skip
+    command = [sys.executable, "-m", "shoal", "up", "--dir", str(home), "--port", "0", "--empty"]
+    with log.open("wb") as out:
+        up = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=found)
+    try:
+        deadline = time.monotonic() + _UP_S
+        while "\nready\n" not in log.read_text():
+            assert up.poll() is None and time.monotonic() < deadline, log.read_text()
+            time.sleep(0.1)
+        yield found
+    finally:
+        up.terminate()
+        up.wait(60)

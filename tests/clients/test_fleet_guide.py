@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,35 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs" / "guides" / "fleet.md"
-START_S = 120.0
 STEP_S = 120.0
-
-
-@pytest.fixture
-def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """What a shell beside a running ``shoal up`` has."""
-    home = tmp_path / "home"
-    words = tmp_path / "bin"
-    words.mkdir()
-    (words / "shoal").write_text(f'#!/bin/sh\nexec {sys.executable} -m shoal "$@"\n')
-    (words / "shoal").chmod(0o755)
-    found = {
-        **os.environ, "SHOAL_HOME": str(home), "PATH": f"{words}:{os.environ['PATH']}", "PYTHONUNBUFFERED": "1",
-        "PYTHONPATH": str(ROOT / "src"), "TMP_FOLDER": str(tmp_path),
-    }  # fmt: skip
-    command = [sys.executable, "-m", "shoal", "up", "--dir", str(home), "--port", "0", "--empty"]
-    log = tmp_path / "up.log"
-    with log.open("wb") as out:
-        up = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=found)
-    try:
-        deadline = time.monotonic() + START_S
-        while "\nready\n" not in log.read_text():
-            assert up.poll() is None and time.monotonic() < deadline, log.read_text()
-            time.sleep(0.1)
-        yield found
-    finally:
-        up.terminate()
-        up.wait(60)
 
 
 def steps(text: str) -> Iterator[tuple[str, str]]:
@@ -76,6 +46,7 @@ def watched(line: str, environment: dict[str, str]) -> str:
     return "".join(lines)
 
 
+@pytest.mark.xdist_group("shoal up")
 def test_every_shoal_line_works_and_shows_what_the_guide_shows(environment: dict[str, str]) -> None:
     found = list(steps(GUIDE.read_text()))
     assert len(found) > 10

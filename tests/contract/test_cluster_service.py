@@ -280,6 +280,35 @@ def test_the_streams_of_a_revoked_token_end_within_a_second_and_those_of_others_
     run(main)
 
 
+def test_a_replaced_token_ends_the_streams_of_its_old_text_when_that_stops_working(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with one_cluster(tmp_path) as (control, agent):
+            text, row = await control.tokens.create(kind="agent", name="old", cluster="c1", region="eu")
+            holder = AgentClient(agent.client, agent.identity, {"authorization": f"Bearer {text}"})
+            async with watching(holder) as watch:
+                await watch.until("sync_end")
+                second, _ = await control.tokens.rotate(row.id, grace_s=3600)
+                other = AgentClient(agent.client, agent.identity, {"authorization": f"Bearer {second}"})
+                async with watching(other) as new:
+                    await new.until("sync_end")
+                    await control.deploy("c1", "web")
+                    assert await watch.until("item"), "the old text works on for a while, and so does its stream"
+                    third, _ = await control.tokens.rotate(row.id, grace_s=3600)
+                    async with asyncio.timeout(5.0):
+                        assert (await watch.error()).code is Code.UNAUTHENTICATED, "the first text is two behind"
+                    fourth, _ = await control.tokens.rotate(row.id, grace_s=0)
+                    async with asyncio.timeout(5.0):
+                        assert (await new.error()).code is Code.UNAUTHENTICATED
+                holder.headers["authorization"] = f"Bearer {third}"
+                async with watching(holder) as refused:
+                    assert (await refused.error()).code is Code.UNAUTHENTICATED
+                holder.headers["authorization"] = f"Bearer {fourth}"
+                async with watching(holder) as again:
+                    assert await again.until("sync_end")
+
+    run(main)
+
+
 def test_a_digest_that_differs_gets_the_buckets_that_differ(tmp_path: Path) -> None:
     from dataclasses import replace
 
@@ -377,6 +406,18 @@ def test_u1_a_load_that_fails_for_a_while_loses_nothing_and_blocks_nobody(tmp_pa
                 assert item.key == secret and item.action.value.secrets[0].variables == ["PASSWORD"]
                 assert item.action.value.secrets[0].wrapped_key == b"for kkkk: data-key"
                 assert start
+
+    run(main)
+
+
+def test_a_secret_that_is_not_there_any_more_is_sent_as_missing_and_not_left_out(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with one_cluster(tmp_path) as (control, agent):
+            await add_secret(control, "db")
+            key = await control.deploy("c1", "web", template={"secrets": ["db", "gone"]})
+            async with watching(agent) as watch:
+                secrets = (await full_sync(watch))[1][key].action.value.secrets
+                assert [(each.secret, bool(each.ciphertext)) for each in secrets] == [("sec_db", True), ("gone", False)]
 
     run(main)
 

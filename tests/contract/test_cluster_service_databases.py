@@ -17,10 +17,12 @@ from shoal.control.database.tables import (
     Desired,
     Environment,
     Event,
+    GatewayCertificate,
     Instance,
     Policy,
     Project,
     Route,
+    Secret,
     Sentinel,
 )
 from shoal.sync.keys import Place
@@ -56,19 +58,22 @@ async def add_gateways(control: ControlPlane) -> None:
         await tx.session.flush()
         tx.session.add(Environment(**named("env_1", "live"), project_id="prj_1", namespace="shop-live"))
         await tx.session.flush()
-        tx.session.add(Route(**named("rou_1", "front", host="a.example"), **within, host="a.example"))
+        certificate = {"revision": 3, "ciphertext": b"c", "data_key": b"d", "master_key": "plain"}
+        tx.session.add(Secret(**named("sec_1", "cert", variables=["TLS_KEY", "TLS_CRT"]), **within, **certificate))
+        route = named("rou_1", "front", host="a.example", tls={"secret": "cert"})
+        tx.session.add(Route(**route, **within, host="a.example"))
         tx.session.add(Policy(**named("pol_1", "limit", rate=5), **within))
         tx.session.add(
             ApiKey(
                 **named("key_1", "k", roles=["r"]), **within, digest="d" * 64, prefix="sk_", expires_at=0, revoked_at=0
             )
         )
-        for cluster, region, address in (("c1", "eu", ""), ("c2", "us", "10.1.1.1:8040")):
+        for cluster, region, entries in (("c1", "eu", []), ("c2", "us", ["10.1.1.1:8043"])):
             tx.session.add(
                 Sentinel(
                     **named(f"sen_{cluster}", region, resources={"cpu": "100m", "memory": "64Mi"}), **within,
                     region_id=f"reg_{region}", cluster_id=f"clu_{cluster}", shard="default", k8s_name=f"sentinel-{cluster}",
-                    image="envoy:1", desired_state="running", desired_replicas=2, address=address, health="healthy",
+                    image="envoy:1", desired_state="running", desired_replicas=2, entries=entries, health="healthy",
                     deploy_status="progressing",
                 )
             )  # fmt: skip
@@ -98,11 +103,15 @@ def test_gateways_routes_policies_and_keys_travel_on_their_own_stream(url: str, 
                     assert keys == {"sentinel/sen_c1", "route/rou_1", "policy/pol_1", "keys/env_1"} == items.keys()
                     gateway = items["sentinel/sen_c1"].action.value
                     assert [(peer.region, list(peer.addresses), peer.healthy) for peer in gateway.peers] == [
-                        ("us", ["10.1.1.1:8040"], True)
+                        ("us", ["10.1.1.1:8043"], True)
                     ]
+                    assert gateway.service == "ClusterIP" and gateway.entry is None  # it has no certificate yet
                     assert (gateway.region, gateway.replicas, gateway.resources.memory_mib) == ("eu", 2, 64)
                     custom = {key: items[key].action.value for key in keys if not key.startswith("sentinel")}
                     assert {state.name for state in custom.values()} == {"front-x", "limit-x", "keys-x"}
+                    sealed = custom["route/rou_1"].tls  # its certificate comes with it, for this agent
+                    assert (sealed.secret, sealed.version, sealed.ciphertext) == ("sec_1", 3, b"c")
+                    assert sealed.wrapped_key.startswith(b"for ") and list(sealed.variables) == ["TLS_CRT", "TLS_KEY"]
                     assert orjson.loads(custom["keys/env_1"].spec)["keys"][0]["digest"] == "d" * 64
                 async with watching(agent) as watch:
                     assert (await full_sync(watch))[2] == set(), "deployments have a stream of their own"
@@ -133,7 +142,7 @@ def test_u29_a_gateway_is_ready_only_when_every_dimension_is_as_desired(url: str
                 item = await agent.client.get_desired_sentinel(asked, headers=agent.headers)
                 good = {
                     "health": pb.SentinelHealth.HEALTHY, "running_image": "envoy:1", "available_replicas": 2,
-                    "address": "10.0.0.9:8040",
+                    "address": "10.0.0.9:8040", "entries": ["10.0.0.9:8043"],
                 }  # fmt: skip
                 for n, wrong in enumerate(
                     [
@@ -147,11 +156,35 @@ def test_u29_a_gateway_is_ready_only_when_every_dimension_is_as_desired(url: str
                     assert (await status())[0] == "progressing", wrong
                 async with watching(other, sentinels=True) as watch:
                     await full_sync(watch)
-                    await report_gateway(agent, 9, item, **good | {"address": "10.0.0.10:8040"})
+                    moved = {"address": "10.0.0.10:8040", "entries": ["10.0.0.10:8043", "10.0.0.11:8043"]}
+                    await report_gateway(agent, 9, item, **good | moved)
                     assert await status() == ("ready", "10.0.0.10:8040")
                     told = await watch.until("item")
                     assert told.key == "sentinel/sen_c2"
-                    assert list(told.action.value.peers[0].addresses) == ["10.0.0.10:8040"]
+                    assert list(told.action.value.peers[0].addresses) == moved["entries"]
+
+
+def test_gateways_are_sent_the_certificate_of_their_workspace_wrapped_for_their_agent(url: str, tmp_path: Path) -> None:
+    from shoal.base.ids import Ids
+    from shoal.control.domain import entry
+    from shoal.testing.fleet import PlainSealer
+
+    async def main() -> None:
+        async with control_plane(tmp_path, url=url) as control:
+            await add_gateways(control)
+            now_ms = round(control.clock.wall_s() * 1000)
+            async with control.agent("c1", "eu") as agent, watching(agent, sentinels=True) as watch:
+                await full_sync(watch)
+                for _ in range(2):  # the second time there is nothing to do
+                    await entry.keep(control.database, PlainSealer(), now_ms, lambda: Ids().new_suffix(10))
+                told = await watch.until("item")
+                state = told.action.value
+                assert told.key == "sentinel/sen_c1" and state.entry.wrapped_key.startswith(b"for ")
+                assert list(state.entry.variables) == ["tls.crt", "tls.key"]
+                assert state.entry_authority.startswith(b"-----BEGIN CERTIFICATE-----")
+                async with control.database.reading() as session:
+                    found = list(await session.scalars(select(GatewayCertificate)))
+                assert len(found) == 1 and found[0].shown and found[0].workspace_id == "ws_1"
 
     run(main)
 

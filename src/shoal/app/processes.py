@@ -10,18 +10,30 @@ from collections.abc import Callable
 from typing import Any
 
 
-def run_until_signal(serve: Callable[[asyncio.Event], Any]) -> None:
-    """Run what ``serve`` makes; the event it is given is set at SIGTERM and SIGINT."""
+def run_until_signal(
+    serve: Callable[[asyncio.Event], Any], reload: Callable[[], None] | None = None, *, traced: str = ""
+) -> None:
+    """Run what ``serve`` makes; the event it is given is set at SIGTERM and SIGINT. SIGHUP calls ``reload``. ``traced``
+    names the process in traces, where ``SHOAL_TRACES`` asks for them."""
     from uvloop import run
+
+    from shoal.base import tracing
+
+    finish = tracing.configure(os.environ, service=traced) if traced else lambda: None
 
     async def main() -> None:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
+        if reload is not None:
+            loop.add_signal_handler(signal.SIGHUP, reload)
         await serve(stop)
 
-    run(main())
+    try:
+        run(main())
+    finally:
+        finish()
 
 
 def stop_when_stdin_ends() -> None:

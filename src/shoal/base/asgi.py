@@ -9,23 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import uvicorn
 
+from shoal.base.asgi_parts import BACKLOG, Application, Receive, Scope, Send, answer, bind
 from shoal.base.clock import Clock
 from shoal.base.tasks import cancel_all
 from shoal.errors import ConfigError
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+__all__ = ["Application", "Listener", "Receive", "Scope", "Send", "Tls", "answer", "bind", "serving"]
 
-BACKLOG = 4096  # a thousand agents come back at once
 _GRACE_S = 3  # for calls under way when it stops
 _IDLE_S = 75  # a connection without calls
 _SETTLE_TURNS = 5
@@ -86,20 +82,6 @@ class Listener:
         return bool(self._server.started)
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0 takes a free one."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((host, port))
-        listening.listen(BACKLOG)
-    except OSError as error:
-        listening.close()
-        raise ConfigError(f"port is {port}: cannot listen on {host}: {error.strerror}; choose another") from None
-    return listening
-
-
 @contextlib.asynccontextmanager
 async def serving(
     application: Application, *, host: str, port: int, clock: Clock, tls: Tls | None = None
@@ -117,10 +99,3 @@ async def serving(
         listener.stop()
         await asyncio.wait([running])
         running.result()
-
-
-async def answer(send: Send, status: int, body: bytes, content_type: str = "application/json") -> None:
-    """A whole answer."""
-    headers = [(b"content-type", content_type.encode()), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

@@ -238,17 +238,21 @@ class ConnectionStream:
         answer = self._answer
         while True:
             while answer.parts:
-                data = b"".join(answer.parts) if len(answer.parts) > 1 else answer.parts[0]
-                answer.parts.clear()
-                answer.size = 0
-                self._connection.resume()
-                yield data
+                yield self._take()  # not by a name: an idle stream would keep what it gave last
             if answer.ended:
                 if answer.error is not None:
                     raise answer.error
                 return
             answer.wake.clear()
             await answer.wake.wait()
+
+    def _take(self) -> bytes:
+        answer = self._answer
+        data = b"".join(answer.parts) if len(answer.parts) > 1 else answer.parts[0]
+        answer.parts.clear()
+        answer.size = 0
+        self._connection.resume()
+        return data
 
     async def close(self) -> None:
         if not self._answer.ended:

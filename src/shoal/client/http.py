@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from shoal.base.clock import Clock
+from shoal.base.clock import Clock, Timer
 from shoal.client.config import AccessConfig
 from shoal.client.connection import Connection, ConnectionStream
 from shoal.client.credentials import Credentials, Identity, credentials_of, tls_context
@@ -35,6 +35,7 @@ class HttpLimits:
     connect_s: float = 10.0
     request_s: float = 60.0  # from sending to the last byte; for streams to the headers
     idle_s: float = 50.0  # a kept connection older than this is not trusted
+    spare_s: float = 3.0  # after a busy moment the connections that were not used for this long are closed, but for one
 
     def __post_init__(self) -> None:
         if self.connections < 1:
@@ -71,6 +72,7 @@ class HttpTransport:
         self._open: set[Connection] = set()  # every connection that was not closed
         self._tls: ssl.SSLContext | None = None
         self._tls_identity = Identity()  # what the context and the kept connections were made with
+        self._sparing: Timer | None = None
         self._closed = False
 
     async def request(
@@ -93,6 +95,8 @@ class HttpTransport:
     async def close(self) -> None:
         """Drop every connection; requests under way fail."""
         self._closed = True
+        if self._sparing is not None:
+            self._sparing.cancel()
         self._idle.clear()
         for connection in list(self._open):
             await connection.close()
@@ -168,8 +172,19 @@ class HttpTransport:
         if connection.reusable and not self._closed:
             connection.idle_since_s = self._clock.monotonic()
             self._idle.append(connection)
+            if len(self._idle) > 1 and self._sparing is None:
+                self._sparing = self._clock.call_later(self._limits.spare_s, self._spare)
         else:
             connection.abort()
+
+    def _spare(self) -> None:
+        """Close what was not needed lately: an idle process keeps one connection, whatever it did before."""
+        self._sparing = None
+        before = self._clock.monotonic() - self._limits.spare_s
+        while len(self._idle) > 1 and self._idle[0].idle_since_s <= before:
+            self._idle.pop(0).abort()
+        if len(self._idle) > 1 and not self._closed:
+            self._sparing = self._clock.call_later(self._limits.spare_s, self._spare)
 
     def _changed(self, identity: Identity) -> bool:
         kept = self._tls_identity

@@ -138,8 +138,10 @@ class Watch:
                 except Exception as error:
                     failure = error
                     break
+            del chunk  # a watch may be idle for hours after a large answer
             if events:
                 yield events
+                del events
             if failure is not None:
                 raise failure
         if decoder.partial:

@@ -39,6 +39,7 @@ _KINDS: dict[Stream, type[Controller]] = {
 }
 _STABLE_S = 60.0  # a term this long was not a quarrel: the next wait is short again
 _BEAT_GAP_S = 1.0  # heartbeats out of turn, after a reconnect, keep this distance
+_FIRST_BEAT_S = 2.0  # the first heartbeat waits at most this long for the streams, so that it says what is true
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +70,7 @@ class Agent:
         self._refused = ""  # why the control plane did not let us join, or answer a heartbeat
         self._heard_s: float | None = None  # when it last did
         self.controllers: dict[Stream, Controller] = {}
+        self._made = asyncio.Event()  # there are controllers of all kinds
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -109,6 +111,7 @@ class Agent:
         finally:
             self._leading = False
             self.controllers.clear()
+            self._made.clear()
 
     def _new_session(self) -> Session:
         join = self._parts.join
@@ -125,6 +128,7 @@ class Agent:
         session.begin(answer.epoch)
         log.info("joined", epoch=answer.epoch, fleet=answer.control_plane)
         heartbeat_s = answer.heartbeat_seconds or self._parts.config.heartbeat_s
+        await wait_first(self._clock.sleep(min(_FIRST_BEAT_S, heartbeat_s)), self._until_watching())
         while True:
             await self._beat(session)
             await self._until_next_beat(heartbeat_s)
@@ -150,6 +154,8 @@ class Agent:
 
     async def _beat(self, session: Session) -> None:
         asked_s = self._clock.monotonic()
+        for controller in self.controllers.values():
+            controller.connected.clear()  # what happens from here on is for the next heartbeat
         request = pb.HeartbeatRequest(
             identity=session.identity,
             deployments=self._state(Stream.DEPLOYMENTS),
@@ -185,7 +191,12 @@ class Agent:
         await self._clock.sleep(min(_BEAT_GAP_S, heartbeat_s))
         rest_s = heartbeat_s - _BEAT_GAP_S
         if rest_s > 0:
-            await wait_first(self._clock.sleep(rest_s), *(_next_welcome(one) for one in self.controllers.values()))
+            await wait_first(self._clock.sleep(rest_s), *(one.connected.wait() for one in self.controllers.values()))
+
+    async def _until_watching(self) -> None:
+        await self._made.wait()
+        for controller in list(self.controllers.values()):
+            await controller.connected.wait()
 
     def _heard(self) -> None:
         self._refused = ""
@@ -214,6 +225,8 @@ class Agent:
             try:
                 controller = self._make(session, owner, stream)
                 self.controllers[stream] = controller
+                if len(self.controllers) == len(_KINDS):
+                    self._made.set()
                 await controller.run()
             except Exception as error:
                 log.error("a controller failed; starting it again", controller=str(stream), error=error)
@@ -280,8 +293,3 @@ class Agent:
 
 def _connection(error: ApiError) -> str:
     return "unauthorized" if isinstance(error, Unauthorized | Forbidden) else "connecting"
-
-
-async def _next_welcome(controller: Controller) -> None:
-    controller.connected.clear()
-    await controller.connected.wait()

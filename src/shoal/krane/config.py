@@ -49,6 +49,7 @@ class Limits:
     reconnect_cap_s: float = setting(30.0, doc="longest wait before a reconnect")
     report_parallel: int = setting(10, doc="reports sent at the same time")
     report_batch: int = setting(50, doc="objects in one report")
+    report_gather_s: float = setting(0.015, doc="a report waits this long for what changes with it; 0: not at all")
     resync_s: float = setting(600.0, doc="every object is asked for at least this often")
     breaker_threshold: int = setting(5, doc="failed calls in a row that open the circuit breaker")
     breaker_open_s: float = setting(10.0, doc="how long the circuit breaker stays open")
@@ -60,8 +61,10 @@ class Limits:
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}: use 1 or more")
         for field in dataclasses.fields(self):
-            if field.name.endswith("_s") and getattr(self, field.name) <= 0:
+            if field.name.endswith("_s") and field.name != "report_gather_s" and getattr(self, field.name) <= 0:
                 raise ConfigError(f"{field.name} is {getattr(self, field.name)}: use more than 0")
+        if not 0 <= self.report_gather_s < 1:
+            raise ConfigError(f"report_gather_s is {self.report_gather_s}: use 0 or more, and less than 1")
         if self.retry_cap_s < self.retry_base_s or self.reconnect_cap_s < self.reconnect_base_s:
             raise ConfigError("the longest wait of retries and reconnects cannot be shorter than the first")
 

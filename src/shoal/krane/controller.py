@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from shoal.base import tracing
 from shoal.base.breaker import Breaker, BreakerState
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
@@ -85,7 +86,7 @@ class Controller(ABC):
             ),
         )
         self._task: asyncio.Task[None] | None = None
-        self.connected = asyncio.Event()  # set at each welcome; whoever waits for the next one clears it
+        self.connected = asyncio.Event()  # set at each welcome; cleared by each heartbeat
 
     # life
 
@@ -175,7 +176,15 @@ class Controller(ABC):
         await station.session.joined.wait()
         station.session.check()
         request = self._request(station.session.next_sequence(self.stream), reports)
-        return await station.call(lambda: station.plane.report(self.stream, request))
+        with tracing.span("krane.report", parent=self._trace_of(reports), reports=len(reports)):
+            return await station.call(lambda: station.plane.report(self.stream, request))
+
+    def _trace_of(self, reports: list[Report]) -> str:
+        """Of the change that a report is about; one that is about many follows from none."""
+        if not tracing.is_on() or len(reports) != 1:
+            return ""
+        item = self._station.cache.get(reports[0].key)
+        return item.trace if item is not None else ""
 
     def _gone(self, key: str) -> None:
         """The control plane knows that the key is removed: nothing of it has to be kept."""
@@ -311,6 +320,7 @@ class Controller(ABC):
             seams,
             parallel=station.limits.report_parallel,
             batch=station.limits.report_batch,
+            gather_s=station.limits.report_gather_s,
             backoff=station.backoff(),
             clock=station.clock,
             random=station.random,

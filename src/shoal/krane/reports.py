@@ -4,6 +4,7 @@ A key is marked when its report may differ. What is sent is made at the moment o
 plane is away a key costs one entry, however often it changes. Several requests are under way at once, and a key is in
 at most one of them: a slow call delays the keys in it, not the others, and reports of one object arrive in order. A
 report like the last one is left out; what was last is forgotten when the connection was renewed or the object removed.
+One change of an object is several in its cluster: a report waits a moment for them, so that they are one.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Reporter:
         *,
         parallel: int,
         batch: int,
+        gather_s: float,
         backoff: Backoff,
         clock: Clock,
         random: Callable[[], float],
@@ -57,6 +59,7 @@ class Reporter:
         self._seams = seams
         self._parallel = parallel
         self._batch = batch
+        self._gather_s = gather_s
         self._backoff = backoff
         self._clock = clock
         self._random = random
@@ -119,6 +122,8 @@ class Reporter:
         async with asyncio.TaskGroup() as group:
             while True:
                 await self._until_some()
+                if self._gather_s:
+                    await self._clock.sleep(self._gather_s)
                 reports = self._take()
                 if reports:
                     self._requests += 1

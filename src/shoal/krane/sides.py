@@ -23,14 +23,16 @@ def make_sides(client: Client, *, clock: Clock, random: Callable[[], float]) -> 
     installation = Installation(client, clock=clock)
 
     def build(owner: Owner, private_key: bytes) -> dict[Stream, Side]:
-        deployments, sentinels = Memory(), Memory(keeps_secrets=True)  # those of sentinels are digests
+        # The Secrets of sentinels are watched, and so in memory anyway: digests, and the certificate of the gateways.
+        deployments, sentinels = Memory(), Memory(keeps_secrets=True)
+        open_secret = partial(unseal, private_key=private_key)
         return {
             Stream.DEPLOYMENTS: Side(
-                DeploymentApplier(client, owner, deployments, partial(unseal, private_key=private_key)),
+                DeploymentApplier(client, owner, deployments, open_secret),
                 DeploymentObserver(client, owner, deployments, clock=clock, random=random),
             ),
             Stream.SENTINELS: Side(
-                SentinelApplier(client, owner, sentinels, installation),
+                SentinelApplier(client, owner, sentinels, installation, open_secret),
                 SentinelObserver(client, owner, sentinels, installation, clock=clock, random=random),
             ),
         }

@@ -8,6 +8,7 @@ that it can be rotated), a trace of its own and the correlation id of this proce
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from connectrpc.errors import ConnectError
 from pyqwest import Client as HttpClient
 from pyqwest import HTTPTransport, HTTPVersion, Proxy
 
+from shoal.base import tracing
 from shoal.base.clock import Clock
 from shoal.client.deadline import Limit, within
 from shoal.errors import (
@@ -42,6 +44,7 @@ T = TypeVar("T")
 _CONNECT_TIMEOUT_S = 5.0
 _KEEPALIVE_S = 5.0
 _MAX_MESSAGE_BYTES = 32 << 20
+_CALLS = 3000  # on one connection: our server ends one that had 4096, and with it the streams
 _LOOPBACK = ("127.", "localhost", "::1")
 
 _ERRORS: dict[Code, type[ApiError]] = {
@@ -84,7 +87,10 @@ class Connection:
         self._made_for: tuple[str, str] | None = None
         self._transport: HTTPTransport | None = None
         self._client: ClusterServiceClient | None = None
+        self._calls = 0  # made on the connection
+        self._streams: Counter[HTTPTransport] = Counter()  # open on each connection, also on older ones
         self._old: list[HTTPTransport] = []
+        self._closing: set[asyncio.Task[None]] = set()
         self._heard_s = 0.0  # when anything came last
         self._waits: set[Limit] = set()  # of the streams that are being read
 
@@ -119,27 +125,34 @@ class Connection:
         self, stream: Stream, requests: AsyncIterator[pb.WatchRequest]
     ) -> AsyncGenerator[pb.WatchEvent, None]:
         client = self._connected()
+        transport = self._transport
+        assert transport is not None
         watch = client.watch_deployments if stream is Stream.DEPLOYMENTS else client.watch_sentinels
         events = watch(requests, headers=self._headers())
+        self._streams[transport] += 1
         try:
             while (event := await self._next(events)) is not None:
                 yield event
         finally:
+            self._streams[transport] -= 1
             close = getattr(events, "aclose", None)
             if close is not None:
                 with suppress(ConnectError):
                     await close()
 
+    def use(self, times: Times) -> None:
+        """From the next call on."""
+        self._times = times
+
     def reset(self) -> None:
         """Give the connection up: streams on it end, the next call makes another one."""
-        if self._transport is not None:
-            self._old.append(self._transport)
-        self._transport = self._client = self._made_for = None
+        self._put_aside()
         for limit in list(self._waits):
             limit.restart(0.0)
 
     async def close(self) -> None:
         self.reset()
+        await asyncio.gather(*self._closing)
         old, self._old = self._old, []
         for transport in old:
             await transport.aclose()
@@ -152,6 +165,9 @@ class Connection:
 
     def _connected(self) -> ClusterServiceClient:
         join = self._join_file()
+        self._calls += 1
+        if self._client is not None and self._calls > _CALLS:
+            self._put_aside()  # its streams go on
         if self._client is None or self._made_for != (join.url, join.ca):
             self.reset()
             self._made_for = (join.url, join.ca)
@@ -161,11 +177,24 @@ class Connection:
             )
         return self._client
 
+    def _put_aside(self) -> None:
+        """Make no more calls on the connection. Those put aside before are closed, unless they have streams."""
+        for unused in [one for one in self._old if not self._streams[one]]:
+            self._old.remove(unused)
+            del self._streams[unused]
+            task = asyncio.get_running_loop().create_task(_close(unused), name="krane-connection/close")
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+        if self._transport is not None:
+            self._old.append(self._transport)
+        self._transport = self._client = self._made_for = None
+        self._calls = 0
+
     def _headers(self) -> dict[str, str]:
-        trace, span = self._random_bytes(16).hex(), self._random_bytes(8).hex()
+        trace = tracing.current() or f"00-{self._random_bytes(16).hex()}-{self._random_bytes(8).hex()}-01"
         return {
             "authorization": f"Bearer {self._join_file().token}",
-            "traceparent": f"00-{trace}-{span}-01",
+            "traceparent": trace,
             "x-correlation-id": self._correlation,
         }
 
@@ -195,6 +224,10 @@ class Connection:
                     self._waits.discard(limit)
         except TimeoutError:
             raise ServiceUnavailable("the control plane has stopped answering") from None
+
+
+async def _close(transport: HTTPTransport) -> None:
+    await transport.aclose()
 
 
 def _transport(join: JoinFile) -> HTTPTransport:

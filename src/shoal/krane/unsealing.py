@@ -17,6 +17,8 @@ class Unsealable(Invalid):
 
 def unseal(secret: pb.SealedSecret, private_key: bytes) -> dict[str, str]:
     """Variable → value. ``Unsealable`` names the secret and its variables, and nothing of their values."""
+    if not secret.ciphertext:
+        raise _deleted(secret)
     try:
         return open_sealed(secret.wrapped_key, secret.ciphertext, private_key)
     except CannotOpen as error:
@@ -27,6 +29,13 @@ def _unsealable(secret: pb.SealedSecret, reason: str) -> Unsealable:
     named = ", ".join(secret.variables) or "no variables"
     why = f"version {secret.version} ({named}) cannot be opened: {reason}"
     error = Unsealable.of("Secret", "", secret.secret, [invalid("wrappedKey", "(sealed)", why)])
+    assert isinstance(error, Unsealable)
+    return error
+
+
+def _deleted(secret: pb.SealedSecret) -> Unsealable:
+    why = "it was deleted and the deployment still names it: apply it again, or take it out of the app's spec.secrets"
+    error = Unsealable.of("Secret", "", secret.secret, [invalid("secrets", secret.secret, why)])
     assert isinstance(error, Unsealable)
     return error
 

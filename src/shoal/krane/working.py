@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from shoal.base.logs import correlated
+from shoal.base.tracing import span
 from shoal.client import TransportError
 from shoal.client.deadline import within
 from shoal.errors import ApiError, BadRequest
@@ -18,6 +19,7 @@ from shoal.krane.books import Failure
 from shoal.krane.model import Newer
 from shoal.krane.protocol import version_of
 from shoal.krane.station import Station
+from shoal.krane.unsealing import Unsealable
 from shoal.sync.brake import WINDOW_S
 from shoal.sync.buffer import Entry
 from shoal.sync.versions import BadCursor, read_cursor
@@ -60,7 +62,10 @@ class Worker:
             return
         operation = operation_of(item)
         try:
-            with correlated(trace=item.trace) if item.trace else correlated():
+            with (
+                correlated(trace=item.trace) if item.trace else correlated(),
+                span(f"krane.{operation}", parent=item.trace, key=item.key),
+            ):
                 async with within(station.clock, station.limits.apply_timeout_s):
                     station.session.check()
                     done = await self._act(item, operation)
@@ -86,8 +91,32 @@ class Worker:
                 return False
             await self._seams.delete(item.key, where.namespace, where.name)
         else:
-            await self._seams.apply(item)
+            await self._apply(item)
         return True
+
+    async def _apply(self, item: pb.Item) -> None:
+        """A state with secrets that are wrapped for another key is asked for once more: the control plane may have
+        wrapped them for ours meanwhile, which makes no new version."""
+        try:
+            await self._seams.apply(item)
+        except Unsealable:
+            fresh = await self._wrapped_again(item)
+            if fresh is None:
+                raise
+            await self._seams.apply(fresh)
+
+    async def _wrapped_again(self, item: pb.Item) -> pb.Item | None:
+        station = self._station
+        try:
+            fresh = await station.ask(item.key)
+        except ApiError as error:
+            station.log.debug("asking for an object failed", key=item.key, reason=str(error))
+            return None
+        if version_of(fresh) != version_of(item) or fresh.to_binary() == item.to_binary():
+            return None
+        station.cache.put(fresh)
+        self._seams.cached()
+        return fresh
 
     def _succeeded(self, item: pb.Item) -> None:
         station = self._station

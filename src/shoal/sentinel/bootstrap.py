@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shoal.sentinel.translate.parts import REPLICAS, RUNTIME
+
 Obj = dict[str, Any]
 
 XDS_CLUSTER = "xds"
@@ -63,9 +65,10 @@ def bootstrap(wanted: Bootstrap) -> Obj:
             "cds_config": _ads(),
             "lds_config": _ads(),
         },
-        "static_resources": {"clusters": [_xds(wanted.xds_socket)]},
+        "static_resources": {"clusters": [_xds(wanted.xds_socket), replicas()]},
+        "cluster_manager": {"local_cluster_name": REPLICAS},
         "overload_manager": _overload(wanted),
-        "layered_runtime": {"layers": [{"name": "static", "static_layer": {"re2.max_program_size.error_level": 1000}}]},
+        "layered_runtime": {"layers": [{"name": "static", "static_layer": dict(RUNTIME)}]},
         "stats_config": _stats(),
         "stats_flush_interval": f"{wanted.flush_s:g}s",
     }
@@ -78,6 +81,17 @@ def _pipe(path: Path) -> Obj:
 def _ads() -> Obj:
     # Waiting for the first answer for ever: a gateway that knows no routes must not say that there are none.
     return {"ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s"}
+
+
+def replicas() -> Obj:
+    """This gateway's own: Envoy weighs zones and shares out limits by them. It wants to know the cluster from the
+    beginning; where its members are, it is told like all else."""
+    return {
+        "name": REPLICAS,
+        "type": "EDS",
+        "connect_timeout": "1s",
+        "eds_cluster_config": {"eds_config": _ads(), "service_name": REPLICAS},
+    }
 
 
 def _xds(socket: Path) -> Obj:

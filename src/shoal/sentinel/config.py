@@ -19,7 +19,8 @@ class SentinelConfig:
     pod: str = setting("", doc="of this replica; default the name of the gateway")
     namespace: str = setting(NAMESPACE, doc="where its routes, policies and secrets are")
     region: str = setting("", doc="where it stands")
-    zone: str = setting("", doc="where in the region; instances of the same zone come first")
+    zone: str = setting("", doc="where in the region; instances of the same zone come first; default as its node says")
+    node: str = setting("", doc="on which it runs")
     environment: str = setting("", doc="id of the environment it serves; empty for the region's shared one")
     shared: bool = setting(False, doc="whether it serves every environment of the region")
     host: str = setting("127.0.0.1", doc="address of all its ports")
@@ -34,6 +35,8 @@ class SentinelConfig:
     trusted_hops: int = setting(0, doc="how many proxies before us are believed about X-Forwarded-For")
     redis_url: str = setting("", doc="where strict limits are counted; without it routes that have such are closed")
     directory: Path | None = setting(None, doc="for sockets and Envoy's file; default a temporary one")
+    state: Path | None = setting(None, doc="where the last complete state is kept; default nowhere")
+    restore_s: float = setting(5.0, doc="how long the cluster may be away before what was kept is used")
     concurrency: int = setting(0, doc="threads of Envoy; 0 is one per CPU")
     max_connections: int = setting(50_000, doc="from clients, at a time")
     max_heap_mib: int = setting(0, doc="of Envoy, before it refuses work; 0 is no limit")
@@ -53,8 +56,8 @@ class SentinelConfig:
             raise ConfigError("port, health_port, metrics_port, tls_port and entry_port must differ")
         if bool(self.entry_port) and not self.entry_secret:
             raise ConfigError("entry_secret is not set: gateways of other regions come in only with certificates")
-        if self.stats_s <= 0 or self.drain_s < 0:
-            raise ConfigError("stats_s must be more than 0, drain_s 0 or more")
+        if self.stats_s <= 0 or self.drain_s < 0 or self.restore_s < 0:
+            raise ConfigError("stats_s must be more than 0, drain_s and restore_s 0 or more")
         try:
             ip_address(self.host)
         except ValueError:

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 Checks = Callable[[], Mapping[str, bool]]
 
 
-def health_app(alive: Checks, ready: Checks) -> Application:
-    """``/livez`` and ``/readyz``: 200 when all checks are good; the body says which are not."""
+def health_app(alive: Checks, ready: Checks, notes: Callable[[], Mapping[str, str]] = dict) -> Application:
+    """``/livez`` and ``/readyz``: 200 when all checks are good; the body says which are not, and what else there is to
+    know."""
     paths = {"/livez": alive, "/readyz": ready}
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -30,7 +31,9 @@ def health_app(alive: Checks, ready: Checks) -> Application:
             return
         found = dict(checks())
         good = all(found.values())
-        await answer(send, 200 if good else 503, orjson.dumps({"ok": good, "checks": found}))
+        told = dict(notes())
+        body = {"ok": good, "checks": found, **({"notes": told} if told else {})}
+        await answer(send, 200 if good else 503, orjson.dumps(body))
 
     return app
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from shoal.base.backoff import Backoff
@@ -151,9 +152,11 @@ class InputKeeper:
 
     def _on_secret(self, change: Change) -> None:
         is_certificate = change.object.get("type") == _TLS
-        self._put(
-            "tls", self._tls, change.key.name, tls_secret_of(change.new) if change.new and is_certificate else None
-        )
+        found = tls_secret_of(change.new) if change.new and is_certificate else None
+        before = self._tls.get(change.key.name)
+        if found is not None and found.fault and before is not None and before.usable:
+            found = replace(before, fault=found.fault)  # the last good one stays
+        self._put("tls", self._tls, change.key.name, found)
         if change.key.name.startswith(_KEYS):
             keys = key_set_of(change.object)
             self._put("keys", self._keys, keys.environment, keys if change.new else None)

@@ -4,8 +4,9 @@
                                  ▲                           │
                                  └──── what Envoy refuses ◀──┘ ──▶ status of routes and policies
 
-The first snapshot is published when everything has been read once. After that the gateway needs nobody: whatever is
-away, Envoy serves what it has, and a new Envoy is told the same.
+The first snapshot is published when everything has been read once, or when the cluster cannot be read but what it last
+said was kept (``shoal.sentinel.snapshot``). After that the gateway needs nobody: whatever is away, Envoy serves what it
+has, and a new Envoy is told the same.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from shoal.base.asgi import serving
@@ -24,6 +26,7 @@ from shoal.base.logs import get_logger
 from shoal.base.metrics import Metrics
 from shoal.base.tasks import cancel_all, run_all
 from shoal.client import AccessConfig, Client, connect, in_cluster, load
+from shoal.sentinel import snapshot
 from shoal.sentinel.bootstrap import SOCKET_PATH_MAX, Bootstrap
 from shoal.sentinel.config import SentinelConfig
 from shoal.sentinel.health import health_app, metrics_app
@@ -40,11 +43,13 @@ from shoal.sentinel.xds.model import CLUSTER, ENDPOINTS, SECRET, Ref
 from shoal.sentinel.xds.protocol import Limits, Machine
 from shoal.sentinel.xds.resources import Packager
 from shoal.sentinel.xds.server import Discovery
+from shoal.sentinel.zone import find_zone
 
 log = get_logger("sentinel")
 
 LIMITS_SOCKET = "limits.sock"
 _COALESCE_S = 0.05
+_REASON_MAX = 500
 _LONGEST_NAME = len("/limits.sock")
 
 
@@ -65,7 +70,12 @@ async def run_sentinel(
         if client is None:
             agent = f"sentinel/{config.name}"
             client = await stack.enter_async_context(connect(_access(), clock=clock, user_agent=agent))
-        gateway = Gateway(config, client, folder, clock=clock, random=random, metrics=metrics, on_ready=on_ready)
+        known = snapshot.read(config)
+        zone = await find_zone(client, config, known=known.zone if known is not None else "", clock=clock)
+        config = replace(config, zone=zone)
+        gateway = Gateway(
+            config, client, folder, clock=clock, random=random, metrics=metrics, on_ready=on_ready, saved=known
+        )
         await stack.enter_async_context(gateway.running())
         await gateway.until(stop)
 
@@ -83,6 +93,7 @@ class Gateway:
         random: Callable[[], float],
         metrics: Metrics,
         on_ready: Callable[[], None] = lambda: None,
+        saved: snapshot.Saved | None = None,
     ) -> None:
         self._config = config
         self._clock = clock
@@ -96,9 +107,10 @@ class Gateway:
         self._decided = False  # whether it was ever known what Envoy makes of all routes
         self.machine = Machine(Limits(drain_s=config.drain_s))
         self.discovery = Discovery(self.machine, clock=clock, on_change=self._on_change)
-        self.inputs = InputKeeper(
-            client, config, settings_of(config, folder), clock=clock, random=random, changed=self._dirty.set
-        )
+        settings = settings_of(config, folder)
+        self.inputs = InputKeeper(client, config, settings, clock=clock, random=random, changed=self._dirty.set)
+        self.restored = snapshot.Restored(saved, settings, clock=clock)
+        self._keeper = snapshot.Keeper(config, clock=clock)
         self.issuers = IssuerFinder(self.inputs.set_issuers, clock=clock, random=random)
         self.supervisor = Supervisor(
             find_envoy(), folder, _bootstrap(config, folder), clock=clock, random=random,
@@ -111,6 +123,7 @@ class Gateway:
             clock=clock,
             starts=lambda: self.supervisor.starts,
             peers_map=self.inputs.peers_map,
+            refused=self._refused_pieces,
         )
         kinds = tuple(
             Kind(one.type, one.cache, prefix)
@@ -123,6 +136,7 @@ class Gateway:
         self._translator = Translator()
         self._packager = Packager()
         self._known: Inputs | None = None  # what the newest snapshot was made of, as the cluster has it
+        self._told: Inputs | None = None  # the same without what Envoy does not take
         self._settled: Inputs | None = None  # the newest of those that Envoy has answered completely
         self._reasons: Mapping[Ref, str] = {}  # of Envoy, when it had last answered
         self._verdicts: Mapping[str, Verdict] = {}
@@ -138,11 +152,18 @@ class Gateway:
     @property
     def ready(self) -> Mapping[str, bool]:
         return {
-            "inputs": self.inputs.synced,
+            "inputs": self.inputs.synced or self.restored.inputs is not None,
             "envoy": self.machine.complete and self.supervisor.pid is not None,
             "routes": self._decided,
             "staying": not self._leaving,
         }
+
+    @property
+    def notes(self) -> Mapping[str, str]:
+        """What else one should know."""
+        if self.restored.inputs is None:
+            return {}
+        return {"inputs": f"as they were saved {self.restored.age_s} s ago: the cluster cannot be read"}
 
     def leave(self) -> None:
         """Not ready any more; Envoy is drained and ends."""
@@ -168,7 +189,7 @@ class Gateway:
             await stack.enter_async_context(self.discovery.serving(self._folder / "xds.sock"))
             await self._serve_policies(stack)
             fronts = {
-                config.health_port: health_app(lambda: {"process": True}, lambda: self.ready),
+                config.health_port: health_app(lambda: {"process": True}, lambda: self.ready, lambda: self.notes),
                 config.metrics_port: metrics_app(self._metrics, self.stats),
             }
             for port, app in fronts.items():
@@ -180,7 +201,11 @@ class Gateway:
                 "publish": self._publish(),
                 "stats": self.stats.run(),
                 "status": self.status.run(),
+                "keeper": self._keeper.run(),
             }
+            restoring = asyncio.create_task(
+                self.restored.run(lambda: self.inputs.synced, config.restore_s, self._dirty.set), name="gateway/restore"
+            )
             rest = asyncio.create_task(run_all(parts), name="gateway")
             self._tasks = (envoy, rest)
             try:
@@ -188,7 +213,8 @@ class Gateway:
             finally:
                 self.leave()
                 await asyncio.wait([envoy])
-                await cancel_all(rest)
+                await cancel_all(rest, restoring)
+                await self._keeper.write()
 
     async def _serve_policies(self, stack: AsyncExitStack) -> None:
         """What judges beside Envoy."""
@@ -206,11 +232,13 @@ class Gateway:
             await self._dirty.wait()
             self._dirty.clear()
             if self.inputs.synced:
-                self._publish_once()
+                self.restored.end()
+            known = self.restored.inputs or (self.inputs.current() if self.inputs.synced else None)
+            if known is not None:
+                self._publish_once(known)
                 await self._clock.sleep(_COALESCE_S)  # what comes meanwhile goes together
 
-    def _publish_once(self) -> None:
-        known = self.inputs.current()
+    def _publish_once(self, known: Inputs) -> None:
         if self._known is None or known.policies is not self._known.policies:
             self.issuers.look_for(known.policies.values())
         inputs = self._isolation.apply(known)
@@ -224,7 +252,7 @@ class Gateway:
             if self._isolation.settled(f"it cannot be translated: {error}"):
                 self._dirty.set()
             return
-        self._known = known
+        self._known, self._told = known, inputs
         self._published.inc()
         self.discovery.publish(snapshot)
 
@@ -234,14 +262,15 @@ class Gateway:
             self._settle()
         if not self._was_ready and all(self.ready.values()):
             self._was_ready = True
-            log.info("envoy has everything", routes=len(self.inputs.current().routes))
+            log.info("envoy has everything", routes=len(self._known.routes) if self._known is not None else 0)
             self._on_ready()
 
     def _settle(self) -> None:
         before, self._settled = self._settled, self._known
-        assert self._known is not None
+        assert self._known is not None and self._told is not None
         reasons = {one.ref: one.reason for one in self.machine.refusals}
         if before is not None and _alike(before, self._known) and reasons == self._reasons:
+            self._keep(self._told)
             return  # only endpoints or keys moved
         self._reasons = reasons
         refused = [reason for ref, reason in reasons.items() if ref.type not in (CLUSTER, ENDPOINTS, SECRET)]
@@ -250,8 +279,23 @@ class Gateway:
             self._dirty.set()
             return
         self._decided = True
+        self._keep(self._told)
         self._verdicts = self._judge(self._known)
         self.status.look()
+
+    def _refused_pieces(self) -> list[dict[str, str]]:
+        """What Envoy does not take, and why: routes and policies, and what is told apart from them."""
+        found = [(key.partition("/"), reason) for key, reason in sorted(self._isolation.reasons.items())]
+        made = [{"type": kind, "name": name, "reason": reason} for (kind, _, name), reason in found]
+        for one in sorted(self.machine.refusals, key=lambda each: each.ref):
+            kind = one.ref.type.rpartition(".")[2]
+            made.append({"type": kind, "name": one.ref.name, "reason": one.reason})
+        return [{**one, "reason": one["reason"][:_REASON_MAX]} for one in made]
+
+    def _keep(self, inputs: Inputs) -> None:
+        """For the next start, what Envoy has taken; but not what came from there."""
+        if self.restored.inputs is None:
+            self._keeper.keep(inputs)
 
     def _judge(self, inputs: Inputs) -> dict[str, Verdict]:
         faults = dict(self._translator.faults)
@@ -290,7 +334,7 @@ def settings_of(config: SentinelConfig, folder: Path) -> Settings:
         drain_s=config.drain_s,
         limits_socket=str(folder / LIMITS_SOCKET) if config.redis_url else "",
         log_percent=config.log_percent,
-        replicas=ServiceKey(config.namespace, config.name) if config.zone else None,
+        replicas=ServiceKey(config.namespace, config.name),
     )
 
 

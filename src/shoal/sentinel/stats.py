@@ -10,16 +10,18 @@ sentinels finds it by them and copies the entries into ``SentinelReport.stats``.
 
     {"v": 1, "at": seconds since 1970, "since": the same of this process's start, "region": "eu",
      "bounds": upper bounds of the latency histogram in ms,
+     "refused": [{"type": "route", "name": NAME, "reason": what Envoy says}], where there is something,
      "deployments": {ID: {"codes": [1xx, 2xx, 3xx, 4xx, 5xx], "latency": count per bound and beyond all,
                           "latencyMs": sum, by the middles between bounds, "timeouts": n, "retries": n,
                           "connectFailures": n, "overflows": n, "active": n, "healthy": n, "total": n}}}
 
-Counts are since ``since``; a reader subtracts what it saw before and takes a smaller number for a new beginning.
-Entries whose ``at`` is older than a minute are of replicas that are gone.
+Counts are since ``since``; a reader subtracts what it saw before and takes a smaller number for a new beginning. krane
+removes the entries of replicas that are gone.
 """
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -48,6 +50,7 @@ _OURS, _COMPONENT = "shoal.dev/", "app.kubernetes.io/component"
 _STATS = "/stats?format=json&usedonly&histogram_buckets=disjoint&filter=%5Ecluster%5C."
 _CODES = ("1xx", "2xx", "3xx", "4xx", "5xx")
 _PREFIXES = ("deployment_", "sticky_", "local_")  # of the clusters of one deployment
+_LOCAL_MEMBERS = re.compile(r"cluster\.local_([^.]+)\.membership_(healthy|total)")
 _COUNTERS = {
     "upstream_rq_timeout": "timeouts",
     "upstream_rq_retry": "retries",
@@ -56,6 +59,7 @@ _COUNTERS = {
 }
 _ENTRY_BYTES = 256 * 1024
 _REFRESH_S = 20.0  # an entry that does not change is written this often, to show that its replica lives
+_REFUSED_MAX = 20
 _LABELLED = 500  # deployments that have series of their own in /metrics
 
 
@@ -103,14 +107,23 @@ Stats = dict[str, DeploymentStats]
 
 
 def read_stats(body: bytes) -> Stats:
-    """Per deployment what Envoy's answer says; the clusters of one deployment are added up. Pure."""
+    """Per deployment what Envoy's answer says; the clusters of one deployment are added up. Pure.
+
+    Where there are clusters without peers, they tell how many instances there are: to the others a peer is one too."""
     found: Stats = {}
+    here: dict[str, dict[str, int]] = {}
     for entry in orjson.loads(body).get("stats") or ():
         if "histograms" in entry:
             for one in entry["histograms"]:
                 _read_histogram(found, one)
         elif "name" in entry:
             _read_number(found, entry["name"], int(entry.get("value") or 0))
+            if known := _LOCAL_MEMBERS.fullmatch(entry["name"]):
+                here.setdefault(known[1], {})[known[2]] = int(entry.get("value") or 0)
+    if here:
+        for name, stats in found.items():
+            members = here.get(name, {})
+            stats.healthy, stats.total = members.get("healthy", 0), members.get("total", 0)
     return found
 
 
@@ -177,6 +190,7 @@ class StatsKeeper:
         clock: Clock,
         starts: Callable[[], int],
         peers_map: Callable[[], Obj | None],
+        refused: Callable[[], list[Obj]] = list,
     ) -> None:
         self._config = config
         self._admin = admin
@@ -184,6 +198,7 @@ class StatsKeeper:
         self._clock = clock
         self._starts = starts  # how often Envoy was started
         self._peers_map = peers_map
+        self._refused = refused
         self._seen = 0
         self._base: Stats = {}  # of earlier Envoys of this process
         self._latest: Stats = {}  # of this one
@@ -217,6 +232,8 @@ class StatsKeeper:
         """What is written for the control plane, without when. The busiest where not all have room."""
         shown = {name: stats.shown() for name, stats in self.current().items()}
         about = {"v": VERSION, "since": round(self._since), "region": self._config.region, "bounds": LATENCY_MS}
+        if refused := self._refused():
+            about["refused"] = refused[:_REFUSED_MAX]
         made = orjson.dumps(about | {"deployments": shown})
         while len(made) > _ENTRY_BYTES:
             busiest = sorted(shown, key=lambda name: -sum(shown[name]["codes"]))

@@ -6,15 +6,17 @@ compare as (incarnation, number). Versions of two databases do not compare: the 
 
 A *cursor* is a moment of every database at once: what an agent has received. It is text that only the control plane
 reads. Each position in it is signed with its database's key, which a backup contains as well. So a cursor that verifies
-and lies ahead of its database proves that the database went back; one that does not verify proves nothing.
+and lies ahead of its database proves that the database went back; one that does not verify proves nothing. A position
+may carry a *mark* of the change it stands behind: where the database has another change there, it went back as well,
+and has passed the cursor since.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from shoal.errors import BadRequest
 
@@ -55,9 +57,10 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Per database (incarnation, number)."""
+    """Per database (incarnation, number), and where known the mark of the change there."""
 
     positions: Mapping[str, tuple[int, int]]
+    marks: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def covers(self, version: Version) -> bool:
         """Whether whoever is at this cursor has received this version or a later one of the same history."""
@@ -71,14 +74,17 @@ class Cursor:
 
 
 START = Cursor({})
+NO_MARKS: Mapping[str, str] = {}
 
 
-def encode_cursor(cursor: Cursor, keys: Mapping[str, bytes]) -> str:
-    """The cursor as text, each position signed with its database's key."""
-    return ",".join(
-        f"{database}.{incarnation}.{number}.{_tag(keys[database], database, incarnation, number)}"
-        for database, (incarnation, number) in sorted(cursor.positions.items())
-    )
+def encode_cursor(cursor: Cursor, keys: Mapping[str, bytes], marks: Mapping[str, str] = NO_MARKS) -> str:
+    """The cursor as text, each position with its mark, if there is one, signed with its database's key."""
+    parts: list[str] = []
+    for database, (incarnation, number) in sorted(cursor.positions.items()):
+        mark = marks.get(database, "")
+        said = f"{database}.{incarnation}.{number}.{mark}" if mark else f"{database}.{incarnation}.{number}"
+        parts.append(f"{said}.{_tag(keys[database], database, incarnation, number, mark)}")
+    return ",".join(parts)
 
 
 def decode_cursor(text: str, keys: Mapping[str, bytes]) -> Cursor:
@@ -86,35 +92,38 @@ def decode_cursor(text: str, keys: Mapping[str, bytes]) -> Cursor:
     if len(text) > MAX_CURSOR_LENGTH:
         raise BadCursor(f"it has {len(text)} characters")
     positions: dict[str, tuple[int, int]] = {}
-    for part in text.split(",") if text else ():
-        fields = part.split(".")
-        if len(fields) != 4 or not _is_number(fields[1]) or not _is_number(fields[2]):
-            raise BadCursor("it does not have the form of one")
-        database, incarnation, number, tag = fields[0], int(fields[1]), int(fields[2]), fields[3]
+    marks: dict[str, str] = {}
+    for database, incarnation, number, mark, tag in _parts(text):
         key = keys.get(database)
         if key is None:
             continue
-        if not hmac.compare_digest(_tag(key, database, incarnation, number).encode(), tag.encode()):
+        if not hmac.compare_digest(_tag(key, database, incarnation, number, mark).encode(), tag.encode()):
             raise BadCursor("its signature is wrong")
         positions[database] = (incarnation, number)
-    return Cursor(positions)
+        marks[database] = mark
+    return Cursor(positions, marks)
 
 
 def read_cursor(text: str) -> Cursor:
     """The positions of a cursor, unproven: for an agent, which has no keys and trusts whom it got the cursor from."""
-    positions: dict[str, tuple[int, int]] = {}
+    found = list(_parts(text))
+    return Cursor({part[0]: (part[1], part[2]) for part in found}, {part[0]: part[3] for part in found})
+
+
+def _parts(text: str) -> Iterator[tuple[str, int, int, str, str]]:
+    """Database, incarnation, number, mark and signature of each position."""
     for part in text.split(",") if text else ():
         fields = part.split(".")
-        if len(fields) != 4 or not _is_number(fields[1]) or not _is_number(fields[2]):
+        if len(fields) not in (4, 5) or not _is_number(fields[1]) or not _is_number(fields[2]):
             raise BadCursor("it does not have the form of one")
-        positions[fields[0]] = (int(fields[1]), int(fields[2]))
-    return Cursor(positions)
+        mark = fields[3] if len(fields) == 5 else ""
+        yield fields[0], int(fields[1]), int(fields[2]), mark, fields[-1]
 
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 19
 
 
-def _tag(key: bytes, database: str, incarnation: int, number: int) -> str:
-    signed = f"cursor {database} {incarnation} {number}".encode()
+def _tag(key: bytes, database: str, incarnation: int, number: int, mark: str) -> str:
+    signed = f"cursor {database} {incarnation} {number}{' ' if mark else ''}{mark}".encode()
     return hmac.digest(key, signed, hashlib.sha256).hex()[:_TAG_LENGTH]

@@ -73,7 +73,7 @@ async def running(
 Check = Callable[[], Any | Awaitable[Any]]
 
 
-async def eventually(check: Check, *, timeout_s: float = 10.0) -> Any:
+async def eventually(check: Check, *, timeout_s: float = 30.0) -> Any:
     """Wait until ``check`` gives something true and return it. An assertion that fails in it counts as not yet, and is
     raised when time is up. Real time: it also works while a fake clock stands still."""
     deadline_s = time.monotonic() + timeout_s

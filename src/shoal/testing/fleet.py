@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import random
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -183,11 +183,20 @@ class ControlPlane:
 
 
 async def want_deployment(
-    tx: Tx, cluster: str, name: str, *, shard: str = SHARD, image: str, template: Mapping[str, Any], replicas: int
+    tx: Tx,
+    cluster: str,
+    name: str,
+    *,
+    shard: str = SHARD,
+    image: str,
+    template: Mapping[str, Any],
+    replicas: int,
+    region_id: str = "",
 ) -> str:
-    """The rows of a deployment as the domain would write them."""
+    """The rows of a deployment as the domain would write them. Databases that are not the fleet's do not know the
+    cluster, and have to be told its ``region_id``."""
     deployment_id, place = f"dep_{name}", Place(f"clu_{cluster}", shard)
-    region_id = (await tx.session.get_one(Cluster, place.cluster)).region_id
+    region_id = region_id or (await tx.session.get_one(Cluster, place.cluster)).region_id
     found = await tx.session.get(Deployment, deployment_id)
     if found is None:
         await _environment(tx)
@@ -245,14 +254,18 @@ async def control_plane(
     clock: Clock | None = None,
     consequences: Consequences = CONSEQUENCES,
     port: int = 0,
+    others: Sequence[str] = (),
 ) -> AsyncIterator[ControlPlane]:
-    """``url`` is the database's; a new SQLite file in ``folder`` if it is not given."""
+    """``url`` is the database's; a new SQLite file in ``folder`` if it is not given. ``others`` are names of further
+    databases, SQLite files too."""
     with tempfile.TemporaryDirectory(prefix="shoal-control-") as temporary:
         base = folder or Path(temporary)
         pki = Pki(base / "pki", now=datetime.now(UTC))
         pair = pki.ensure_server(["127.0.0.1", "localhost"])
         clock, ids = clock or RealClock(), Ids()
-        databases = await Databases.open({"main": url or f"sqlite:///{base / 'control.db'}"}, clock=clock, ids=ids)
+        urls = {"main": url or f"sqlite:///{base / 'control.db'}"}
+        urls |= {name: f"sqlite:///{base / f'{name}.db'}" for name in others}
+        databases = await Databases.open(urls, clock=clock, ids=ids)
         tokens = Tokens(databases, clock)
 
         def make() -> ClusterServer:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -31,6 +30,7 @@ from typing import Any, Self
 
 import orjson
 
+from shoal.app.fleet.credentials import export_credentials
 from shoal.app.ports import any_free
 from shoal.base.clock import RealClock
 from shoal.base.files import write_private
@@ -291,16 +291,30 @@ class LocalFleet:
         """A further control plane of the same database has the keys and tokens of the first."""
         folder = self.folder / name
         folder.mkdir(parents=True, exist_ok=True)
-        first = self.folder / "control"
-        if folder != first:
-            shutil.copytree(first / "pki", folder / "pki")
-            for file in ("admin.token", "master.key"):
-                if (first / file).exists():
-                    shutil.copy2(first / file, folder / file)
+        shared: tuple[str, ...] = ()
+        if name != "control":
+            shared = ("--credentials", str(self.folder / "credentials.json"))
+            export_credentials(self.folder / "control", self.folder / "credentials.json")
         return Process(
             name, "control", "start", "--dir", str(folder), "--database", self.database, "--port",
-            str(port), "--log-level", "warning", log=folder / "log",
+            str(port), "--log-level", "warning", *shared, log=folder / "log",
         )  # fmt: skip
+
+    def new_relay(self, region: str, port: int, *flags: str) -> Process:
+        """A relay that is not started yet; its agents join at ``port``, with ``relay_ca``."""
+        folder = self.folder / "relay"
+        folder.mkdir(parents=True, exist_ok=True)
+        join = self.api.request("POST", "/tokens", {"kind": "relay", "name": f"relay-{region}", "region": region})
+        write_private(folder / "join.json", orjson.dumps(join.body["join"]))
+        process = Process(
+            f"relay {region}", "control", "start", "--relay", f"https://{HOST}:{self.control_port}", "--token-file",
+            str(folder / "join.json"), "--dir", str(folder), "--port", str(port), *flags, log=folder / "log",
+        )  # fmt: skip
+        self.standbys.append(process)
+        return process
+
+    def relay_ca(self) -> str:
+        return (self.folder / "relay" / "pki" / "ca.crt").read_text()
 
     def add_control(self, name: str) -> int:
         """Start a further control plane; returns its port."""

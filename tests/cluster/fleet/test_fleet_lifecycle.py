@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.xdist_group("fleet"), pytest.mark.timeout(300)]
 
 CLUSTERS = {"eu-1": "eu", "us-1": "us"}
 SHARDS = ("default", "b")
-CHANGES = 100
+CHANGES = 60
 BAR_S = 0.1
 NOISE = 5  # machines that run tests do other things as well
 ROUNDS = 3
@@ -42,7 +42,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
 
 
 async def until_status(
-    fleet: LocalFleet, name: str, state: str, ready: dict[str, int], timeout_s: float = 40.0
+    fleet: LocalFleet, name: str, state: str, ready: dict[str, int], timeout_s: float = 40.0, every_s: float = 0.1
 ) -> None:
     """Until the control plane says that this many instances are ready in each region."""
     deadline = time.monotonic() + timeout_s
@@ -52,7 +52,7 @@ async def until_status(
         if found["state"] == state and counts == ready:
             return
         assert time.monotonic() < deadline, (found, fleet.logs())
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(every_s)
 
 
 def replicas(objects: list[Obj]) -> list[int]:
@@ -96,7 +96,8 @@ def test_apply_change_scale_stop_and_delete_reach_the_clusters_and_come_back_in_
 
 
 def test_a_change_is_applied_in_every_region_within_the_bar_of_its_commit(fleet: LocalFleet) -> None:
-    """From before the request until the witness has seen the object: more than the bar is about."""
+    """From before the request until the witness has seen the object: more than the bar is about. The next change is made
+    when the one before is back in the status, so that what is measured is a change and not a queue of them."""
 
     async def main() -> list[float]:
         names = [f"app{at}" for at in range(4)]
@@ -110,6 +111,8 @@ def test_a_change_is_applied_in_every_region_within_the_bar_of_its_commit(fleet:
                 SHARDS
             )
             took = [await change(witness, names[at % 4], 2 - (at // 4) % 2) for at in range(CHANGES)]
+            back = sorted(backs[-CHANGES:])
+            print(f"\nback in status, p50 {back[len(back) // 2] * 1000:.0f} ms, p99 {p99(back) * 1000:.0f} ms")
             for name in names:
                 await asyncio.to_thread(fleet.api.request, "DELETE", app_path(name))
             rows = await witness.settled()
@@ -120,8 +123,12 @@ def test_a_change_is_applied_in_every_region_within_the_bar_of_its_commit(fleet:
         began = time.perf_counter()
         await asyncio.to_thread(fleet.api.put, app(name, {"eu": count, "us": count}, **APART))
         await witness.until(lambda: all(replicas(witness.of_app(name, cluster)) == [count] for cluster in CLUSTERS))
-        return time.perf_counter() - began
+        seen_s = time.perf_counter() - began
+        await until_status(fleet, name, "Ready", {"eu": count, "us": count}, every_s=0.05)
+        backs.append(time.perf_counter() - began)
+        return seen_s
 
+    backs: list[float] = []
     took: list[float] = []
     for _ in range(ROUNDS):  # the best counts, as for every absolute figure: the machine is not ours alone
         took = min(took or [math.inf], sorted(asyncio.run(main())), key=p99)

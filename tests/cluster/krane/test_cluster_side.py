@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from dataclasses import replace
 
 import orjson
@@ -30,6 +31,7 @@ from shoal.krane.model import Newer
 from shoal.krane.objects.writer import NotOurs
 from shoal.krane.sides import make_sides
 from shoal.krane.unsealing import Unsealable
+from shoal.sentinel.stats import belonging
 from shoal.sync.keys import Stream
 from shoal.sync.versions import Version
 from shoal.testing.clusters import embedded_cluster
@@ -574,6 +576,64 @@ def test_r2_the_observer_of_sentinels_waits_until_their_kinds_can_be_made(monkey
 # sentinels
 
 
+def entry(private="k"):
+    """What the control plane sends of the certificate between regions."""
+    values = {"tls.crt": "certificate", "tls.key": private}
+    return {"entry": sealed(1, PUBLIC_KEY, **values), "entry_authority": b"authority"}
+
+
+def test_the_certificate_between_regions_is_opened_and_a_new_one_replaces_it_without_new_pods():
+    async def test(w):
+        await w.apply(sentinel(1))
+        await eventually(lambda: w.gateway() and w.gateway().available_replicas == 1)
+        root = await w.get("deployments", "apps", "sentinel-eu-x", "sentinel")
+        for number, private in ((2, "one"), (3, "two")):
+            await w.apply(sentinel(number, **entry(private)))
+            secret = await w.get("secrets", name="entry-sentinel-eu-x", namespace="sentinel")
+            assert base64.b64decode(secret["data"]["tls.key"]).decode() == private
+            assert secret["metadata"]["ownerReferences"][0]["uid"] == root["metadata"]["uid"]
+        now = await w.get("deployments", "apps", "sentinel-eu-x", "sentinel")
+        assert now["metadata"]["generation"] == root["metadata"]["generation"]
+        await eventually(lambda: w.gateway().entries and not w.gateway().drift)
+        service = await w.get("services", name="sentinel-eu-x", namespace="sentinel")
+        assert w.gateway().entries == [f"{service['spec']['clusterIP']}:8043"]
+
+    run(test)
+
+
+def test_what_sentinels_say_of_routes_and_have_counted_is_reported_until_their_pods_are_gone(monkeypatch):
+    monkeypatch.setattr("shoal.krane.sentinels.leftovers._LOOK_S", 0.1)
+
+    async def test(w):
+        await w.apply(sentinel(1), custom("route/rt_1", 2, "shop-x", ROUTE))
+        await eventually(lambda: w.gateway() and w.gateway().available_replicas == 1)
+        (pod,) = (await w.of("pods").list(Scope(namespace="sentinel"))).items
+        name, peers = pod["metadata"]["name"], "peers-sentinel-eu-x"
+        routes = await w.admin.by_kind("SentinelRoute")
+        generation = (await routes.get("shop-x", "sentinel"))["metadata"]["generation"]
+        entries = [
+            {"name": each, "accepted": False, "generation": generation, "message": "Envoy refuses it: no"}
+            for each in (name, "sentinel-eu-x-gone", "by-hand")
+        ]
+        stats = {"v": 1, "at": 1, "deployments": {"dep_1": {"codes": [0, 3, 0, 0, 0]}}}
+        owner = await w.get("configmaps", name=peers, namespace="sentinel")
+        about = {"name": "stats-sentinel-eu-x", "namespace": "sentinel", **belonging(owner)}
+        data = {each: orjson.dumps(stats).decode() for each in (name, "sentinel-eu-x-gone")}
+        await w.of("configmaps").create({"metadata": about, "data": data})
+        await routes.patch("shop-x", {"status": {"gateways": entries}}, "sentinel", subresource="status")
+
+        def told():
+            return [one.sentinel for one in w.gateway("route/rt_1").verdicts]
+
+        await eventually(lambda: told() == ["by-hand", name])
+        await eventually(lambda: w.gateway().stats and list(orjson.loads(w.gateway().stats)["gateways"]) == [name])
+        await eventually(lambda: not w.gateway("route/rt_1").drift and not w.gateway().drift)
+        found = await w.get("configmaps", name="stats-sentinel-eu-x", namespace="sentinel")
+        assert list(found["data"]) == [name]
+
+    run(test)
+
+
 def test_a_sentinel_is_served_at_its_service_and_its_image_runs_when_it_is_rolled_out():
     async def test(w):
         await w.apply(sentinel(1))
@@ -602,13 +662,15 @@ def test_a_sentinel_is_served_at_its_service_and_its_image_runs_when_it_is_rolle
 
 def test_a_sentinel_is_deleted_part_by_part_and_leaves_nothing():
     async def test(w):
-        await w.apply(sentinel(1))
+        await w.apply(sentinel(1, **entry()))
         await eventually(lambda: w.gateway().available_replicas == 1)
         w.requests.uses.clear()
         await w.sentinels.applier.delete("sentinel/snt_1", "", "")
         await w.sentinels.applier.delete("sentinel/snt_1", "sentinel", "sentinel-eu-x")
         deleted = [plural for verb, _, plural, _ in w.requests.uses if verb == "delete"]
-        assert deleted == ["deployments", "services", "poddisruptionbudgets", "configmaps", "serviceaccounts"]
+        assert deleted == [
+            "deployments", "services", "poddisruptionbudgets", "configmaps", "secrets", "serviceaccounts",
+        ]  # fmt: skip
         assert w.sentinels.observer.report("sentinel/snt_1") is None or await eventually(
             lambda: w.sentinels.observer.report("sentinel/snt_1") is None
         )
@@ -669,6 +731,37 @@ def test_routes_policies_and_keys_come_and_go():
     run(test, controllers=())
 
 
+def test_the_certificate_of_a_route_comes_changes_and_goes_with_it():
+    async def test(w):
+        def secure(number, **values):
+            found = custom("route/rt_1", number, "shop-x", ROUTE)
+            found.action.value.tls = sealed(number, PUBLIC_KEY, **values) if values else None
+            return found
+
+        async def content():
+            secret = await w.get("secrets", name="tls-shop-x", namespace="sentinel")
+            return {name: base64.b64decode(text).decode() for name, text in secret["data"].items()}
+
+        await w.apply(secure(1, TLS_CRT="one", TLS_KEY="k"))
+        assert await content() == {"tls.crt": "one", "tls.key": "k"}
+        routes = await w.admin.by_kind("SentinelRoute")
+        assert (await routes.get("shop-x", "sentinel"))["spec"]["tls"] == {"secret": "tls-shop-x"}
+        await w.apply(secure(2, TLS_CRT="two", TLS_KEY="k"))
+        assert (await content())["tls.crt"] == "two"
+        with pytest.raises(Invalid, match="TLS_KEY"):
+            await w.apply(secure(3, TLS_CRT="two"))
+        await eventually(lambda: w.gateway("route/rt_1") and not w.gateway("route/rt_1").drift)
+        await w.apply(secure(4))
+        with pytest.raises(NotFound):
+            await content()
+        await w.apply(secure(5, TLS_CRT="one", TLS_KEY="k"))
+        await w.sentinels.applier.delete("route/rt_1", "", "")
+        with pytest.raises(NotFound):
+            await content()
+
+    run(test, controllers=())
+
+
 def test_what_sentinels_share_is_made_again_when_somebody_removes_it():
     async def test(w):
         await w.apply(custom("route/rt_1", 1, "shop-x", ROUTE))
@@ -703,7 +796,14 @@ def test_a_sentinel_may_read_what_it_needs_and_nothing_else():
         await client.of(builtin("secrets")).list(inside)
         await client.of(builtin("configmaps")).list(inside)
         await client.of(builtin("endpointslices", "discovery.k8s.io")).list(everywhere)
-        for kind, scope in (("secrets", Scope(namespace=NAMESPACE)), ("pods", inside), ("configmaps", everywhere)):
+        with pytest.raises(NotFound):  # it may read its own node, and cannot be told which that is
+            await client.of(builtin("nodes")).get("somewhere")
+        for kind, scope in (
+            ("nodes", everywhere),
+            ("secrets", Scope(namespace=NAMESPACE)),
+            ("pods", inside),
+            ("configmaps", everywhere),
+        ):
             with pytest.raises(Forbidden):
                 await client.of(builtin(kind)).list(scope)
 

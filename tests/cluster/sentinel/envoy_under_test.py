@@ -29,7 +29,7 @@ from shoal.sentinel.translate.translator import Translator
 
 HOST = "127.0.0.1"
 _METHOD = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
-_WAIT_S = 60.0  # a machine may be busy
+_WAIT_S = 100.0  # a machine may be busy
 
 
 class Discovery:
@@ -188,7 +188,7 @@ async def gateway(inputs: Inputs | None = None) -> AsyncIterator[Gateway]:
     try:
         given = inputs or Inputs()
         port = any_free(HOST)
-        client = httpx.AsyncClient(timeout=15.0, trust_env=False)
+        client = httpx.AsyncClient(timeout=60.0, trust_env=False)
         admin = httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(uds=f"{folder}/admin"), base_url="http://admin")
         async with client, admin:
             made = Gateway(port=port, discovery=discovery, client=client, admin=admin, inputs=given)

@@ -25,6 +25,7 @@ from shoal.krane.sentinels import install
 from shoal.sentinel.config import SentinelConfig
 from shoal.sentinel.inputs import POLICY_TYPE, ROUTE_TYPE
 from shoal.sentinel.service import Gateway
+from shoal.sentinel.snapshot import Saved
 from shoal.testing.controllers import eventually
 from shoal.testing.servers import local_server
 
@@ -110,7 +111,7 @@ class World:
         self.config = config
         self.way: Cuttable | None = None  # of the gateway; not of the test
         self._slices: set[str] = set()
-        self.http = httpx.AsyncClient(base_url=f"http://{config.host}:{config.port}", timeout=5)
+        self.http = httpx.AsyncClient(base_url=f"http://{config.host}:{config.port}", timeout=60)
 
     async def put(self, type_: ResourceType, obj: Obj) -> Obj:
         return await self.client.of(type_).apply(obj, force=True)
@@ -159,7 +160,7 @@ async def prepare(client: Client) -> None:
 
 
 @asynccontextmanager
-async def gateway(client: Client, **settings: Any) -> AsyncIterator[World]:
+async def gateway(client: Client, *, saved: Saved | None = None, **settings: Any) -> AsyncIterator[World]:
     """A gateway of the environment. Entered when it runs, ready or not."""
     given = {
         "name": "sentinel-eu", "pod": "sentinel-eu-0", "region": "eu", "environment": ENVIRONMENT, "port": any_free("127.0.0.1"),
@@ -167,7 +168,9 @@ async def gateway(client: Client, **settings: Any) -> AsyncIterator[World]:
     }  # fmt: skip
     config = SentinelConfig(**{**given, **settings})
     with tempfile.TemporaryDirectory(prefix="sg-", dir="/tmp") as folder:
-        made = Gateway(config, client, Path(folder), clock=RealClock(), random=Random(1).random, metrics=Metrics())
+        made = Gateway(
+            config, client, Path(folder), clock=RealClock(), random=Random(1).random, metrics=Metrics(), saved=saved
+        )
         async with made.running():
             world = World(client, made, config)
             try:
@@ -189,7 +192,7 @@ async def world(*before: tuple[ResourceType, Obj], **settings: Any) -> AsyncIter
         own = Client(cast(Transport, way), clock=RealClock(), field_manager="sentinel")
         found = await stack.enter_async_context(gateway(own, **settings))
         found.client, found.way = client, way
-        await eventually(lambda: all(found.gateway.ready.values()), timeout_s=20)
+        await eventually(lambda: all(found.gateway.ready.values()), timeout_s=60)
         yield found
 
 

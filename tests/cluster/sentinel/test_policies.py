@@ -13,7 +13,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
+import jwt
 import pytest
+from certificates_under_test import new_key, public_pem
 from envoy_under_test import Gateway, app, backend, gateway, inputs_of, policy, route, until
 
 from shoal.base.clock import RealClock
@@ -182,11 +184,33 @@ def test_keys_come_and_go_without_a_new_listener() -> None:
     run(test)
 
 
+def test_of_several_policies_the_first_that_is_satisfied_says_who_it_is() -> None:
+    async def test() -> None:
+        signer = new_key()
+        token = jwt.encode({"sub": "t", "exp": time.time() + 600}, signer, algorithm="ES256")
+        keyed = {"locations": [{"header": "X-Key"}]}
+        signed = {"pem": public_pem(signer), "algorithms": ["ES256"]}
+        async with sockets() as settings, guarded(settings, policy("a", jwt=signed), policy("b", keyAuth=keyed)) as gw:
+            both = {**bearer(token), "x-key": GOOD}
+            seen = (await gw.get("a.example", "/", headers=both)).json()["headers"]
+            assert json.loads(seen["x-shoal-principal"])["type"] == "JWT"
+            assert await got(gw, **bearer(token)) == (401, "missing_key")
+            assert await got(gw, **{"x-key": GOOD}) == (401, "unauthorized")
+
+    run(test)
+
+
 @pytest.mark.parametrize("broken", ["error('broken')", "handle:none()", "return"])
 def test_a_judge_that_fails_lets_nobody_in(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         keyed = policy("k", match=[{"path": {"prefix": "/in"}}], keyAuth={"locations": [{"bearer": {}}]})
-        async with sockets() as settings, guarded(settings, keyed) as gw:
+        signer = new_key()
+        signed = policy(
+            "t", match=[{"path": {"prefix": "/token"}}], jwt={"pem": public_pem(signer), "algorithms": ["ES256"]}
+        )
+        token = jwt.encode({"sub": "t", "exp": time.time() + 600}, signer, algorithm="ES256")
+        async with sockets() as settings, guarded(settings, keyed, signed) as gw:
+            assert await got(gw, "/token", **bearer(token)) == (503, "policy_error")
             forged = {"x-shoal-fact-key-" + b"k".hex(): "ok", "X_Shoal_Fact_Key_" + b"k".hex(): "ok"}
             for headers in ({}, bearer(GOOD), {**bearer(GOOD), **forged}):
                 answer = await gw.get("a.example", "/in", headers=headers)

@@ -15,14 +15,14 @@ import grpc.aio
 import pytest
 from aiohttp import web
 from certificates_under_test import Authority
-from envoy_under_test import HOST, app, backend, gateway, inputs_of, route, until, with_settings
+from envoy_under_test import HOST, app, backend, gateway, inputs_of, policy, route, until, with_settings
 
 from shoal.app.ports import any_free
 from shoal.sentinel.translate.model import Endpoint, Peer, ServiceEndpoints, ServiceKey, Settings
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(test(), 110))
+    asyncio.run(asyncio.wait_for(test(), 300))
 
 
 @contextlib.asynccontextmanager
@@ -204,6 +204,71 @@ def test_headers_of_gateways_cannot_be_sent_and_proxies_are_believed_as_far_as_s
 
     async def _header_is(gw: Any, sent: dict[str, str], name: str, wanted: str) -> bool:
         return bool((await gw.get("a.example", headers=sent)).json()["headers"][name] == wanted)
+
+    run(test)
+
+
+def test_instances_learn_by_whom_a_request_came_and_firewalls_believe_as_many_proxies_as_are_set() -> None:
+    async def test() -> None:
+        wall = policy(
+            "f", match=[{"path": {"prefix": "/in"}}], firewall={"action": "deny", "cidrs": ["203.0.113.0/24"]}
+        )
+        async with app("d1") as one:
+            given = inputs_of(route("r", "a.example", backend("d1")), wall, running={"d1": [one]})
+            async with gateway(given) as gw:
+
+                async def seen(**sent: str) -> str:
+                    return str((await gw.get("a.example", headers=sent)).json()["headers"]["x-forwarded-for"])
+
+                async def judged(*hops: str) -> int:
+                    return (await gw.get("a.example", "/in", headers={"x-forwarded-for": ", ".join(hops)})).status_code
+
+                assert await seen() == HOST  # and not another address of the machine
+                assert await seen(**{"x-forwarded-for": "198.51.100.1"}) == f"198.51.100.1,{HOST}"
+                assert await judged("203.0.113.9") == 200
+                for hops, last in ((1, ["203.0.113.9"]), (2, ["203.0.113.9", "198.51.100.1"])):
+                    await gw.tell(with_settings(gw.inputs, trusted_hops=hops))
+
+                    async def believed(last: list[str] = last) -> bool:
+                        return await judged(*last) == 403
+
+                    await until(believed)
+                    assert await judged("203.0.113.9", "198.51.100.1", "198.51.100.2") == 200
+                    assert await seen(**{"x-forwarded-for": "203.0.113.9"}) == f"203.0.113.9,{HOST}"
+
+    run(test)
+
+
+def test_instances_of_the_gateways_own_zone_are_asked_first() -> None:
+    async def test() -> None:
+        own = ServiceKey("sentinel", "gateway")
+        zones = [Endpoint(address="127.0.0.1", port=at, zone=zone) for at, zone in ((1, "a"), (2, "b"))]
+        async with app("a1") as a1, app("a2") as a2, app("b1") as b1, app("b2") as b2:
+            placed = [replace(one, zone=zone) for one, zone in ((a1, "a"), (a2, "a"), (b1, "b"), (b2, "b"))]
+            given = inputs_of(
+                route("r", "a.example", backend("d1")),
+                running={"d1": placed}, settings=Settings(replicas=own, region="eu", zone="a"),
+            )  # fmt: skip
+            given = replace(given, endpoints={**given.endpoints, own: ServiceEndpoints(endpoints=tuple(zones))})
+            async with gateway(given) as gw:
+
+                async def known() -> bool:
+                    return "127.0.0.1:2::" in (await gw.admin.get("/clusters?filter=replicas")).text
+
+                await until(known)
+
+                async def asked(count: int) -> set[str]:
+                    return {(await gw.get("a.example")).json()["app"] for _ in range(count)}
+
+                assert await asked(30) == {"a1", "a2"}
+                left = tuple(one for one in placed if one.zone == "b")
+                services = {**gw.inputs.endpoints, ServiceKey("apps", "d1"): ServiceEndpoints(endpoints=left)}
+                await gw.tell(replace(gw.inputs, endpoints=services))
+
+                async def elsewhere() -> bool:
+                    return await asked(4) <= {"b1", "b2"}
+
+                await until(elsewhere)
 
     run(test)
 

@@ -23,7 +23,7 @@ from shoal.sentinel.translate.model import Endpoint, Policy, ServiceEndpoints, S
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(test(), 110))
+    asyncio.run(asyncio.wait_for(test(), 300))
 
 
 def code(response: Any) -> str:
@@ -167,6 +167,27 @@ def test_a_limit_of_the_cluster_is_shared_out_between_replicas_and_outlives_othe
     run(test)
 
 
+def test_a_limit_too_small_to_be_shared_out_is_counted_by_each_replica() -> None:
+    async def test() -> None:
+        own = ServiceKey("sentinel", "gateway")
+        many = ServiceEndpoints(endpoints=tuple(Endpoint(address=f"127.0.0.{at}", port=1) for at in (1, 2, 3)))
+        limited = policy("l", rateLimit={"limit": 2, "window": 3600, "identifier": {"remoteIp": {}}})
+        async with app("d1") as one:
+            given = inputs_of(
+                route("r", "a.example", backend("d1")), limited, running={"d1": [one]}, settings=Settings(replicas=own)
+            )
+            async with gateway(given) as gw:
+                await gw.tell(replace(gw.inputs, endpoints={**given.endpoints, own: many}))
+
+                async def known() -> bool:
+                    return "127.0.0.3:1::" in (await gw.admin.get("/clusters?filter=replicas")).text
+
+                await until(known)
+                assert [(await gw.get("a.example")).status_code for _ in range(3)] == [200, 200, 429]
+
+    run(test)
+
+
 def test_cors_is_answered_before_anybody_is_asked_who_they_are() -> None:
     async def test() -> None:
         key = new_key()
@@ -181,6 +202,20 @@ def test_cors_is_answered_before_anybody_is_asked_who_they_are() -> None:
             assert got.headers["access-control-allow-origin"] == "https://app.example"
             got = await gw.get("a.example", headers={"origin": "https://app.example"})
             assert (got.status_code, code(got)) == (401, "unauthorized")
+
+    run(test)
+
+
+def test_cors_under_conditions_is_left_out_and_closes_no_route() -> None:
+    async def test() -> None:
+        conditional = policy("c", match=[{"path": {"prefix": "/x"}}], cors={"origins": ["https://app.example"]})
+        async with app("d1") as one:
+            given = inputs_of(route("r", "a.example", backend("d1")), conditional, running={"d1": [one]})
+            async with gateway(given) as gw:
+                got = await gw.get("a.example", "/x", headers={"origin": "https://app.example"})
+                assert got.status_code == 200 and "access-control-allow-origin" not in got.headers
+                assert "no conditions" in gw.translator.faults["policy/c"]
+                assert "route/r" not in gw.translator.faults
 
     run(test)
 
@@ -217,8 +252,19 @@ def test_tokens_are_needed_where_conditions_say_and_claims_reach_the_instance() 
                     ("GET", "/maybe", token(other), *no),
                 ],
             )
-            got = (await gw.get("a.example", "/in", headers={**token(), "x-shoal-principal": "{}"})).json()
-            assert orjson.loads(got["headers"]["x-shoal-principal"])["sub"] == 'a","type":"root'
+            odd = {
+                "text": 'ü "\\\n\U0001f41f',
+                "list": ["x", 2, True],
+                "nested": {"a": {"b": 1.5}},
+                "big": 1_700_000_000,
+            }
+            sent = token(scope="read write", **odd)
+            got = (await gw.get("a.example", "/in", headers={**sent, "x-shoal-principal": "{}"})).json()
+            principal = orjson.loads(got["headers"]["x-shoal-principal"])
+            assert principal["meta"].items() >= odd.items()
+            assert {name: text for name, text in principal.items() if name != "meta"} == {
+                "version": "v1", "type": "JWT", "subject": 'a","type":"root', "permissions": ["read", "write"],
+            }  # fmt: skip
             assert "x-shoal-principal" not in (await gw.get("a.example", "/out")).json()["headers"]
             await answers(
                 gw,

@@ -22,7 +22,15 @@ from shoal.cli.fleet.documents import Document, ordered, parse, placed
 from shoal.cli.fleet.kinds import KINDS, kind_called
 from shoal.cli.fleet.status import lines_of, picture
 from shoal.cli.fleet.times import age_of
-from shoal.cli.fleet.views import agent_rows, app_rows, instance_rows, is_ready, not_ready_lines
+from shoal.cli.fleet.views import (
+    agent_rows,
+    app_rows,
+    gateway_rows,
+    instance_rows,
+    is_ready,
+    not_ready_lines,
+    refused_of_gateways,
+)
 from shoal.cli.fleet.watching import Display, Stream
 from shoal.cli.printers import Format, brief, document, duration, facts
 from shoal.cli.rest import Refused, Rest, in_lines
@@ -301,3 +309,27 @@ def completion(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("completion") / "shoal.bash"
     path.write_text(bash_script(words))
     return path
+
+
+def test_what_gateways_refuse_follows_apps_and_agents_with_the_reason() -> None:
+    refused = {"kind": "route", "name": "p/e/front", "cluster": "eu-1", "gateway": "sentinel-x", "message": "Envoy: no"}
+    shown = {"apps": [a_shown_app(a_place("eu"))], "agents": [an_agent()], "refused": [refused]}
+    last = picture(shown).rstrip().splitlines()[-1]
+    assert all(text in last for text in ("route p/e/front", "eu-1", "sentinel-x", "Envoy: no"))
+    assert "REFUSED" not in picture({**shown, "refused": []})
+    assert lines_of(shown)[-1] == "route p/e/front eu-1: Refused by sentinel-x, Envoy: no"
+
+
+def test_replicas_of_a_gateway_show_what_they_counted_and_did_not_take() -> None:
+    counted = {"codes": [0, 5, 0, 1, 2], "healthy": 1, "total": 2}
+    entry = {
+        "deployments": {"dep_1": counted, "dep_2": counted},
+        "refused": [{"type": "Cluster", "name": "c", "reason": "no"}],
+    }
+    place = {"cluster": "eu-1", "reported": {"stats": {"gateways": {"sentinel-x": entry}}}}
+    assert gateway_rows([place, {"cluster": "us-1", "reported": {}}]) == [
+        {"gateway": "sentinel-x", "deployments": 2, "requests": 16, "errors": 4, "instances": "2/4", "refused": 1}
+    ]
+    assert refused_of_gateways([place]) == [
+        {"refused": "Cluster c", "cluster": "eu-1", "gateway": "sentinel-x", "reason": "no"}
+    ]

@@ -110,6 +110,33 @@ def test_at_most_so_many_requests_are_under_way() -> None:
     run(answer, test, connections=3)
 
 
+def test_after_a_busy_moment_one_connection_is_kept() -> None:
+    clock = FakeClock()
+
+    async def test(transport: HttpTransport, server: Server) -> None:
+        together = asyncio.Event()
+
+        async def answer(connection: int, number: int, head: str) -> bytes | None:
+            if connection == 4:
+                together.set()
+            await together.wait()
+            return OK
+
+        server.answer = answer
+        await asyncio.gather(*(transport.request("GET", "/x") for _ in range(4)))
+        assert server.connections == len(transport._open) == 4
+        await clock.advance(2.0)
+        await transport.request("GET", "/x")
+        await clock.advance(1.5)  # the others were not used for longer than that
+        async with asyncio.timeout(10):
+            while len(transport._open) > 1:  # noqa: ASYNC110 - the event loop closes them
+                await asyncio.sleep(0)
+        await transport.request("GET", "/x")
+        assert server.connections == 4
+
+    run(always_ok, test, clock=clock)
+
+
 async def second_request_of_a_connection_is_cut(connection: int, number: int, head: str) -> bytes | None:
     return None if connection == 1 and number > 1 else OK
 

@@ -380,7 +380,8 @@ class Rig:
                 metrics=self.metrics,
                 clock=self.clock,
                 random=lambda: 0.5,
-                limits=limits or Limits(),
+                # a fake clock does not go on by itself, so nothing is gathered unless a test is about it
+                limits=limits or Limits(report_gather_s=0),
             )
         )
 

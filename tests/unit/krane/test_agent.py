@@ -80,7 +80,7 @@ class World:
             elector = Elector(self.lock, name, clock=self.clock, random=lambda: 0.5, config=times)
         return Agent(
             AgentParts(
-                config=KraneConfig(join=Path("join.json"), dir=self.path / name, limits=Limits()),
+                config=KraneConfig(join=Path("join.json"), dir=self.path / name, limits=Limits(report_gather_s=0)),
                 join=JOIN,
                 plane=plane or self.plane,
                 sides=self.sides,
@@ -150,6 +150,18 @@ def test_a_heartbeat_comes_every_ten_seconds_with_the_state_of_both(tmp_path: Pa
             assert beat.deployments.connection == beat.sentinels.connection == "watching"
             assert beat.deployments.objects == 1 and beat.deployments.cursor == world.plane.desired.cursor
             assert len(beat.deployments.reported) == 256
+
+    asyncio.run(main())
+
+
+def test_the_first_heartbeat_comes_at_once_and_says_what_is_true(tmp_path: Path) -> None:
+    async def main() -> None:
+        world = World(tmp_path)
+        async with world.running(world.agent("a1")):
+            await world.clock.advance(0.1)
+            (beat,) = world.plane.beats
+            assert beat.deployments is not None and beat.sentinels is not None
+            assert beat.deployments.connection == beat.sentinels.connection == "watching"
 
     asyncio.run(main())
 

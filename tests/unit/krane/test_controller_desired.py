@@ -144,7 +144,7 @@ def test_an_error_of_ours_in_one_object_does_not_end_the_controller(tmp_path: Pa
 def test_a_full_buffer_stops_the_reading_and_drops_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         plane = FakePlane()
-        limits = Limits(buffer=5, apply_parallel=2)
+        limits = Limits(buffer=5, apply_parallel=2, report_gather_s=0)
         async with Rig(tmp_path, plane=plane, limits=limits) as rig:
             gates = [rig.cluster.blocked.setdefault(f"deployment/d{n}", asyncio.Event()) for n in range(2)]
             for n in range(20):
@@ -458,7 +458,7 @@ def test_one_controller_failing_to_connect_does_not_stop_the_other(tmp_path: Pat
 def test_calls_that_fail_together_because_one_connection_broke_do_not_open_the_breaker(tmp_path: Path) -> None:
     async def main() -> None:
         plane = FakePlane()
-        async with Rig(tmp_path, plane=plane, limits=Limits(report_batch=1)) as rig:
+        async with Rig(tmp_path, plane=plane, limits=Limits(report_batch=1, report_gather_s=0)) as rig:
             gate = asyncio.Event()
             for n in range(10):
                 plane.slow[f"deployment/d{n}"] = gate

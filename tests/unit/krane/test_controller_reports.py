@@ -34,6 +34,25 @@ def test_what_is_applied_and_available_is_reported(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_what_changes_within_a_moment_is_one_report(tmp_path: Path) -> None:
+    async def main() -> None:
+        plane = FakePlane()
+        async with Rig(tmp_path, plane=plane, limits=Limits(report_gather_s=0.02)) as rig:
+            plane.want("deployment/a", replicas=3)
+            await rig.settle()
+            assert _count(plane, "deployment/a") == 0, "it waits for what comes with it"
+            for available in (1, 2, 3):
+                rig.cluster.available["deployment/a"] = available
+                rig.cluster.tell("deployment/a")
+                await rig.settle()
+            await rig.clock.advance(0.02)
+            await rig.settle()
+            assert _count(plane, "deployment/a") == 1
+            assert plane.reports["deployment/a"].available_replicas == 3
+
+    asyncio.run(main())
+
+
 def test_an_unchanged_report_is_left_out(tmp_path: Path) -> None:
     async def main() -> None:
         plane = FakePlane()
@@ -85,7 +104,7 @@ def test_r11_an_object_made_again_after_its_deletion_is_reported_again(tmp_path:
 def test_u6_one_slow_report_does_not_delay_the_others(tmp_path: Path) -> None:
     async def main() -> None:
         plane = FakePlane()
-        async with Rig(tmp_path, plane=plane, limits=Limits(report_batch=1)) as rig:
+        async with Rig(tmp_path, plane=plane, limits=Limits(report_batch=1, report_gather_s=0)) as rig:
             slow = plane.slow["deployment/slow"] = asyncio.Event()
             plane.want("deployment/slow")
             await rig.settle()
@@ -103,7 +122,7 @@ def test_u6_one_slow_report_does_not_delay_the_others(tmp_path: Path) -> None:
 def test_u6_reports_of_one_object_arrive_in_order_and_never_side_by_side(tmp_path: Path) -> None:
     async def main() -> None:
         plane = FakePlane()
-        async with Rig(tmp_path, plane=plane, limits=Limits(report_batch=1)) as rig:
+        async with Rig(tmp_path, plane=plane, limits=Limits(report_batch=1, report_gather_s=0)) as rig:
             gate = plane.slow["deployment/a"] = asyncio.Event()
             for replicas in range(1, 8):
                 plane.want("deployment/a", replicas=replicas)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from os import urandom
 from pathlib import Path
 from random import Random
@@ -16,6 +16,7 @@ from krane_doubles import FakeCluster
 from shoal.base.clock import RealClock
 from shoal.base.metrics import Metrics
 from shoal.errors import BadRequest, Forbidden, NotFound, ServiceUnavailable, Timeout, Unauthorized
+from shoal.krane import stream as stream_module
 from shoal.krane.cache import Cache, CacheOwner
 from shoal.krane.config import JoinFile, Limits
 from shoal.krane.controller import ControllerParts, DeploymentController
@@ -116,6 +117,31 @@ def test_a_controller_follows_a_real_control_plane_through_a_restart(tmp_path: P
                 await until(lambda: controller.status()["unreported"] == 0)
                 await controller.stop()
                 assert set(cluster.objects) == {other, third}
+
+    asyncio.run(main())
+
+
+def test_after_many_calls_there_is_another_connection_and_streams_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_module, "_CALLS", 5)
+
+    async def main() -> None:
+        async with control_plane(tmp_path) as control:
+            await control.add_cluster("c1", region="eu")
+            async with connection(control) as plane:
+                session = await _joined(plane)
+                async with aclosing(plane.watch(Stream.DEPLOYMENTS, _hello(session))) as events:
+                    while (await anext(events)).event.field != "sync_end":  # type: ignore[union-attr]
+                        pass
+                    for _ in range(23):
+                        await plane.heartbeat(pb.HeartbeatRequest(identity=session.identity))
+                    assert len(plane._old) <= 2, "connections without streams are closed"
+                    key = await control.deploy("c1", "web")
+                    async with asyncio.timeout(30):
+                        while (said := (await anext(events)).event) is None or said.field != "item":
+                            pass
+                    assert said.value.key == key
 
     asyncio.run(main())
 

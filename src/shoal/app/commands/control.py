@@ -1,20 +1,22 @@
-"""``shoal control start``: the control plane of a fleet."""
+"""``shoal control``: the control plane of a fleet, the relay of a region, and what several of them share."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from shoal.app.config import LOOPBACK
 from shoal.app.home import directory
 from shoal.app.processes import run_until_signal, stop_when_stdin_ends
 from shoal.base import logs
 from shoal.cli.apps import new_app
 
 app = new_app("Run the control plane of a fleet.", group=True)
+credentials_app = new_app("What several control planes of one fleet share.", group=True)
+app.add_typer(credentials_app, name="credentials")
 
 
 @app.command("start")
@@ -22,10 +24,13 @@ def start(
     dir: Annotated[
         Path | None, typer.Option(help="state directory; default `control` in $SHOAL_HOME, else in ~/.shoal")
     ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="file with settings, YAML; read again at SIGHUP", envvar="SHOAL_CONTROL_CONFIG")
+    ] = None,
     port: Annotated[
         int | None, typer.Option(help="of REST API and agents; default the last one used, else 7400 or the next free")
     ] = None,
-    host: Annotated[str, typer.Option(help="address to bind")] = LOOPBACK,
+    host: Annotated[str | None, typer.Option(help="address to bind; default 127.0.0.1")] = None,
     database: Annotated[
         list[str] | None,
         typer.Option(
@@ -38,41 +43,98 @@ def start(
         list[str] | None, typer.Option(help="WORKSPACE=DATABASE, where a workspace is not in the first one")
     ] = None,
     events: Annotated[
-        str, typer.Option(help="redis://HOST:PORT that carries wake-ups between control planes", envvar="SHOAL_EVENTS")
-    ] = "",
+        str | None,
+        typer.Option(help="redis://HOST:PORT that carries wake-ups between control planes", envvar="SHOAL_EVENTS"),
+    ] = None,
     master_key: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="file:PATH, env:NAME or vault:https://HOST:8200/transit/NAME; default $SHOAL_MASTER_KEY, else a file "
             "in the directory"
         ),
-    ] = "",
+    ] = None,
+    credentials: Annotated[
+        Path | None,
+        typer.Option(help="file of `shoal control credentials export`, or directory of another control plane"),
+    ] = None,
     tls_san: Annotated[
         list[str] | None, typer.Option(help="further name or address in the certificate; may be repeated")
     ] = None,
-    log_level: Annotated[str, typer.Option(help=", ".join(logs.LEVELS), envvar="SHOAL_LOG_LEVEL")] = "info",
+    relay: Annotated[
+        str | None, typer.Option(metavar="URL", help="be the relay of a region, for the control plane at this address")
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="of a relay: what `shoal token create --kind relay` printed")
+    ] = None,
+    ca: Annotated[
+        Path | None, typer.Option(help="of a relay: who signs the control plane's certificate; default the join file's")
+    ] = None,
+    log_level: Annotated[
+        str | None, typer.Option(help=f"{', '.join(logs.LEVELS)}; default info", envvar="SHOAL_LOG_LEVEL")
+    ] = None,
     stop_on_eof: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
-    """Start a control plane and print `ready URL` when it answers; SIGTERM or Ctrl-C ends it."""
-    from shoal.app.fleet.config import ControlOptions, opened_config
+    """Start a control plane, or with --relay the relay of a region, and print `ready URL` when it answers; SIGTERM or
+    Ctrl-C ends it, SIGHUP reads the settings again. They also come from SHOAL_CONTROL_* variables."""
+    from shoal.app.fleet.config import DYNAMIC, ControlOptions
+    from shoal.app.fleet.reloading import Reloading
+    from shoal.base.settings import load
 
-    logs.configure(level=log_level)
-    options = ControlOptions(
-        dir=dir.expanduser().absolute() if dir is not None else directory(None) / "control",
-        port=port,
-        host=host,
-        databases=tuple(database or ()),
-        workspaces=tuple(workspace or ()),
-        events=events,
-        master_key=master_key,
-        extra_hosts=tuple(tls_san or ()),
-    )
-    with opened_config(options) as config:
-        if stop_on_eof:
-            stop_when_stdin_ends()
-        from shoal.app.fleet.control import run_control
+    flags: dict[str, Any] = {
+        "port": port, "host": host, "database": tuple(database) if database else None,
+        "workspace": tuple(workspace) if workspace else None, "events": events, "master_key": master_key,
+        "credentials": credentials, "tls_san": tuple(tls_san) if tls_san else None, "relay": relay,
+        "token_file": token_file, "ca": ca, "log_level": log_level,
+    }  # fmt: skip
+
+    def read() -> ControlOptions:
+        fallback = directory(None) / ("relay" if relay or os.environ.get("SHOAL_CONTROL_RELAY") else "control")
+        where = dir.expanduser().absolute() if dir is not None else fallback
+        return load(
+            ControlOptions, file=config, environ=os.environ, prefix="SHOAL_CONTROL_", flags={**flags, "dir": where}
+        )
+
+    options = read()
+    logs.configure(level=options.log_level)
+    if stop_on_eof:
+        stop_when_stdin_ends()
+    _run(options, Reloading(read, options, DYNAMIC))
+
+
+def _run(options: Any, reloading: Any) -> None:
+    from shoal.app.fleet.config import opened_config, opened_relay
+
+    if options.relay:
+        from shoal.app.fleet.relay import run_relay
+
+        with opened_relay(options) as settings:
+
+            def pass_on(stop: asyncio.Event) -> object:
+                return run_relay(settings, stop, lambda: print(f"ready {settings.own_url}", flush=True))
+
+            run_until_signal(pass_on, reloading, traced="shoal-relay")
+        return
+    from shoal.app.fleet.control import run_control
+
+    with opened_config(options) as decided:
 
         def serve(stop: asyncio.Event) -> object:
-            return run_control(config, stop, lambda: print(f"ready {config.url}", flush=True))
+            return run_control(decided, stop, lambda: print(f"ready {decided.url}", flush=True), reloading)
 
-        run_until_signal(serve)
+        run_until_signal(serve, reloading, traced="shoal-control")
+
+
+@credentials_app.command("export")
+def export(
+    file: Annotated[Path, typer.Argument(help="to write, for your eyes only")],
+    dir: Annotated[
+        Path | None, typer.Option(help="state directory of the control plane; default `control` in $SHOAL_HOME")
+    ] = None,
+) -> None:
+    """Write what another control plane on the same database needs: CA, administrator's token, master key. Whoever has
+    the file has the fleet."""
+    from shoal.app.fleet.credentials import export_credentials
+
+    folder = dir.expanduser().absolute() if dir is not None else directory(None) / "control"
+    export_credentials(folder, file.expanduser().absolute())
+    typer.echo(f"the credentials are in {file}; start with `shoal control start --credentials {file}`")

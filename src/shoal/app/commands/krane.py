@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from shoal.app.home import directory
-from shoal.app.processes import run_until_signal, stop_when_stdin_ends
 from shoal.base import logs
 from shoal.cli.apps import new_app
 
@@ -18,44 +16,48 @@ app = new_app("Run the agent of a cluster.", group=True)
 
 @app.command("start")
 def start(
-    join: Annotated[Path, typer.Option(help="join file, as `shoal token create --kind agent` prints it")],
+    join: Annotated[Path | None, typer.Option(help="join file, as `shoal token create --kind agent` prints it")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="file with settings, YAML; read again at SIGHUP", envvar="SHOAL_KRANE_CONFIG")
+    ] = None,
     kubeconfig: Annotated[
         Path | None, typer.Option(help="the cluster; default the agent's own service account, or kubectl's file")
     ] = None,
-    context: Annotated[str, typer.Option(help="context of the kubeconfig")] = "",
+    context: Annotated[str | None, typer.Option(help="context of the kubeconfig")] = None,
     dir: Annotated[
         Path | None, typer.Option(help="where key and last known state are kept; default `krane` in $SHOAL_HOME")
     ] = None,
-    port: Annotated[int, typer.Option(help="of health and metrics; 0 for any free one")] = 8070,
-    host: Annotated[str, typer.Option(help="address of health and metrics")] = "127.0.0.1",
-    name: Annotated[str, typer.Option(help="of this process among its standbys; default made from the host's")] = "",
-    elect: Annotated[bool, typer.Option(help="take part in an election, so that standbys can be started")] = True,
-    log_level: Annotated[str, typer.Option(help=", ".join(logs.LEVELS), envvar="SHOAL_LOG_LEVEL")] = "info",
+    port: Annotated[int | None, typer.Option(help="of health and metrics; 0 for any free one; default 8070")] = None,
+    host: Annotated[str | None, typer.Option(help="address of health and metrics; default 127.0.0.1")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="of this process among its standbys; default made from the host's")
+    ] = None,
+    elect: Annotated[
+        bool | None,
+        typer.Option("--elect/--no-elect", help="take part in an election, so that standbys can be started"),
+    ] = None,
+    log_level: Annotated[
+        str | None, typer.Option(help=f"{', '.join(logs.LEVELS)}; default info", envvar="SHOAL_LOG_LEVEL")
+    ] = None,
     stop_on_eof: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
-    """Start an agent and print `ready` once it runs; SIGTERM or Ctrl-C ends it. What it applied goes on running."""
-    from shoal.krane.config import KraneConfig, read_join_file
+    """Start an agent and print `ready` once it runs; SIGTERM or Ctrl-C ends it, what it applied goes on running.
+    Settings also come from SHOAL_KRANE_* variables; SIGHUP reads them again."""
+    from shoal.app.fleet.start_agent import Start, become
 
-    logs.configure(level=log_level)
-    config = KraneConfig(
-        join=join.expanduser().absolute(),
-        dir=dir.expanduser().absolute() if dir is not None else directory(None) / "krane",
-        kubeconfig=kubeconfig,
-        context=context,
-        agent=name,
-        host=host,
-        port=port,
-        elect=elect,
-    )
-    read_join_file(config.join)
-    if stop_on_eof:
-        stop_when_stdin_ends()
-    from shoal.app.fleet.agent import run_krane
+    flags = {
+        "join": _absolute(join), "dir": _absolute(dir), "kubeconfig": _text(kubeconfig), "context": context,
+        "agent": name, "host": host, "port": port, "elect": elect, "log_level": log_level,
+    }  # fmt: skip
+    become(Start(flags=flags, home=str(directory(None)), config=_absolute(config) or "", stop_on_eof=stop_on_eof))
 
-    def serve(stop: asyncio.Event) -> object:
-        return run_krane(config, stop, lambda: print("ready", flush=True))
 
-    run_until_signal(serve)
+def _absolute(path: Path | None) -> str | None:
+    return str(path.expanduser().absolute()) if path is not None else None
+
+
+def _text(path: Path | None) -> str | None:
+    return str(path) if path is not None else None
 
 
 @app.command("manifests")

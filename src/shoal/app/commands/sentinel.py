@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -24,29 +26,42 @@ def start(
     port: Annotated[int | None, typer.Option(help="for traffic; default 8040")] = None,
     health_port: Annotated[int | None, typer.Option(help="for /livez and /readyz; default 8041")] = None,
     metrics_port: Annotated[int | None, typer.Option(help="for /metrics; default 8042")] = None,
-    log_level: Annotated[str, typer.Option(help=", ".join(logs.LEVELS), envvar="SHOAL_LOG_LEVEL")] = "info",
+    config: Annotated[
+        Path | None, typer.Option(help="file with settings, YAML; read again at SIGHUP", envvar="SHOAL_SENTINEL_CONFIG")
+    ] = None,
+    log_level: Annotated[
+        str | None, typer.Option(help=f"{', '.join(logs.LEVELS)}; default info", envvar="SHOAL_LOG_LEVEL")
+    ] = None,
 ) -> None:
-    """Start a gateway and print `ready`; settings also come from SHOAL_SENTINEL_* variables."""
+    """Start a gateway and print `ready`; settings also come from SHOAL_SENTINEL_* variables; SIGHUP reads them."""
     from random import Random
 
+    from shoal.app.fleet.gateway import SentinelSettings
+    from shoal.app.fleet.reloading import Reloading
     from shoal.base.clock import RealClock
     from shoal.base.metrics import PROCESS
     from shoal.base.settings import load
-    from shoal.sentinel.config import SentinelConfig
     from shoal.sentinel.service import run_sentinel
 
-    logs.configure(level=log_level)
     flags = {
         "name": name, "environment": environment, "region": region, "host": host or os.environ.get("POD_IP"),
         "pod": os.environ.get("POD_NAME"),
-        "port": port, "health_port": health_port, "metrics_port": metrics_port,
+        "port": port, "health_port": health_port, "metrics_port": metrics_port, "log_level": log_level,
     }  # fmt: skip
-    config = load(SentinelConfig, environ=os.environ, prefix="SHOAL_SENTINEL_", flags=flags)
+
+    def read() -> SentinelSettings:
+        found = load(SentinelSettings, file=config, environ=os.environ, prefix="SHOAL_SENTINEL_", flags=flags)
+        if found.state is not None and (folder := os.environ.get("SHOAL_POD_DIR")):
+            found = replace(found, state=Path(folder) / str(found.state).lstrip("/"))  # where volumes are on such nodes
+        return found
+
+    settings = read()
+    logs.configure(level=settings.log_level)
 
     def serve(stop: asyncio.Event) -> object:
-        ready = f"ready http://{config.host}:{config.port}"
+        ready = f"ready http://{settings.host}:{settings.port}"
         return run_sentinel(
-            config, stop, lambda: print(ready, flush=True), clock=RealClock(), random=Random().random, metrics=PROCESS
+            settings, stop, lambda: print(ready, flush=True), clock=RealClock(), random=Random().random, metrics=PROCESS
         )
 
-    run_until_signal(serve)
+    run_until_signal(serve, Reloading(read, settings))

@@ -48,12 +48,12 @@ _To = Annotated[Path | None, typer.Option("--output", help="file to write it to,
 
 @app.command("create")
 def create(
-    kind: Annotated[str, typer.Option(help="user, agent or edge")] = "user",
+    kind: Annotated[str, typer.Option(help="user, agent, edge or relay")] = "user",
     name: Annotated[str, typer.Option(help="under which it is listed and revoked; default made from the rest")] = "",
     role: Annotated[str, typer.Option(help="of a user: viewer, editor or admin; default viewer")] = "",
     workspace: Annotated[str, typer.Option(help="of a user; default your own")] = "",
     cluster: Annotated[str, typer.Option(help="that an agent or edge speaks for")] = "",
-    region: Annotated[str, typer.Option(help="of that cluster")] = "",
+    region: Annotated[str, typer.Option(help="of that cluster, or that a relay serves")] = "",
     shard: Annotated[str, typer.Option(help="that an agent speaks for; default the cluster's default one")] = "",
     ttl: Annotated[str, typer.Option(help="how long it is good, for example 24h or 7d; default for ever")] = "",
     output: _To = None,
@@ -65,7 +65,7 @@ def create(
     dir: _Dir = None,
     context: ContextName = "",
 ) -> None:
-    """Make a token and print it, once: only its digest is kept. For an agent or edge, what is printed is the file it
+    """Make a token and print it, once: only its digest is kept. For all but users, what is printed is the file it
     joins with."""
     if kind not in fleet.KINDS:
         raise ConfigError(f"kind is {kind!r}: use {', '.join(fleet.KINDS)}")
@@ -84,7 +84,7 @@ def create(
 
 @app.command("list")
 def list_(
-    kind: Annotated[str, typer.Option(help="only user, agent or edge")] = "",
+    kind: Annotated[str, typer.Option(help="only user, agent, edge or relay")] = "",
     output: Annotated[Format, typer.Option("--output", "-o", help="how to print")] = Format.TABLE,
     dir: _Dir = None,
     context: ContextName = "",

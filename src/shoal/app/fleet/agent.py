@@ -8,27 +8,28 @@ import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 
 from shoal import __version__
 from shoal.app.fleet.health import health_app
+from shoal.app.fleet.reloading import Reloading
 from shoal.app.ports import any_free
-from shoal.base.asgi import serving
 from shoal.base.clock import Clock, RealClock
 from shoal.base.ids import Ids
-from shoal.base.logs import get_logger
 from shoal.base.metrics import Metrics
+from shoal.base.settings import setting
+from shoal.base.small_http import small_serving
 from shoal.base.tasks import wait_first
 from shoal.client import Client, connect, load
 from shoal.krane.agent import Agent, AgentParts
-from shoal.krane.config import JoinFile, KraneConfig, read_join_file
+from shoal.krane.config import KraneConfig
 from shoal.krane.election import ensure_namespace, make_elector
+from shoal.krane.joining import JoinFileReader
 from shoal.krane.labels import FIELD_MANAGER_KRANE
 from shoal.krane.metrics import KraneMetrics
 from shoal.krane.sides import make_sides
 from shoal.krane.stream import Connection, Times
-
-log = get_logger("krane")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,23 @@ class Surroundings:
     metrics: Metrics
 
 
-async def run_krane(config: KraneConfig, stop: asyncio.Event, on_ready: Callable[[], None]) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KraneSettings(KraneConfig):
+    """The settings of ``shoal krane start``, by file, environment and flags."""
+
+    dir: Path = setting(Path(), doc="where key and last known state are kept; default `krane` in $SHOAL_HOME")
+    log_level: str = setting("info", doc="debug, info, warning, error or off")
+
+
+DYNAMIC = frozenset({"rpc_timeout_s", "idle_s"})  # what a running agent takes over
+
+
+async def run_krane(
+    config: KraneConfig,
+    stop: asyncio.Event,
+    on_ready: Callable[[], None],
+    reloading: Reloading[KraneSettings] | None = None,
+) -> None:
     """One agent as a process: acts on the cluster of the kubeconfig until ``stop``."""
     around = Surroundings(RealClock(), Ids(), Random(), Metrics())
     access = load(config.kubeconfig, context=config.context)
@@ -55,8 +72,10 @@ async def run_krane(config: KraneConfig, stop: asyncio.Event, on_ready: Callable
         )
         agent, connection = await make_agent(config, client, lease_client, around)
         stack.push_async_callback(connection.close)
+        if reloading is not None:
+            reloading.apply = lambda settings: connection.use(_times(settings))
         app = health_app(agent.livez, agent.readyz, around.metrics, agent.status)
-        await stack.enter_async_context(serving(app, host=config.host, port=port, clock=around.clock))
+        await stack.enter_async_context(small_serving(app, host=config.host, port=port))
         on_ready()
         await wait_first(agent.run(), stop.wait())
 
@@ -65,7 +84,8 @@ async def make_agent(
     config: KraneConfig, client: Client, lease_client: Client, around: Surroundings
 ) -> tuple[Agent, Connection]:
     """``lease_client`` renews the lease; ``client`` does everything else, fenced by it."""
-    join = read_join_file(config.join)
+    join_file = JoinFileReader(config.join)
+    join = join_file()
     name = config.agent or f"{socket.gethostname()}-{os.getpid()}-{around.ids.new_suffix()}"
     elector = None
     if config.elect:
@@ -76,11 +96,11 @@ async def make_agent(
         )  # fmt: skip
         client = client.fenced(elector.fence)
     connection = Connection(
-        lambda: _reread(config, join),
+        join_file,
         clock=around.clock,
         random_bytes=around.random.randbytes,
         correlation=name,
-        times=Times(call_s=config.rpc_timeout_s, idle_s=config.idle_s),
+        times=_times(config),
     )
     parts = AgentParts(
         config=config,
@@ -97,12 +117,5 @@ async def make_agent(
     return Agent(parts), connection
 
 
-def _reread(config: KraneConfig, last: JoinFile) -> JoinFile:
-    """The join file as it is now, so that its token can be replaced; the one from the start when it cannot be read."""
-    try:
-        return read_join_file(config.join)
-    except Exception as error:
-        log.warning(
-            "the join file cannot be read; going on with what it said", path=str(config.join), reason=str(error)
-        )
-        return last
+def _times(config: KraneConfig) -> Times:
+    return Times(call_s=config.rpc_timeout_s, idle_s=config.idle_s)

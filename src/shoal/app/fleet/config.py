@@ -12,12 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shoal.app.config import LOOPBACK, without_password
 from shoal.app.files import DirectoryLock, make_private_dir
+from shoal.app.fleet.credentials import take_over
 from shoal.app.ports import choose_port
+from shoal.base.settings import setting
+from shoal.control.relay.config import RelayConfig
 from shoal.control.service.config import ServiceConfig
 from shoal.errors import ConfigError
 
@@ -27,17 +30,38 @@ _DATABASE_FIX = "use sqlite:///PATH or postgresql://USER@HOST/DATABASE, with NAM
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlOptions:
-    """The flags of ``shoal control start``, before anything is decided from them."""
+    """The settings of ``shoal control start`` as they are given, by file, environment and flags, before anything is
+    decided from them."""
 
-    dir: Path
-    port: int | None = None
-    host: str = LOOPBACK
-    databases: tuple[str, ...] = ()
-    workspaces: tuple[str, ...] = ()  # WORKSPACE=DATABASE
-    events: str = ""
-    master_key: str = ""
-    extra_hosts: tuple[str, ...] = ()
-    service: ServiceConfig = field(default_factory=ServiceConfig)
+    dir: Path = setting(doc="state directory")
+    port: int | None = setting(
+        None, doc="of REST API and agents; default the last one used, else 7400 or the next free"
+    )
+    host: str = setting(LOOPBACK, doc="address to bind")
+    database: tuple[str, ...] = setting((), doc="sqlite:///PATH or postgresql://USER@HOST/DATABASE, or NAME=URL each")
+    workspace: tuple[str, ...] = setting((), doc="WORKSPACE=DATABASE, where a workspace is not in the first one")
+    events: str = setting("", doc="redis://HOST:PORT that carries wake-ups between control planes")
+    master_key: str = setting("", doc="file:PATH, env:NAME or vault:URL; default a file in the directory")
+    credentials: Path | None = setting(None, doc="file or directory of another control plane of this fleet")
+    tls_san: tuple[str, ...] = setting((), doc="further names and addresses in the certificate")
+    relay: str = setting("", doc="address of the control plane: be the relay of a region to it")
+    token_file: Path | None = setting(None, doc="of a relay: file with its token, or its join file")
+    ca: Path | None = setting(
+        None, doc="of a relay: certificates of who signs the control plane's; default the join file's"
+    )
+    log_level: str = setting("info", doc="debug, info, warning, error or off")
+    service: ServiceConfig = setting(ServiceConfig(), doc="what agents meet")
+    relaying: RelayConfig = setting(RelayConfig(), doc="of a relay")
+
+
+# What a running process takes over: everything about agents but what is given out or allotted once.
+DYNAMIC = frozenset(
+    f"service.{name}"
+    for name in (
+        "missed_heartbeats", "freeze_fraction", "digest_every_s", "progress_every_s", "hello_rate", "hello_burst",
+        "hello_wait_s", "batch", "retry_base_s", "retry_cap_s", "report_batch",
+    )
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +79,7 @@ class ControlConfig:
     @property
     def url(self) -> str:
         """What clients on this machine connect to."""
-        host = LOOPBACK if self.host in ("0.0.0.0", "::", "") else self.host
-        return f"https://[{host}]:{self.port}" if ":" in host else f"https://{host}:{self.port}"
+        return _url(self.host, self.port)
 
     @property
     def pki_dir(self) -> Path:
@@ -68,20 +91,51 @@ class ControlConfig:
 
     @property
     def certificate_hosts(self) -> tuple[str, ...]:
-        bound = () if self.host in ("0.0.0.0", "::", "") else (self.host,)
-        return tuple(dict.fromkeys(("localhost", LOOPBACK, "::1", *bound, *self.extra_hosts)))
+        return _hosts(self.host, self.extra_hosts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelaySettings:
+    """A relay, once everything is decided."""
+
+    dir: Path
+    port: int
+    host: str
+    extra_hosts: tuple[str, ...]
+    url: str  # of the control plane
+    token_file: Path
+    ca: Path | None
+    relay: RelayConfig
+
+    @property
+    def own_url(self) -> str:
+        """What agents on this machine connect to."""
+        return _url(self.host, self.port)
+
+    @property
+    def certificate_hosts(self) -> tuple[str, ...]:
+        return _hosts(self.host, self.extra_hosts)
+
+
+def _url(host: str, port: int) -> str:
+    host = LOOPBACK if host in ("0.0.0.0", "::", "") else host
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+
+
+def _hosts(host: str, more: tuple[str, ...]) -> tuple[str, ...]:
+    bound = () if host in ("0.0.0.0", "::", "") else (host,)
+    return tuple(dict.fromkeys(("localhost", LOOPBACK, "::1", *bound, *more)))
 
 
 def checked_config(options: ControlOptions) -> ControlConfig:
     """The settings that these flags mean, as far as they can be known without touching the machine."""
-    if options.port is not None and not 0 <= options.port <= 65535:
-        raise ConfigError(f"port is {options.port}: use 1 to 65535, or 0 for any free one")
+    _check_port(options.port)
     databases = dict(
-        _database(text, options.dir) for text in options.databases or (f"sqlite:///{options.dir}/fleet.db",)
+        _database(text, options.dir) for text in options.database or (f"sqlite:///{options.dir}/fleet.db",)
     )
-    if len(databases) != max(1, len(options.databases)):
+    if len(databases) != max(1, len(options.database)):
         raise ConfigError("database is given twice under one name: name each with NAME=URL")
-    workspaces = dict(_pair(text) for text in options.workspaces)
+    workspaces = dict(_pair(text) for text in options.workspace)
     for workspace, database in workspaces.items():
         if database not in databases:
             raise ConfigError(
@@ -95,7 +149,7 @@ def checked_config(options: ControlOptions) -> ControlConfig:
         workspaces=workspaces,
         events=options.events,
         master_key=options.master_key,
-        extra_hosts=options.extra_hosts,
+        extra_hosts=options.tls_san,
         service=options.service,
     )
 
@@ -106,8 +160,37 @@ def opened_config(options: ControlOptions) -> Iterator[ControlConfig]:
     config = checked_config(options)
     make_private_dir(config.dir)
     with DirectoryLock(config.dir / "control.lock"):
+        if options.credentials is not None:
+            take_over(options.credentials.expanduser(), config.dir)
         port = choose_port(options.port, host=config.host, default=DEFAULT_PORT, remembered=config.dir / "port")
         yield replace(config, port=port)
+
+
+@contextmanager
+def opened_relay(options: ControlOptions) -> Iterator[RelaySettings]:
+    """The settings for a relay's start, as above."""
+    _check_port(options.port)
+    for name in ("database", "workspace", "events", "master_key", "credentials"):
+        if getattr(options, name):
+            raise ConfigError(f"{name} is set: a relay has none; leave it out, or leave --relay out")
+    if not options.relay.startswith(("https://", "http://")):
+        raise ConfigError(f"relay is {options.relay!r}: use the address of the control plane, https://HOST:PORT")
+    if options.token_file is None:
+        raise ConfigError(
+            "token_file is not set: make a token with `shoal token create --kind relay --region R --output FILE`"
+        )
+    make_private_dir(options.dir)
+    with DirectoryLock(options.dir / "control.lock"):
+        port = choose_port(options.port, host=options.host, default=DEFAULT_PORT, remembered=options.dir / "port")
+        yield RelaySettings(
+            dir=options.dir, port=port, host=options.host, extra_hosts=options.tls_san, url=options.relay,
+            token_file=options.token_file.expanduser(), ca=options.ca, relay=options.relaying,
+        )  # fmt: skip
+
+
+def _check_port(port: int | None) -> None:
+    if port is not None and not 0 <= port <= 65535:
+        raise ConfigError(f"port is {port}: use 1 to 65535, or 0 for any free one")
 
 
 def _database(text: str, folder: Path) -> tuple[str, str]:

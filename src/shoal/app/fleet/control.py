@@ -9,7 +9,8 @@ from contextlib import AsyncExitStack
 from random import Random
 
 from shoal import __version__
-from shoal.app.fleet.config import ControlConfig
+from shoal.app.fleet.config import ControlConfig, ControlOptions
+from shoal.app.fleet.reloading import Reloading
 from shoal.app.pki import Pki
 from shoal.base.asgi import Application, Receive, Scope, Send, Tls, serving
 from shoal.base.clock import Clock, RealClock
@@ -25,7 +26,7 @@ from shoal.control.database.tokens import Tokens
 from shoal.control.domain.access import DEFAULT_WORKSPACE
 from shoal.control.domain.fleet import Fleet
 from shoal.control.secrets.wiring import open_sealer
-from shoal.control.service.wiring import PATH, ClusterServer
+from shoal.control.service.wiring import PATHS, ClusterServer
 from shoal.errors import AlreadyExists, ServiceUnavailable
 
 log = get_logger("control")
@@ -35,7 +36,12 @@ _SWEEP_S = 5.0  # deadlines pass, and what waits for a place may have one now
 _SWITCH_INTERVAL_S = 0.0005
 
 
-async def run_control(config: ControlConfig, stop: asyncio.Event, on_ready: Callable[[], None]) -> None:
+async def run_control(
+    config: ControlConfig,
+    stop: asyncio.Event,
+    on_ready: Callable[[], None],
+    reloading: Reloading[ControlOptions] | None = None,
+) -> None:
     """Serve until ``stop``."""
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     clock, ids, random = RealClock(), Ids(), Random()
@@ -52,15 +58,17 @@ async def run_control(config: ControlConfig, stop: asyncio.Event, on_ready: Call
         fleet = Fleet(databases, clock, ids, sealer)
         await ensure_admin(config, fleet, tokens)
         service = ClusterServer(databases, tokens, sealer, clock=clock, random=random.random, config=config.service)
+        if reloading is not None:
+            reloading.apply = lambda options: service.use(options.service)
         api = make_api(
             fleet, tokens, databases, clock=clock, metrics=PROCESS, url=config.url, ca=pki.ca_cert.read_text(),
-            version=__version__,
+            version=__version__, sealer=sealer,
         )  # fmt: skip
 
         async def served() -> None:
             await service.ready()
             tls = Tls(keys.cert, keys.key)
-            async with serving(both(service.app, api), host=config.host, port=config.port, clock=clock, tls=tls):
+            async with serving(by_path(service.app, api), host=config.host, port=config.port, clock=clock, tls=tls):
                 on_ready()
                 await stop.wait()
                 api.end_streams()
@@ -84,11 +92,11 @@ async def sweep_forever(fleet: Fleet, tokens: Tokens, clock: Clock) -> None:
         await clock.sleep(_SWEEP_S)
 
 
-def both(cluster: Application, api: Application) -> Application:
-    """Agents' calls by their path; everything else is the API's."""
+def by_path(cluster: Application, api: Application) -> Application:
+    """Calls of agents and relays by their path; everything else is the API's."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].startswith(PATH):
+        if scope["type"] == "http" and scope["path"].startswith(PATHS):
             await cluster(scope, receive, send)
         else:
             await api(scope, receive, send)

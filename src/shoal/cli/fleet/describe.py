@@ -18,12 +18,16 @@ from shoal.cli.fleet.times import age_of
 from shoal.cli.fleet.views import (
     AGENT_COLUMNS,
     APP_COLUMNS,
+    GATEWAY_COLUMNS,
     INSTANCE_COLUMNS,
+    REFUSED_COLUMNS,
     REVISION_COLUMNS,
     agent_rows,
     app_rows,
+    gateway_rows,
     instance_rows,
     reason_of,
+    refused_of_gateways,
 )
 from shoal.cli.printers import Format, brief, document, duration, facts, indented, render
 
@@ -153,6 +157,10 @@ def _other(found: Shown, status: Shown) -> list[str]:
         sections.append(_section("Agents", render(agent_rows(status["agents"]), AGENT_COLUMNS)))
     if status.get("places"):
         sections.append(_section("Places", render(_place_rows(status["places"]), _PLACE_COLUMNS)))
+        if rows := gateway_rows(status["places"]):
+            sections.append(_section("Gateways", render(rows, GATEWAY_COLUMNS)))
+        if rows := refused_of_gateways(status["places"]):
+            sections.append(_section("Refused", render(rows, REFUSED_COLUMNS)))
     return sections
 
 

@@ -29,7 +29,8 @@ def move_app(
     environment: Environment = "",
     context: ContextName = "",
 ) -> None:
-    """Begin to move an app of one region to a cluster: it goes on running where it is until it is ready there."""
+    """Begin to move an app of one region to a cluster: it goes on running where it is until it is ready there. From one
+    shard of a cluster to another it takes two moves, by way of another cluster."""
     body = {"region": region, "cluster": cluster, **({"shard": shard} if shard else {})}
     with opened(context, project, environment) as session:
         ref = session.find("app", name)

@@ -17,11 +17,13 @@ from shoal.cli.fleet.session import ContextName, Environment, Output, Project, S
 from shoal.cli.fleet.views import (
     AGENT_COLUMNS,
     APP_COLUMNS,
+    REFUSED_COLUMNS,
     agent_rows,
     app_name,
     app_rows,
     is_ready,
     not_ready_lines,
+    refused_rows,
 )
 from shoal.cli.fleet.watching import Display, Stream
 from shoal.cli.printers import Format, document, render
@@ -80,7 +82,11 @@ def _chooser(session: Session, name: str) -> Callable[[Shown], Shown]:
         ]  # fmt: skip
         clusters = {place["cluster"] for each in apps for place in each.get("regions") or ()}
         agents = [each for each in overview["agents"] if ref is None or each["cluster"] in clusters]
-        return {"apps": apps, "agents": agents}
+        prefix = "/".join(part for part in places if part)
+        refused = [
+            each for each in overview.get("refused") or () if not prefix or each["name"].startswith(f"{prefix}/")
+        ]
+        return {"apps": apps, "agents": agents, "refused": refused}
 
     return choose
 
@@ -90,7 +96,8 @@ def picture(shown: Shown, output: Format = Format.TABLE, where: str = "") -> str
         return document(shown, output)
     apps = render(app_rows(shown["apps"]), APP_COLUMNS) if shown["apps"] else f"there are no apps{where}\n"
     agents = render(agent_rows(shown["agents"]), AGENT_COLUMNS) if shown["agents"] else "no agent has joined\n"
-    return f"{apps}\n{agents}"
+    refused = render(refused_rows(shown["refused"]), REFUSED_COLUMNS) if shown.get("refused") else ""
+    return f"{apps}\n{agents}" + (f"\n{refused}" if refused else "")
 
 
 def lines_of(shown: Shown) -> list[str]:
@@ -105,6 +112,8 @@ def lines_of(shown: Shown) -> list[str]:
     for row in agent_rows(shown["agents"]):
         if row["state"] != "Joined" or row["brake"] != "free" or row["breaker"] not in ("", "closed"):
             found.append(f"agent {row['agent']}: {row['state']}, breaker {row['breaker']}, brake {row['brake']}")
+    for row in refused_rows(shown.get("refused") or ()):
+        found.append(f"{row['refused']} {row['cluster']}: Refused by {row['gateway']}, {row['reason']}")
     return found
 
 

@@ -10,7 +10,7 @@ from shoal.cli.fleet.kinds import ROOT
 from shoal.cli.rest import Rest
 from shoal.errors import ConfigError
 
-KINDS = ("user", "agent", "edge")
+KINDS = ("user", "agent", "edge", "relay")
 COLUMNS = ("name", "kind", "role", "cluster", "region", "shard", "state", "expires", "last_used", "id")
 
 
@@ -52,6 +52,8 @@ def _check(wanted: Wanted) -> None:
     for name in ("cluster", "region") if wanted.kind == "agent" else ():
         if not getattr(wanted, name):
             raise ConfigError(f"{name} is missing: an agent speaks for one cluster of one region; use --{name}")
+    if wanted.kind == "relay" and not wanted.region:
+        raise ConfigError("region is missing: a relay serves the agents of one region; use --region")
     if not (wanted.name or wanted.cluster or wanted.region):
         raise ConfigError("name is missing: use --name, or say what it is for with --cluster or --region")
 

@@ -12,6 +12,8 @@ AGENT_COLUMNS = ("agent", "region", "state", "heartbeat", "lag", "objects", "ret
 INSTANCE_COLUMNS = (
     "instance", "revision", "region", "cluster", "status", "ready", "restarts", "address", "node", "reason",
 )  # fmt: skip
+REFUSED_COLUMNS = ("refused", "cluster", "gateway", "reason")
+GATEWAY_COLUMNS = ("gateway", "deployments", "requests", "errors", "instances", "refused")
 REVISION_COLUMNS = ("revision", "live", "status", "state", "image", "created", "ready_after", "reason")
 
 Shown = Mapping[str, Any]
@@ -33,6 +35,55 @@ def app_rows(apps: Sequence[Shown]) -> list[dict[str, Any]]:
             {"app": name, "state": app.get("state"), "reason": app.get("reason") or app.get("summary")}
         ]
     return rows
+
+
+def refused_rows(refused: Sequence[Shown]) -> list[dict[str, Any]]:
+    """A row for each piece that a gateway did not take."""
+    return [
+        {
+            "refused": f"{one['kind']} {one['name']}",
+            "cluster": one["cluster"],
+            "gateway": one["gateway"],
+            "reason": one["message"],
+        }
+        for one in refused
+    ]
+
+
+def gateway_rows(places: Sequence[Shown]) -> list[dict[str, Any]]:
+    """A row for each replica of a gateway: what it has counted since it started, and what it did not take."""
+    rows = []
+    for place in places:
+        stats = (place["reported"].get("stats") or {}).get("gateways") or {}
+        for pod, entry in sorted(stats.items()):
+            counted = list((entry.get("deployments") or {}).values())
+            codes = [sum(each["codes"][at] for each in counted) for at in range(5)]
+            rows.append(
+                {
+                    "gateway": pod,
+                    "deployments": len(counted),
+                    "requests": sum(codes),
+                    "errors": codes[4],
+                    "instances": f"{sum(e['healthy'] for e in counted)}/{sum(e['total'] for e in counted)}",
+                    "refused": len(entry.get("refused") or ()),
+                }
+            )
+    return rows
+
+
+def refused_of_gateways(places: Sequence[Shown]) -> list[dict[str, Any]]:
+    """What the replicas of a gateway did not take."""
+    return [
+        {
+            "refused": f"{one['type']} {one['name']}",
+            "cluster": place["cluster"],
+            "gateway": pod,
+            "reason": one["reason"],
+        }
+        for place in places
+        for pod, entry in sorted(((place["reported"].get("stats") or {}).get("gateways") or {}).items())
+        for one in entry.get("refused") or ()
+    ]
 
 
 def region_row(place: Shown) -> dict[str, Any]:

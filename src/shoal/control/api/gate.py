@@ -19,6 +19,7 @@ from shoal.base.clock import Clock
 from shoal.base.ids import Ids
 from shoal.base.logs import correlated, get_logger
 from shoal.base.metrics import Metrics
+from shoal.base.tracing import span
 from shoal.control.api.answers import error_answer, fault_of_ours
 from shoal.control.api.calls import no_such
 from shoal.control.api.streams import Streams
@@ -97,7 +98,11 @@ class Gate:
             await self.app(scope, receive, send)
             return
         request = Request(scope)
-        correlation, trace = self._correlation(request), self._trace(request)
+        with span("api.request", parent=self._trace(request), method=request.method) as trace:
+            await self._answer(request, trace, receive, send)
+
+    async def _answer(self, request: Request, trace: str, receive: Receive, send: Send) -> None:
+        scope, correlation = request.scope, self._correlation(request)
         exchange = _Exchange(send, self._clock, correlation, trace)
         state = scope.setdefault("state", {})
         state.update(correlation=correlation, trace=trace)

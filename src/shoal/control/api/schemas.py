@@ -135,6 +135,7 @@ SPECS: dict[str, Schema] = {
             "platform": TEXT,
             "canSchedule": FLAG,
             "distances": {"type": "object", "additionalProperties": whole(0, 1_000_000)},
+            "gateways": closed({"service": choice("ClusterIP", "NodePort", "LoadBalancer"), "entries": many(TEXT)}),
         }
     ),
     "Cluster": closed(
@@ -329,7 +330,7 @@ _OTHERS: dict[str, Schema] = {
     "Scale": closed({"replicas": whole(0, 10_000), "region": NAME}, "replicas"),
     "NewToken": closed(
         {
-            "kind": choice("user", "agent", "edge"),
+            "kind": choice("user", "agent", "edge", "relay"),
             "name": {"type": "string", "minLength": 1, "maxLength": 63},
             "role": choice("viewer", "editor", "admin"),
             "workspace": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9_-]{0,62})$"},
@@ -340,6 +341,19 @@ _OTHERS: dict[str, Schema] = {
         },
         "kind",
         "name",
+    ),
+    "RotateMasterKey": closed({"newKey": FLAG, "limit": whole(1, 10_000)}),
+    "MasterKeys": shown(
+        {"current": TEXT, "where": TEXT, "inUse": many(shown({"masterKey": TEXT, "secrets": whole(0, 1 << 53)}))}
+    ),
+    "MasterKeyRotation": shown(
+        {
+            "masterKey": TEXT,
+            "moved": whole(0, 1 << 53),
+            "remaining": whole(0, 1 << 53),
+            "complete": FLAG,
+            "unmoved": many(shown(dict.fromkeys(("database", "id", "name", "masterKey", "why"), TEXT))),
+        }
     ),
     "Rotate": closed({"graceSeconds": {"type": "number", "minimum": 0, "maximum": 30 * 86400}}),
     "Token": shown(
@@ -354,7 +368,7 @@ _OTHERS: dict[str, Schema] = {
         {
             "token": {**TEXT, "description": "Shown this once"},
             "info": reference("Token"),
-            "join": {**ANYTHING, "description": "Of an agent: what it needs to join"},
+            "join": {**ANYTHING, "description": "Of all but users: what it needs to join"},
         }
     ),
     "TokenList": shown({"items": many(reference("Token"))}),

@@ -1,8 +1,8 @@
 """Tokens over the API: made, listed, replaced, revoked by administrators. The text of one is in one answer only.
 
-A token of a user belongs to a workspace and is managed by its administrators. Tokens of agents and edges belong to the
-fleet and are managed by those who run it; making one for an agent also makes its region, cluster and shard known, and
-answers the file that the agent joins with.
+A token of a user belongs to a workspace and is managed by its administrators. Tokens of agents, edges and relays belong
+to the fleet and are managed by those who run it; making one for an agent also makes its region, cluster and shard
+known, and answers the file that the agent joins with.
 """
 
 from __future__ import annotations
@@ -185,11 +185,16 @@ def _wanted(body: dict[str, Any], workspace: str) -> Wanted:
     for name in ("cluster", "region") if kind == "agent" else ():
         if not reader.has(name):
             reader.note(required(name, "an agent speaks for one cluster of one region"))
+    if kind == "relay" and not reader.has("region"):
+        reader.note(required("region", "a relay serves the agents of one region"))
+    for name in ("cluster", "shard") if kind == "relay" else ():
+        if reader.has(name):
+            reader.note(forbidden(name, "a relay serves the agents of all clusters of its region"))
     for name in ("cluster", "region", "shard") if user else ():
         if reader.has(name):
             reader.note(forbidden(name, "the token of a user is for no cluster"))
     if not user and kind and found.workspace != FLEET:
-        reader.note(forbidden("workspace", f"the token of an {kind} belongs to the fleet"))
+        reader.note(forbidden("workspace", f"a token of kind {kind} belongs to the fleet"))
     reader.close()
     if errors:
         raise bad_fields(errors)

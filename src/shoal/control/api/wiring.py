@@ -22,6 +22,7 @@ from shoal.control.api.events import Events
 from shoal.control.api.gate import METRICS, ApiMetrics, Gate, log_unavailable
 from shoal.control.api.health import Health
 from shoal.control.api.idempotency import Answers
+from shoal.control.api.master_keys import MasterKeyPaths
 from shoal.control.api.objects import Objects
 from shoal.control.api.openapi import document
 from shoal.control.api.operations import Operations
@@ -31,6 +32,7 @@ from shoal.control.database.engine import Databases
 from shoal.control.database.tokens import Tokens
 from shoal.control.domain.access import OPERATORS
 from shoal.control.domain.fleet import Fleet
+from shoal.control.secrets.sealer import EnvelopeSealer
 from shoal.errors import ApiError, BadRequest
 
 TITLE = "Shoal"
@@ -47,9 +49,10 @@ def make_api(
     ca: str,
     version: str,
     operators: Collection[str] = OPERATORS,
+    sealer: EnvelopeSealer | None = None,
 ) -> Gate:
     """``url`` and ``ca`` are what agents and people connect with; ``operators`` must be those of ``fleet``. Whoever
-    serves it calls ``end_streams`` before it stops."""
+    serves it calls ``end_streams`` before it stops. Without ``sealer`` master keys cannot be rotated."""
     counted, streams = ApiMetrics(metrics), Streams(tokens, clock)
     objects = Objects(fleet, Answers(databases))
     operations = [
@@ -58,6 +61,7 @@ def make_api(
         *objects.operations(),
         *Apps(fleet, objects).operations(),
         *Events(fleet, databases, streams, counted).operations(),
+        *MasterKeyPaths(databases, sealer, operators=operators).operations(),
         *TokenPaths(fleet, tokens, clock=clock, url=url, ca=ca, operators=operators).operations(),
     ]
     app = _app(operations, version=version)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from sqlalchemy import select, update
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from shoal.base.backoff import Backoff
 from shoal.base.clock import Clock
@@ -29,7 +29,7 @@ from shoal.base.tasks import cancel_all
 from shoal.control.database.connections import Engines, Patience, make_engines
 from shoal.control.database.failures import DatabaseAway, Undone, Unsure
 from shoal.control.database.migrate import migrate
-from shoal.control.database.moments import Rows, SqliteMoments, rows_of
+from shoal.control.database.moments import Rows, SqliteMoments, rows_of, rows_of_sqlite
 from shoal.control.database.statements import statements
 from shoal.control.database.tables import FLEET, Counter, Desired
 from shoal.control.database.transaction import Tx, TxSession
@@ -127,17 +127,19 @@ class Database:
         trace: str = "",
         correlation: str = "",
         serial: bool = True,
+        short: bool = False,
     ) -> AsyncIterator[Tx]:
         """Committed when the block ends, undone when it raises.
 
-        ``serial``: no other such transaction runs meanwhile, here or in another process."""
+        ``serial``: no other such transaction runs meanwhile, here or in another process. ``short``: its statements find
+        their rows by an index, so with SQLite they run in the event loop; what names many rows still does not."""
         task = asyncio.current_task()
         if task in self._inside:
             raise RuntimeError("this task is in a transaction already; it would wait for itself")
         async with _turn(self._writers, self.name, self._patience.queue_s):
             self._inside.add(task)
             try:
-                tx = await self._begin(actor, by_user, trace, correlation, serial)
+                tx = await self._begin(actor, by_user, trace, correlation, serial=serial, short=short)
                 try:
                     yield tx
                     await tx.finish()
@@ -157,6 +159,7 @@ class Database:
         trace: str = "",
         correlation: str = "",
         serial: bool = True,
+        short: bool = False,
     ) -> T:
         """Do ``work`` in a transaction, and again when the database undid it or went away before the commit.
 
@@ -165,7 +168,7 @@ class Database:
         while True:
             try:
                 async with self.transaction(
-                    actor=actor, by_user=by_user, trace=trace, correlation=correlation, serial=serial
+                    actor=actor, by_user=by_user, trace=trace, correlation=correlation, serial=serial, short=short
                 ) as tx:
                     return await work(tx)
             except DatabaseAway:
@@ -256,18 +259,19 @@ class Database:
         if self._hints is not None:
             self._listening = asyncio.create_task(self._hints.run(), name=f"control-database/{self.name}/hints")
 
-    async def _begin(self, actor: str, by_user: bool, trace: str, correlation: str, serial: bool) -> Tx:
+    async def _begin(self, actor: str, by_user: bool, trace: str, correlation: str, *, serial: bool, short: bool) -> Tx:
         """A transaction that has reached the database. Nothing was done yet, so what fails is tried again."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._patience.begin_s
         failures = 0
         while True:
             session = TxSession(self._engines.write, expire_on_commit=False)
-            tx = Tx(
-                session, self._statements, now=0, actor=actor, by_user=by_user, trace=trace, correlation=correlation
-            )
             try:
-                await _reached(self.name, session.connection())
+                connection = await _reached(self.name, session.connection())
+                tx = Tx(
+                    session, self._asking(session, connection, short=short), self._statements, dialect=self.dialect,
+                    now=0, actor=actor, by_user=by_user, trace=trace, correlation=correlation,
+                )  # fmt: skip
                 if serial:
                     await tx.claim()
                 tx.now = round(self.clock.wall_s() * 1000)
@@ -278,6 +282,14 @@ class Database:
                     raise
             failures += 1
             await asyncio.sleep(_AGAIN.bound_s(failures))
+
+    def _asking(self, session: AsyncSession, connection: AsyncConnection, *, short: bool) -> Rows:
+        if self.dialect != "sqlite":
+            return rows_of(session)
+        assert connection.sync_connection is not None
+        driver: Any = connection.sync_connection.connection.driver_connection
+        driver.direct = short
+        return rows_of_sqlite(self.name, driver)
 
     async def _commit(self, tx: Tx) -> None:
         try:

@@ -16,6 +16,7 @@ from sqlalchemy import TextClause
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from shoal.control.database.failures import translate
+from shoal.control.database.sqlite import Connection
 
 Rows = Callable[[TextClause, Mapping[str, Any]], Awaitable[list[Any]]]  # of a statement: plain tuples
 
@@ -66,8 +67,23 @@ class SqliteMoments:
 
 
 def rows_of(session: AsyncSession) -> Rows:
+    """Also for statements that answer nothing."""
+
     async def rows(statement: TextClause, parameters: Mapping[str, Any]) -> list[Any]:
-        return list(await session.execute(statement, parameters))
+        result = await session.execute(statement, parameters)
+        return list(result) if getattr(result, "returns_rows", False) else []
+
+    return rows
+
+
+def rows_of_sqlite(name: str, connection: Connection) -> Rows:
+    """In the transaction of a connection."""
+
+    async def rows(statement: TextClause, parameters: Mapping[str, Any]) -> list[Any]:
+        try:
+            return await connection.rows(statement.text, parameters)
+        except sqlite3.Error as error:
+            raise translate(name, error) or error from error
 
     return rows
 

@@ -1,7 +1,8 @@
-"""A connection to SQLite that asks its thread once per statement.
+"""A connection to SQLite that asks its thread once per statement, or not at all.
 
 The driver's own cursor goes to the thread of its connection four times for one statement: to be made, to execute, to
-fetch, to be closed. Each of these costs two turns of a scheduler that may be busy. This one does all of it at once.
+fetch, to be closed. Each of these costs two turns of a scheduler that may be busy. This one does all of it at once. In
+a transaction of short statements (``direct``) only what may wait is left to the thread: to begin, to commit, to undo.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, Self
 import aiosqlite
 
 _FETCHED = 2000  # rows at a time
+_SHORT = 32 << 10  # characters of parameters: a statement about many rows takes its time
 
 
 class Cursor:
@@ -34,7 +36,10 @@ class Cursor:
         return self
 
     async def execute(self, sql: str, parameters: Any = ()) -> Self:
-        await self._connection.in_thread(self._do, sqlite3.Cursor.execute, sql, parameters)
+        if self._connection.takes(sql, parameters):
+            self._do(sqlite3.Cursor.execute, sql, parameters)
+        else:
+            await self._connection.in_thread(self._do, sqlite3.Cursor.execute, sql, parameters)
         return self
 
     async def executemany(self, sql: str, parameters: Iterable[Any]) -> Self:
@@ -86,14 +91,45 @@ class Cursor:
 
 
 class Connection(aiosqlite.Connection):
-    """As the driver's, with the cursor above."""
+    """As the driver's, with the cursor above. ``direct``: whoever has it now promises that its statements are short."""
+
+    direct = False
+    _asked = 0  # of the thread; counted by the loop
+    _done = 0  # counted by the thread
 
     @property
     def raw(self) -> sqlite3.Connection:
         return self._conn
 
+    def takes(self, sql: str, parameters: Any) -> bool:
+        """Whether to execute a statement here and now, in the event loop."""
+        if not self.direct or self._asked != self._done or sql.startswith("BEGIN"):
+            return False
+        values = parameters.values() if isinstance(parameters, dict) else parameters
+        return sum(len(value) for value in values if isinstance(value, str | bytes)) <= _SHORT
+
+    async def rows(self, sql: str, parameters: Any) -> list[Any]:
+        """What a statement answers, as plain tuples."""
+        if self.takes(sql, parameters):
+            return self._rows(sql, parameters)
+        found: list[Any] = await self.in_thread(self._rows, sql, parameters)
+        return found
+
+    def _rows(self, sql: str, parameters: Any) -> list[Any]:
+        return self.raw.execute(sql, parameters).fetchall()
+
     async def in_thread(self, function: Any, *arguments: Any) -> Any:
-        return await self._execute(function, *arguments)  # type: ignore[no-untyped-call]
+        return await self._execute(function, *arguments)
+
+    async def _execute(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
+        def job() -> Any:
+            try:
+                return fn(*args, **kwargs)
+            finally:
+                self._done += 1
+
+        self._asked += 1
+        return await super()._execute(job)  # type: ignore[no-untyped-call]
 
     def cursor(self) -> Cursor:  # type: ignore[override]
         return Cursor(self)
@@ -107,7 +143,8 @@ async def connect(path: Path, pragmas: Sequence[str]) -> Connection:
     """Without transactions of the driver's own: they would begin late and without taking the lock."""
 
     def make() -> sqlite3.Connection:
-        made = sqlite3.connect(path, isolation_level=None, cached_statements=256)
+        # used by the thread and the loop, never at the same time
+        made = sqlite3.connect(path, isolation_level=None, cached_statements=256, check_same_thread=False)
         try:
             for pragma in pragmas:
                 made.execute(f"PRAGMA {pragma}")

@@ -1,4 +1,5 @@
-"""The statements on ``counters``, ``desired`` and ``changes``, for both databases.
+"""The statements that every change has in common, on ``counters``, ``desired``, ``changes`` and what people read, for
+both databases.
 
 Any number of rows is one statement with one parameter, a JSON array: SQLite gives up the interpreter at each row of
 an ``executemany``, which a busy event loop then takes milliseconds to give back, and PostgreSQL answers once.
@@ -16,6 +17,8 @@ _PLACE = ("cluster_id", "shard", "stream", "key")
 _OBJECT = ("workspace_id", "kind", "object_id", "namespace", "name")
 _APPLIED = ("applied_incarnation", "applied_number", "applied_at", "observed_at", "fingerprint")
 _REPORTED = ("report_epoch", "report_sequence")
+_EVENT = ("workspace_id", "at", "type", "reason", "kind", "object_id", "name", "region", "message")
+_AUDIT = ("workspace_id", "at", "actor", "action", "kind", "object_id", "name", "correlation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,9 @@ class Statements:
     want: TextClause  # rows: cluster, shard, stream, key, workspace, kind, object, namespace, name, number
     unwant: TextClause  # rows: cluster, shard, stream, key, number; answers workspace and number of those changed
     record: TextClause  # rows: number, workspace, stream, cluster, shard, key
+    number_of: TextClause  # cluster, shard, stream, key
+    events: TextClause  # rows: workspace, at, type, reason, kind, object, name, region, message
+    audit: TextClause  # rows: workspace, at, actor, action, kind, object, name, correlation, diff
 
 
 def _sqlite_field(place: int, kind: str) -> str:
@@ -85,6 +91,17 @@ def _record(dialect: str) -> str:
     )
 
 
+def _insert(dialect: str, table: str, kinds: str, columns: tuple[str, ...], document: str = "") -> str:
+    """``document`` is a last column that takes JSON as it is."""
+    fields = _fields(dialect, kinds)
+    if document:
+        at = len(columns)
+        null = f"NULLIF(r.value->{at}, CAST('null' AS jsonb))"
+        fields.append(f"json_extract(r.value, '$[{at}]')" if dialect == "sqlite" else null)
+        columns = (*columns, document)
+    return f"INSERT INTO {table} ({', '.join(columns)}) SELECT {', '.join(fields)} FROM {_rows(dialect)}"
+
+
 def statements(dialect: str, *, notify: bool) -> Statements:
     """``notify``: whether to tell those who listen at the database, when the transaction is committed."""
     lock = "" if dialect == "sqlite" else " FOR UPDATE"
@@ -95,4 +112,7 @@ def statements(dialect: str, *, notify: bool) -> Statements:
         want=text(_want(dialect)),
         unwant=text(_unwant(dialect)),
         record=text(_record(dialect)),
+        number_of=text(f"SELECT number FROM desired WHERE {' AND '.join(f'{name} = :{name}' for name in _PLACE)}"),
+        events=text(_insert(dialect, "events", "tnttttttt", _EVENT)),
+        audit=text(_insert(dialect, "audit", "tntttttt", _AUDIT, "diff")),
     )

@@ -295,6 +295,7 @@ class Sentinel(_Named, Base):
     image: Mapped[str] = mapped_column(Text)
     running_image: Mapped[str] = mapped_column(Text, default="")
     address: Mapped[str] = mapped_column(default="")
+    entries: Mapped[list[Any] | None]  # host:port, where gateways of other regions come in
     desired_state: Mapped[str] = mapped_column(String(16))  # running, standby or archived
     desired_replicas: Mapped[int]
     available_replicas: Mapped[int] = mapped_column(default=0)
@@ -304,6 +305,24 @@ class Sentinel(_Named, Base):
         UniqueConstraint("workspace_id", "environment_id", "region_id"),
         Index(None, "environment_id", "region_id", "health"),
     )
+
+
+class GatewayCertificate(Base):
+    """By which the gateways of a workspace know each other, with its key sealed. Every authority that has not expired
+    is believed; the newest certificate that is ``shown`` is the one that gateways show."""
+
+    __tablename__ = "gateway_certificates"
+    id: Mapped[str] = mapped_column(Key, primary_key=True)
+    workspace_id: Mapped[str] = mapped_column(Key)
+    revision: Mapped[int]
+    authority: Mapped[bytes]  # PEM; its own key is nowhere
+    ciphertext: Mapped[bytes]  # of tls.crt and tls.key
+    data_key: Mapped[bytes]
+    master_key: Mapped[str] = mapped_column(String(64))
+    shown: Mapped[bool]
+    created_at: Mapped[int]
+    expires_at: Mapped[int]
+    __table_args__ = (UniqueConstraint("workspace_id", "revision"),)
 
 
 class Instance(Base):

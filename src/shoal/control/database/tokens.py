@@ -21,7 +21,7 @@ from shoal.control.database.tables import FLEET, NAME_LENGTH, Token
 from shoal.control.database.transaction import Tx
 from shoal.errors import AlreadyExists, Conflict, FieldError, Invalid, NotFound, invalid, not_supported, required
 
-KINDS = ("user", "agent", "edge")
+KINDS = ("user", "agent", "edge", "relay")
 ROLES = ("admin", "editor", "viewer")
 ROTATION_GRACE_S = 3600.0
 
@@ -245,6 +245,8 @@ def _problems(kind: str, name: str, role: str, cluster: str, region: str, ttl_s:
     if kind == "agent":
         errors += [required(field, "an agent speaks for one cluster of one region") for field, value in
                    (("cluster", cluster), ("region", region)) if not value]  # fmt: skip
+    if kind == "relay" and not region:
+        errors.append(required("region", "a relay serves the agents of one region"))
     if ttl_s < 0:
         errors.append(invalid("ttl", ttl_s, "must be 0 or more seconds"))
     return errors

@@ -9,19 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn, cast
+from typing import Any, Literal, NoReturn
 
 import orjson
-from sqlalchemy import Table, insert, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from shoal.control.database.moments import Rows
 from shoal.control.database.statements import Statements
-from shoal.control.database.tables import Audit, Desired, Event
 from shoal.sync.keys import Place, split_key, stream_of
 
-# Of the tables, not of the classes: the session has no business with these rows.
-_INSERT_EVENTS = insert(cast(Table, Event.__table__))
-_INSERT_AUDIT = insert(cast(Table, Audit.__table__))
 _TRACE_LENGTH = 64
 _ACTOR_LENGTH = 255
 
@@ -47,13 +43,18 @@ class Wanted:
 
 
 class Tx:
-    """Made by ``Database.transaction``. Used by one task at a time."""
+    """Made by ``Database.transaction``. Used by one task at a time.
+
+    ``ask`` is the short way past the session, for plain statements: it gives tuples, and what the session holds back
+    must have been flushed to be seen by it."""
 
     def __init__(
         self,
         session: AsyncSession,
+        ask: Rows,
         statements: Statements,
         *,
+        dialect: str,
         now: int,
         actor: str,
         by_user: bool,
@@ -61,6 +62,8 @@ class Tx:
         correlation: str,
     ) -> None:
         self.session = session
+        self.ask = ask
+        self.dialect = dialect
         self.now = now  # milliseconds since 1970
         self.actor = actor[:_ACTOR_LENGTH]
         self.by_user = by_user
@@ -71,15 +74,14 @@ class Tx:
         self._begun: int | None = None  # where the counter stood when it became ours
         self._last = 0
         self._changes: list[tuple[int, str, str, str, str, str]] = []
-        self._events: list[dict[str, Any]] = []
-        self._audit: list[dict[str, Any]] = []
+        self._events: list[tuple[Any, ...]] = []
+        self._audit: list[tuple[Any, ...]] = []
 
     async def claim(self) -> None:
         """Wait until no other transaction has the counter; from then on they wait for this one."""
         if self._begun is None:
-            row = (await self.session.execute(self._statements.claim)).one()
-            self.incarnation = row.incarnation
-            self._begun = self._last = row.number
+            self.incarnation, number, _ = (await self.ask(self._statements.claim, {}))[0]
+            self._begun = self._last = number
 
     async def number(self) -> int:
         """The next number; every call gives another."""
@@ -113,7 +115,7 @@ class Tx:
             )  # fmt: skip
             self._changes.append((number, one.workspace_id, stream, *place, one.key))
             numbers.append(number)
-        await self.session.execute(self._statements.want, self._stamped(rows.values()))
+        await self.ask(self._statements.want, self._stamped(rows.values()))
         return numbers
 
     async def unwant(self, place: Place, key: str, *, action: Removal = "delete") -> int:
@@ -131,16 +133,14 @@ class Tx:
         }
         stamped = {**self._stamped(rows.values()), "action": action}
         found = {
-            (Place(row.cluster_id, row.shard), row.key): row
-            for row in await self.session.execute(self._statements.unwant, stamped)
+            (Place(cluster, shard), key): (number, workspace, stream, cluster, shard, key)
+            for cluster, shard, stream, key, workspace, number in await self.ask(self._statements.unwant, stamped)
         }
         numbers: list[int] = []
         for place, key in objects:
             row = found.get((place, key))
-            numbers.append(await self._number_of(place, key) if row is None else row.number)
-        self._changes += sorted(
-            (row.number, row.workspace_id, row.stream, row.cluster_id, row.shard, row.key) for row in found.values()
-        )
+            numbers.append(await self._number_of(place, key) if row is None else row[0])
+        self._changes += sorted(found.values())
         return numbers
 
     def event(
@@ -156,45 +156,33 @@ class Tx:
         region: str = "",
     ) -> None:
         """Something happened to an object, for people."""
-        self._events.append(
-            {"workspace_id": workspace_id, "at": self.now, "type": type, "reason": reason, "kind": kind,
-             "object_id": object_id, "name": name, "region": region, "message": message}
-        )  # fmt: skip
+        self._events.append((workspace_id, self.now, type, reason, kind, object_id, name, region, message))
 
     def audit(
         self, *, workspace_id: str, action: str, kind: str, object_id: str, name: str, diff: list[Any] | None
     ) -> None:
         """The actor of this transaction changed an object. ``diff`` must be free of secrets."""
-        self._audit.append(
-            {"workspace_id": workspace_id, "at": self.now, "actor": self.actor, "action": action, "kind": kind,
-             "object_id": object_id, "name": name, "diff": diff, "correlation": self.correlation}
-        )  # fmt: skip
+        self._audit.append((workspace_id, self.now, self.actor, action, kind, object_id, name, self.correlation, diff))
 
     async def finish(self) -> None:
         """Write what was gathered. Called once, before the commit."""
         await self.session.flush()
         if self._events:
-            await self.session.execute(_INSERT_EVENTS, self._events)
+            await self.ask(self._statements.events, {"rows": _json(self._events)})
         if self._audit:
-            await self.session.execute(_INSERT_AUDIT, self._audit)
+            await self.ask(self._statements.audit, {"rows": _json(self._audit)})
         if self._changes:
-            await self.session.execute(self._statements.record, {"rows": _json(self._changes), "now": self.now})
+            await self.ask(self._statements.record, {"rows": _json(self._changes), "now": self.now})
         if self.taken:
-            await self.session.execute(self._statements.advance, {"number": self._last})
+            await self.ask(self._statements.advance, {"number": self._last})
 
     def _stamped(self, rows: Iterable[tuple[Any, ...]]) -> dict[str, Any]:
         return {"rows": _json(list(rows)), "by_user": self.by_user, "now": self.now, "trace": self.trace}
 
     async def _number_of(self, place: Place, key: str) -> int:
-        found = await self.session.execute(
-            select(Desired.number).where(
-                Desired.cluster_id == place.cluster,
-                Desired.shard == place.shard,
-                Desired.stream == str(stream_of(key)),
-                Desired.key == key,
-            )
-        )
-        return found.scalar() or 0
+        where = {"cluster_id": place.cluster, "shard": place.shard, "stream": str(stream_of(key)), "key": key}
+        found = await self.ask(self._statements.number_of, where)
+        return int(found[0][0]) if found else 0
 
 
 def _json(rows: list[Any]) -> str:

@@ -16,7 +16,7 @@ from shoal.base.ids import Ids
 from shoal.control.database import tables
 from shoal.control.database.engine import Database, Databases
 from shoal.control.database.transaction import Tx
-from shoal.control.domain import gateways, moves, readiness
+from shoal.control.domain import entry, gateways, moves, readiness
 from shoal.control.domain.access import OPERATORS, authorize
 from shoal.control.domain.infrastructure import ClusterScript, RegionScript, SentinelScript
 from shoal.control.domain.kinds.app import AppSpec
@@ -58,7 +58,7 @@ from shoal.control.domain.scripts import (
     SecretScript,
 )
 from shoal.control.domain.specs import KINDS, Document, kind_named, parse, read_app_spec
-from shoal.control.domain.work import Work
+from shoal.control.domain.work import ID_LETTERS, Work
 from shoal.errors import AlreadyExists, BadRequest, Conflict, Invalid, invalid, not_found
 from shoal.sync.keys import Place
 from shoal.sync.versions import START, encode_cursor
@@ -264,7 +264,11 @@ class Fleet(Queries):
             if await readiness.has_overdue(database, round(self._clock.wall_s() * 1000)):
                 async with database.transaction() as tx:
                     await readiness.sweep(tx, defaults=self._gateways)
+            await entry.keep(database, self._sealer, round(self._clock.wall_s() * 1000), self._new_certificate_id)
         await self.place_waiting()
+
+    def _new_certificate_id(self) -> str:
+        return f"gwc_{self._ids.new_suffix(ID_LETTERS)}"
 
     async def _ensure(self, who: Who, ref: Ref, spec: dict[str, Any]) -> dict[str, Any]:
         doc = {"apiVersion": "shoal.dev/v1", "kind": ref.kind, "metadata": {"name": ref.name}, "spec": spec}
@@ -284,7 +288,7 @@ class Fleet(Queries):
         database = self._databases.of(workspace_of(kind, who.workspace_id))
         try:
             async with database.transaction(
-                actor=who.actor, by_user=True, trace=who.trace, correlation=who.correlation
+                actor=who.actor, by_user=True, trace=who.trace, correlation=who.correlation, short=True
             ) as tx:
                 work = self._work(tx, database, who.workspace_id)
                 yield work

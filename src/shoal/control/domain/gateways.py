@@ -12,10 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, select
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from shoal.control.database import tables
 from shoal.control.database.tables import Deployment, Sentinel, Topology
+from shoal.control.database.transaction import Wanted
 from shoal.control.domain.fields import Reader
 from shoal.control.domain.kinds.scopes import GatewaySettings, read_environment
 from shoal.control.domain.plan import cluster_name
@@ -76,6 +78,28 @@ async def remove(work: Work, sentinel: Sentinel) -> None:
     )
     await work.session.delete(sentinel)
     await work.session.flush()
+    await work.tx.want_many(await peers_of(work.session, sentinel.workspace_id, sentinel.environment_id))
+
+
+async def peers_of(session: AsyncSession, workspace_id: str, environment_id: str) -> list[Wanted]:
+    """The gateways that name those of an environment (empty: the shared ones) as their peers, to be sent again."""
+    of = Sentinel.workspace_id == workspace_id
+    if environment_id:  # a shared one has only other shared ones for peers
+        of &= Sentinel.environment_id == environment_id
+    return await wanted_again(session, of & (Sentinel.desired_state == "running"))
+
+
+async def wanted_again(session: AsyncSession, which: ColumnElement[bool]) -> list[Wanted]:
+    """Gateways whose state is to be sent again, where they are."""
+    found = await session.execute(
+        select(Sentinel.id, Sentinel.cluster_id, Sentinel.shard, Sentinel.workspace_id)
+        .where(which)
+        .order_by(Sentinel.id)
+    )
+    return [
+        Wanted(place=Place(cluster, shard), key=key_of("sentinel", id_), workspace_id=workspace_id)
+        for id_, cluster, shard, workspace_id in found
+    ]
 
 
 async def config_changed(work: Work, kind: str, row: tables.Route | tables.Policy) -> None:

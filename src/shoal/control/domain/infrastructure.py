@@ -24,6 +24,13 @@ class RegionScript(Script):
         spec = cast(RegionObject, asked.doc.spec)
         return {"platform": spec.platform, "can_schedule": spec.can_schedule}
 
+    async def written(self, work: Work, asked: Asked, row: Row, before: dict[str, Any] | None) -> None:
+        told = ("gateways", "distances")
+        if before is not None and any(before.get(name) != row.spec.get(name) for name in told):
+            await work.tx.want_many(
+                await gateways.wanted_again(work.session, tables.Sentinel.desired_state == "running")
+            )
+
     async def delete(self, work: Work, row: Row, within: Within, *, cascade: bool) -> list[Ref]:
         inside = [cluster.name for cluster in work.infrastructure.clusters.values() if cluster.region_id == row.id]
         if inside:

@@ -1,7 +1,8 @@
 """Moves and late placements: rows of deployments that go from one place to another, or find one at last.
 
 A move is make-before-break: the new row is written first, the old one is marked as leaving and goes when the new one is
-ready (``readiness``). Both have the same names in their clusters, so a move goes to another cluster.
+ready (``readiness``). Both have the same names in their clusters, so a move goes to another cluster; to another shard
+of the same one it takes two moves.
 """
 
 from __future__ import annotations
@@ -45,11 +46,18 @@ async def move_app(work: Work, app: tables.App, region_id: str, to: Place) -> li
         if current is None or place_of(current) == to:
             continue
         if current.cluster_id == to.cluster:
-            why = f"is a shard of the cluster it runs on, beside {current.shard}: two shards cannot have it at once"
-            raise Invalid.of("App", GROUP, app.name, [invalid("shard", to.shard, why)])
+            raise Invalid.of("App", GROUP, app.name, [invalid("shard", to.shard, _beside(current.shard))])
         await _move_row(work, deployment, current, own, to)
         moved.append(deployment.id)
     return moved
+
+
+def _beside(shard: str) -> str:
+    return (
+        f"is a shard of the cluster it runs on, beside {shard}: two shards cannot have it at once, since the new "
+        "objects would have the names of the old ones, which must run until the new ones are ready; move it to another "
+        "cluster of the region first, and then here"
+    )
 
 
 async def _move_row(work: Work, deployment: Deployment, current: Topology, rows: Sequence[Topology], to: Place) -> None:

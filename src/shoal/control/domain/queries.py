@@ -267,7 +267,32 @@ class Queries:
         return {
             "apps": await self._app_summaries(session, apps, infrastructure, ("regions", "others")),
             "agents": self._agents(infrastructure, None),
+            "refused": await self._refused(session, who, infrastructure),
         }
+
+    async def _refused(self, session: AsyncSession, who: Who, infrastructure: Infrastructure) -> list[dict[str, Any]]:
+        """What gateways do not take of the workspace's routes and policies."""
+        desired = tables.Desired
+        found: list[dict[str, Any]] = []
+        for kind, table in (("route", tables.Route), ("policy", tables.Policy)):
+            rows = await session.execute(
+                select(desired, tables.Project.name, tables.Environment.name, table.name)
+                .join(table, table.id == desired.object_id)
+                .join(tables.Project, tables.Project.id == table.project_id)
+                .join(tables.Environment, tables.Environment.id == table.environment_id)
+                .where(
+                    desired.workspace_id == who.workspace_id,
+                    desired.kind == kind,
+                    desired.action == "apply",
+                    desired.observed[("refused", 0, "message")].as_string().is_not(None),
+                )
+                .order_by(desired.key, desired.cluster_id, desired.shard)
+                .limit(MAX_PAGE)
+            )
+            for row, project, environment, name in rows:
+                cluster = infrastructure.cluster_name(row.cluster_id)
+                found += views.refused_pieces(row, f"{project}/{environment}/{name}", cluster)
+        return found
 
     async def _places(self, session: AsyncSession, row: Row, infrastructure: Infrastructure) -> dict[str, Any]:
         """A gateway, route, policy or key at each of its places."""
@@ -346,7 +371,8 @@ def _status(row: Row, summary: dict[str, Any] | None) -> dict[str, Any] | None:
         return {"revision": row.revision}
     if isinstance(row, tables.Sentinel):
         return {"health": row.health, "available": row.available_replicas, "desired": row.desired_replicas,
-                "image": row.running_image, "address": row.address, "status": row.deploy_status}  # fmt: skip
+                "image": row.running_image, "address": row.address, "entries": row.entries or [],
+                "status": row.deploy_status}  # fmt: skip
     return None
 
 

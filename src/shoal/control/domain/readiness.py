@@ -21,7 +21,7 @@ from shoal.control.database import tables
 from shoal.control.database.engine import Database
 from shoal.control.database.tables import Deployment, Desired, Instance, Sentinel, Topology
 from shoal.control.database.transaction import Tx
-from shoal.control.domain import apps, gateways, moves
+from shoal.control.domain import apps, gateways, glance, moves
 from shoal.control.domain.gate import WAITING, RowFacts, converged, finished_moves, passes, serving
 from shoal.control.domain.gateways import ReadyAt
 from shoal.control.domain.model import GatewayDefaults
@@ -48,17 +48,15 @@ class _Known:
 
 async def after_report(tx: Tx, deployment_ids: set[str], *, defaults: GatewayDefaults = DEFAULTS) -> None:
     """Draw the consequences of reports about these deployments."""
-    known = await _load(tx, deployment_ids)
-    served = await _served(tx, known) if known else set()
-    concerned = [each for each in known if _concerns(each, served)]
+    concerned = await glance.concerned(tx, deployment_ids)
     if not concerned:
         return
     await tx.claim()
     work = Work(tx=tx, new_suffix=_new_suffix, gateways=defaults)
-    for each in await _load(tx, {each.deployment.id for each in concerned}):
+    for each in await _load(tx, concerned):
         await _advance(work, each)
     await tx.session.flush()
-    await _settle(work, await _load(tx, {each.deployment.id for each in concerned}))
+    await _settle(work, await _load(tx, concerned))
     await work.flush()
 
 
@@ -112,37 +110,6 @@ async def sweep(tx: Tx, *, defaults: GatewayDefaults = DEFAULTS) -> None:
     ready = [each for each in await _load(tx, ids) if each.deployment.status == "ready"]
     await _settle(work, ready)
     await work.flush()
-
-
-def _concerns(known: _Known, served: set[tuple[str, str]]) -> bool:
-    """Whether something may have to be done; most reports change nothing."""
-    deployment = known.deployment
-    if deployment.status in WAITING or deployment.status == "superseded" or finished_moves(known.rows):
-        return True
-    return any((deployment.environment_id, region) not in served for region in serving(known.rows))
-
-
-async def _served(tx: Tx, known: Sequence[_Known]) -> set[tuple[str, str]]:
-    """In which regions (by id) which of the environments have a gateway."""
-    environments = {each.deployment.environment_id for each in known}
-    workspaces = {each.deployment.workspace_id for each in known}
-    marked = await tx.session.execute(
-        select(Desired.object_id, Desired.cluster_id, Desired.shard).where(
-            Desired.kind == "keys", Desired.object_id.in_(environments), Desired.action == "apply"
-        )
-    )
-    marks = {(environment, cluster, shard) for environment, cluster, shard in marked}
-    sentinels = await tx.session.execute(
-        select(Sentinel.environment_id, Sentinel.region_id, Sentinel.cluster_id, Sentinel.shard).where(
-            Sentinel.workspace_id.in_(workspaces), Sentinel.environment_id.in_({*environments, ""})
-        )
-    )
-    return {
-        (environment, region)
-        for owner, region, cluster, shard in sentinels
-        for environment in ({owner} if owner else environments)
-        if (environment, cluster, shard) in marks
-    }
 
 
 async def _advance(work: Work, known: _Known) -> None:
@@ -255,6 +222,7 @@ async def _sentinel_reported(work: Work, sentinel: Sentinel) -> None:
     sentinel.health = str(seen.get("health") or "unknown")
     sentinel.running_image = str(seen.get("image") or "")
     sentinel.address = str(seen.get("address") or sentinel.address)
+    sentinel.entries = [str(entry) for entry in seen.get("entries") or ()]
     done = converged(
         applied=desired.applied_number >= desired.number and not desired.error,
         health=sentinel.health,

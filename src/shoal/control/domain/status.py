@@ -298,6 +298,12 @@ def place_status(row: tables.Desired, facts: Facts) -> dict[str, Any]:
         state, reason, message = "ApplyFailed", str(row.error.get("reason") or ""), str(row.error.get("message") or "")
     elif row.applied_number < row.number:
         state, (reason, message) = "Progressing", _not_applied(row, agent, facts.now)
+    elif refused := (row.observed or {}).get("refused"):
+        state, reason, message = (
+            "Refused",
+            "Refused",
+            "; ".join(f"{one['gateway']}: {one['message']}" for one in refused),
+        )
     return {
         "cluster": facts.clusters.get(row.cluster_id, row.cluster_id),
         "shard": row.shard,
@@ -308,6 +314,20 @@ def place_status(row: tables.Desired, facts: Facts) -> dict[str, Any]:
         "applied": {"version": row.applied_number, "age": age_s(row.applied_at, facts.now)},
         "reported": {**(row.observed or {}), "age": age_s(row.observed_at, facts.now)},
     }
+
+
+def refused_pieces(row: tables.Desired, name: str, cluster: str) -> list[dict[str, Any]]:
+    """What gateways did not take of a route or policy, each with the reason."""
+    return [
+        {
+            "kind": row.kind,
+            "name": name,
+            "cluster": cluster,
+            "gateway": one["gateway"],
+            "message": one["message"],
+        }
+        for one in (row.observed or {}).get("refused") or ()
+    ]
 
 
 def explain(app: tables.App, status: Mapping[str, Any], facts: Facts) -> list[str]:

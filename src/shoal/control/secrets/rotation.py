@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from shoal.base.logs import get_logger
 from shoal.control.database.engine import Database, Databases
-from shoal.control.database.tables import FLEET, Environment, Project, Secret
+from shoal.control.database.tables import FLEET, Environment, GatewayCertificate, Project, Secret
 from shoal.control.database.transaction import Tx
 from shoal.control.secrets.masters import UnknownMasterKey, Wrapped
 from shoal.control.secrets.sealer import EnvelopeSealer
@@ -49,6 +49,7 @@ class Rotation:
     master_key: str  # that seals now
     moved: int
     unmoved: tuple[Unmoved, ...]
+    complete: bool = True  # everything was looked at; else call again
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ class _Found:
     secret_id: str
     name: str  # project, environment and name
     wrapped: Wrapped
+    table: type[Secret] | type[GatewayCertificate] = Secret
 
 
 @dataclass(slots=True)
@@ -67,32 +69,44 @@ class _Walk:
     current: str
     actor: str
     batch: int
+    limit: float  # stop once so many were moved
     moved: int = 0
     raced: int = 0  # changed by somebody else between reading and writing
     unmoved: dict[str, Unmoved] = field(default_factory=dict)
 
 
 async def rotate_secrets(
-    databases: Databases, sealer: EnvelopeSealer, *, actor: str = "system", new_key: bool = True
+    databases: Databases,
+    sealer: EnvelopeSealer,
+    *,
+    actor: str = "system",
+    new_key: bool = True,
+    limit: float = float("inf"),
 ) -> Rotation:
     """What ``shoal secrets rotate`` does: a new master key, unless somebody made one, and everything moves to it."""
     if new_key:
         made = await sealer.masters.renew()
         _log.info("a new master key seals from now on", where=sealer.masters.where, master_key=made)
-    return await rotate_master(databases, sealer, actor=actor)
+    return await rotate_master(databases, sealer, actor=actor, limit=limit)
 
 
 async def rotate_master(
-    databases: Databases, sealer: EnvelopeSealer, *, actor: str = "system", batch: int = _BATCH
+    databases: Databases,
+    sealer: EnvelopeSealer,
+    *,
+    actor: str = "system",
+    batch: int = _BATCH,
+    limit: float = float("inf"),
 ) -> Rotation:
-    """Bring every data key under the master key that seals, ``batch`` of them in a transaction.
+    """Bring every data key under the master key that seals, ``batch`` of them in a transaction, or as many as ``limit``
+    (then it is not complete).
 
     A secret that cannot be opened is left as it is and named in the result. When the keys or a database are away
     (``ServiceUnavailable``) this ends where it is: call it again."""
     current = await sealer.masters.current()
     moved, unmoved = 0, list[Unmoved]()
     for database in databases.all:
-        walk = _Walk(database, sealer, current, actor, batch)
+        walk = _Walk(database, sealer, current, actor, batch, limit - moved)
         try:
             for _ in range(_PASSES):
                 walk.raced = 0
@@ -104,6 +118,8 @@ async def rotate_master(
                 _log.info("data keys were moved", database=database.name, master_key=current, moved=walk.moved)
         moved += walk.moved
         unmoved += walk.unmoved.values()
+        if moved >= limit:
+            return Rotation(master_key=current, moved=moved, unmoved=tuple(unmoved), complete=False)
     return Rotation(master_key=current, moved=moved, unmoved=tuple(unmoved))
 
 
@@ -112,22 +128,24 @@ async def master_keys_in_use(databases: Databases) -> dict[str, int]:
     found: Counter[str] = Counter()
     for database in databases.all:
         async with database.reading() as session:
-            for master_key, count in await session.execute(
-                select(Secret.master_key, func.count()).group_by(Secret.master_key)
-            ):
-                found[master_key] += count
+            for table in (Secret, GatewayCertificate):
+                for master_key, count in await session.execute(
+                    select(table.master_key, func.count()).group_by(table.master_key)
+                ):
+                    found[master_key] += count
     return dict(found)
 
 
 async def _walk(walk: _Walk) -> None:
-    after = ""
-    while True:
-        async with walk.database.reading() as session:
-            page = await _page(session, after, walk)
-        if not page:
-            return
-        after = page[-1].secret_id
-        await _move(walk, page)
+    for read in (_page, _certificates):
+        after = ""
+        while walk.moved < walk.limit:
+            async with walk.database.reading() as session:
+                page = await read(session, after, walk)
+            if not page:
+                break
+            after = page[-1].secret_id
+            await _move(walk, page)
 
 
 async def _page(session: AsyncSession, after: str, walk: _Walk) -> list[_Found]:
@@ -140,6 +158,17 @@ async def _page(session: AsyncSession, after: str, walk: _Walk) -> list[_Found]:
         .limit(walk.batch)
     )
     return [_Found(row[0], f"{row[1]}/{row[2]}/{row[3]}", Wrapped(row[4], row[5])) for row in rows]
+
+
+async def _certificates(session: AsyncSession, after: str, walk: _Walk) -> list[_Found]:
+    table = GatewayCertificate
+    rows = await session.execute(
+        select(table.id, table.workspace_id, table.master_key, table.data_key)
+        .where(table.id > after, table.master_key != walk.current)
+        .order_by(table.id)
+        .limit(walk.batch)
+    )
+    return [_Found(row[0], f"gateways of {row[1]}", Wrapped(row[2], row[3]), table) for row in rows]
 
 
 async def _move(walk: _Walk, page: Sequence[_Found]) -> None:
@@ -173,11 +202,11 @@ async def _write(tx: Tx, ready: Sequence[tuple[_Found, Wrapped]], current: str) 
     moved = 0
     for found, resealed in ready:
         done = await tx.session.execute(
-            update(Secret)
+            update(found.table)
             .where(
-                Secret.id == found.secret_id,
-                Secret.data_key == found.wrapped.data_key,
-                Secret.master_key == found.wrapped.master_key,
+                found.table.id == found.secret_id,
+                found.table.data_key == found.wrapped.data_key,
+                found.table.master_key == found.wrapped.master_key,
             )
             .values(data_key=resealed.data_key, master_key=resealed.master_key)
             .execution_options(synchronize_session=False)

@@ -22,6 +22,7 @@ from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.base.tasks import run_all
 from shoal.control.database.engine import Databases
+from shoal.control.database.plain import listed
 from shoal.control.database.tables import FLEET, Agent, Desired, Instance, Token
 from shoal.control.database.tokens import Principal
 from shoal.control.database.transaction import Tx
@@ -32,7 +33,6 @@ from shoal.control.service.directory import AgentFacts, ClusterFacts, Directory
 from shoal.control.service.hub import Hub, fenced
 from shoal.control.service.metrics import ServiceMetrics
 from shoal.control.service.presence import Heard, judge
-from shoal.control.service.queries import listed
 from shoal.control.service.report_rows import clean
 from shoal.control.service.reported import Reported
 from shoal.errors import ServiceUnavailable
@@ -68,6 +68,13 @@ _SAVE_BEATS = {
     dialect: text(statement + "RETURNING agents.cluster_id, agents.shard, agents.confirmed_deletes")
     for dialect, statement in _BEATS.items()
 }
+
+_LOST = text("SELECT cluster_id, shard FROM agents WHERE lost")
+_HEARD = text("SELECT cluster_id, shard, last_heartbeat_at, lost FROM agents")
+_OVER = "revoked_at > :since OR (expires_at > :since AND expires_at <= :now)"
+_ENDED = text(
+    f"SELECT id, {_OVER}, digest, previous_digest, previous_until FROM tokens WHERE {_OVER} OR previous_until > :since"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +137,10 @@ class Agents:
         self._guarded_ms = 0  # tokens that ended before were dealt with
         self._tokens_at = float("-inf")
         directory.joined = hub.fence
+
+    def use(self, config: ServiceConfig) -> None:
+        """From now on."""
+        self._config = config
 
     async def run(self) -> None:
         await run_all(
@@ -275,15 +286,14 @@ class Agents:
         ]
 
         async def save(tx: Tx) -> tuple[list[Any], set[Place]]:
-            lost = await tx.session.execute(select(Agent.cluster_id, Agent.shard).where(Agent.lost.is_(True)))
-            back = {Place(*row) for row in lost} & beats.keys()
-            saved = await tx.session.execute(_SAVE_BEATS[self._databases.fleet.dialect], {"rows": listed(rows)})
+            back = {Place(*row) for row in await tx.ask(_LOST, {})} & beats.keys()
+            saved = await tx.ask(_SAVE_BEATS[tx.dialect], {"rows": listed(rows)})
             for place in sorted(back):
                 self._tell(tx, place, "AgentReturned", "Normal", "heartbeats are back")
-            return list(saved), back
+            return saved, back
 
         try:
-            saved, back = await self._databases.fleet.run(save, serial=False)
+            saved, back = await self._databases.fleet.run(save, serial=False, short=True)
         except ServiceUnavailable:
             self._beats = beats | self._beats
             self._hearing_since = self._clock.monotonic()
@@ -295,9 +305,9 @@ class Agents:
 
     async def judge(self) -> None:
         """Mark who was not heard for too long; nobody while we were away ourselves or when too many are gone."""
-        async with self._databases.fleet.reading() as session:
-            rows = await session.execute(select(Agent.cluster_id, Agent.shard, Agent.last_heartbeat_at, Agent.lost))
-            agents = [Heard(Place(cluster, shard), at, lost) for cluster, shard, at, lost in rows]
+        async with self._databases.fleet.moment() as ask:
+            rows = await ask(_HEARD, {})
+        agents = [Heard(Place(cluster, shard), at, bool(lost)) for cluster, shard, at, lost in rows]
         now = self._clock.monotonic()
         while self._lost_at and self._lost_at[0] < now - self._config.lost_after_s:
             self._lost_at.popleft()
@@ -350,12 +360,17 @@ class Agents:
         await self._directory.refresh_old()
         asked_at, now_ms = self._clock.monotonic(), self._now_ms()
         since_ms = self._guarded_ms
-        ended = (Token.revoked_at > since_ms) | ((Token.expires_at > since_ms) & (Token.expires_at <= now_ms))
-        asked = select(Token.id, ended).where(ended | (Token.previous_until > since_ms))
-        async with self._databases.fleet.reading() as session:
-            found = {row[0]: row[1] for row in await session.execute(asked)}
-        self._believed.looked(asked_at, set(found))
-        self._hub.revoke({id_ for id_, is_over in found.items() if is_over})
+        async with self._databases.fleet.moment() as ask:
+            found = await ask(_ENDED, {"since": since_ms, "now": now_ms})
+        self._believed.looked(asked_at, {row[0] for row in found})
+        self._hub.revoke({id_ for id_, is_over, *_ in found if is_over})
+        self._hub.replaced(
+            {
+                id_: frozenset((digest, previous) if until > now_ms else (digest,))
+                for id_, _, digest, previous, until in found
+                if until
+            }
+        )
         self._guarded_ms = now_ms - _OVERLAP_MS
         if self._clock.monotonic() - self._tokens_at > _EVERY_TOKEN_S:
             self._tokens_at = self._clock.monotonic()
@@ -368,15 +383,15 @@ class Agents:
         async with self._databases.fleet.reading() as session:
             rows = await session.execute(
                 select(Token.id, Token.digest, Token.previous_until, Token.workspace_id, Token.role, Token.cluster,
-                       Token.region, Token.shard, Token.name)
-                .where(Token.kind == "agent", Token.revoked_at == 0,
+                       Token.region, Token.shard, Token.name, Token.kind)
+                .where(Token.kind.in_(("agent", "relay")), Token.revoked_at == 0,
                        (Token.expires_at == 0) | (Token.expires_at > now_ms))
             )  # fmt: skip
             found = rows.all()
-        for id_, digest, previous_until, workspace, role, cluster, region, shard, name in found:
+        for id_, digest, previous_until, workspace, role, cluster, region, shard, name, kind in found:
             if previous_until <= now_ms - _OVERLAP_MS:
                 principal = Principal(
-                    kind="agent", workspace_id=workspace, role=role, cluster=cluster, region=region, shard=shard,
+                    kind=kind, workspace_id=workspace, role=role, cluster=cluster, region=region, shard=shard,
                     token_id=id_, name=name,
                 )  # fmt: skip
                 self._believed.put(digest, principal, asked_at)

@@ -2,6 +2,9 @@
 
 The token is checked before anything of the request is read. What a message says about its sender must then equal what
 its token is bound to. Handlers get the caller from here and nowhere else, so a method that was not let in has none.
+
+A relay passes on what agents of its region call: its own token lets it in, the agent's, which it has to show as well,
+says for whom. It can do nothing that the agent could not, and nothing for agents of other regions.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from shoal.control.service.metrics import ServiceMetrics
 from shoal.errors import ServiceUnavailable
 from shoal.wire.fleet.v1 import cluster_pb as pb
 from shoal.wire.fleet.v1.cluster_connect import ClusterService
+from shoal.wire.fleet.v1.relay_connect import RelayService
 
 # Which kind of token a method is for. A method that is missing here is refused.
 ALLOWED = {
@@ -37,10 +41,14 @@ ALLOWED = {
     "ReportSentinelStatus": "agent",
     "Heartbeat": "agent",
 }
+FOR_RELAYS = {"Follow": "relay"}  # methods of the relay's own service
+PASSED_ON = frozenset(name for name in ALLOWED if not name.startswith(("Watch", "Sync")))
+AGENT_HEADER = "x-shoal-agent-authorization"  # of a call that a relay passes on: the agent's own header
 _NAME_LENGTH = 63
 _AGENT_LENGTH = 128
 _HEADER_LENGTH = 64
 _SERVICE = ClusterService.desc().type_name
+_RELAYS = RelayService.desc().type_name
 
 _log = get_logger("control.service.auth")
 
@@ -50,6 +58,7 @@ class Caller:
     principal: Principal
     trace: str  # W3C traceparent of the call, empty if there was none
     correlation: str
+    digest: str = ""  # of the token's text: a token that was replaced has had others
 
 
 _caller: ContextVar[Caller | None] = ContextVar("shoal_control_caller", default=None)
@@ -82,17 +91,32 @@ class Gate:
 
     async def _let_in(self, ctx: RequestContext[Any, Any]) -> None:
         method = ctx.method
-        principal = await self._principal(ctx.request_headers.get("authorization") or "")
-        if method.service_name != _SERVICE or ALLOWED.get(method.name) != principal.kind:
+        text = bearer(ctx.request_headers.get("authorization") or "")
+        principal = await self.known(text)
+        if principal.kind == "relay" and method.service_name == _SERVICE and method.name in PASSED_ON:
+            text = bearer(ctx.request_headers.get(AGENT_HEADER) or "")
+            principal = await self.agent_of(principal, text)
+        kinds = ALLOWED if method.service_name == _SERVICE else FOR_RELAYS if method.service_name == _RELAYS else {}
+        if kinds.get(method.name) != principal.kind:
+            needed = "a relay's" if method.service_name == _RELAYS else "an agent's"
             raise ConnectError(
-                Code.PERMISSION_DENIED, f"a token of kind {principal.kind} may not call {method.name}: use an agent's"
+                Code.PERMISSION_DENIED, f"a token of kind {principal.kind} may not call {method.name}: use {needed}"
             )
         trace = (ctx.request_headers.get("traceparent") or "")[:_HEADER_LENGTH]
         correlation = (ctx.request_headers.get("x-correlation-id") or "")[:_HEADER_LENGTH]
-        _caller.set(Caller(principal, trace, correlation))
+        _caller.set(Caller(principal, trace, correlation, token_digest(text)))
+
+    async def agent_of(self, relay: Principal, text: str) -> Principal:
+        """The agent that a relay speaks for, by the agent's own token: one of the relay's region."""
+        agent = await self.known(text)
+        if agent.kind != "agent" or agent.region != relay.region:
+            raise ConnectError(
+                Code.PERMISSION_DENIED, f"the relay is bound to region {relay.region!r} and serves its agents only"
+            )
+        return agent
 
     async def on_end(self, token: None, ctx: RequestContext[Any, Any], error: Exception | None, /) -> None:
-        method = ctx.method.name if ctx.method.name in ALLOWED else "other"
+        method = _counted(ctx)
         self._count(ctx, error.code.value if isinstance(error, ConnectError) else "ok" if error is None else "internal")
         if error is not None and not isinstance(error, ConnectError):
             found = _caller.get()
@@ -102,14 +126,11 @@ class Gate:
             )  # fmt: skip
 
     def _count(self, ctx: RequestContext[Any, Any], code: str) -> None:
-        method = ctx.method.name if ctx.method.name in ALLOWED else "other"
-        self._metrics.requests.labels(method, code).inc()
+        self._metrics.requests.labels(_counted(ctx), code).inc()
 
-    async def _principal(self, header: str) -> Principal:
-        scheme, _, text = header.partition(" ")
-        if scheme.lower() != "bearer" or not text.strip():
-            raise ConnectError(Code.UNAUTHENTICATED, "a bearer token is needed: Authorization: Bearer TOKEN")
-        text, now = text.strip(), self._clock.monotonic()
+    async def known(self, text: str) -> Principal:
+        """Whom a token speaks for; refuses one that does not work."""
+        now = self._clock.monotonic()
         believed = self._believed.get(text, now)
         if believed is not None:
             return believed
@@ -121,6 +142,19 @@ class Gate:
             raise ConnectError(Code.UNAUTHENTICATED, "the token is not known, was revoked or has expired")
         self._believed.put(token_digest(text), principal, now)
         return principal
+
+
+def bearer(header: str) -> str:
+    """The token in an Authorization header."""
+    scheme, _, text = header.partition(" ")
+    if scheme.lower() != "bearer" or not text.strip():
+        raise ConnectError(Code.UNAUTHENTICATED, "a bearer token is needed: Authorization: Bearer TOKEN")
+    return text.strip()
+
+
+def _counted(ctx: RequestContext[Any, Any]) -> str:
+    name = ctx.method.name
+    return name if name in ALLOWED or name in FOR_RELAYS else "other"
 
 
 def check_identity(principal: Principal, identity: pb.Identity | None) -> pb.Identity:

@@ -11,15 +11,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import select, text
 
 from shoal.base.clock import Clock
 from shoal.control.database.engine import Databases
-from shoal.control.database.tables import Agent, Cluster, Region
+from shoal.control.database.tables import Cluster, Region
 from shoal.sync.keys import Place
 
 _FRESH_S = 5.0
 _OVERLAP_MS = 20_000  # clocks of control planes may differ by this
+_JOINED = text(
+    "SELECT cluster_id, shard, epoch, agent, public_key, joined_at, confirmed_deletes FROM agents "
+    "WHERE joined_at >= :since"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +39,8 @@ class ClusterFacts:
 class RegionFacts:
     name: str
     distances: Mapping[str, int]  # to other regions, by name
+    service: str = ""  # of its gateways, by kind
+    entries: tuple[str, ...] = ()  # where its gateways let those of other regions in, if that is not as they report
 
 
 @dataclass(slots=True)
@@ -89,25 +95,12 @@ class Directory:
     async def refresh_agents(self) -> None:
         """Notice who joined, here or at another control plane."""
         began_ms = round(self._clock.wall_s() * 1000)
-        recent = select(Agent.cluster_id, Agent.shard, Agent.epoch).where(Agent.joined_at >= self._since_ms)
-        async with self._databases.fleet.reading() as session:
-            joined = [Place(row[0], row[1]) for row in await session.execute(recent) if self._is_newer(row)]
-            clusters = sorted({place.cluster for place in joined})
-            found = [] if not joined else (
-                await session.execute(
-                    select(
-                        Agent.cluster_id, Agent.shard, Agent.epoch, Agent.agent, Agent.public_key, Agent.joined_at,
-                        Agent.confirmed_deletes,
-                    ).where(Agent.cluster_id.in_(clusters))
-                )
-            ).all()  # fmt: skip
+        async with self._databases.fleet.moment() as ask:
+            found = await ask(_JOINED, {"since": self._since_ms})
         for cluster, shard, epoch, agent, public_key, joined_at, confirmed in found:
-            self.saw_agent(Place(cluster, shard), AgentFacts(epoch, agent, public_key, joined_at, confirmed))
+            if epoch > self.epoch(Place(cluster, shard)) or Place(cluster, shard) not in self._agents:
+                self.saw_agent(Place(cluster, shard), AgentFacts(epoch, agent, public_key, joined_at, confirmed))
         self._since_ms = began_ms - _OVERLAP_MS
-
-    def _is_newer(self, row: Any) -> bool:
-        known = self._agents.get(Place(row[0], row[1]))
-        return known is None or row[2] > known.epoch
 
     def saw_agent(self, place: Place, facts: AgentFacts) -> None:
         known = self._agents.get(place)
@@ -144,7 +137,7 @@ class Directory:
         async with self._databases.fleet.reading() as session:
             regions = (await session.execute(select(Region.id, Region.name, Region.spec))).all()
             clusters = (await session.execute(select(Cluster.id, Cluster.name, Cluster.region_id, Cluster.spec))).all()
-        self._regions = {id_: RegionFacts(name, spec.get("distances") or {}) for id_, name, spec in regions}
+        self._regions = {id_: _region(name, spec) for id_, name, spec in regions}
         found = [
             ClusterFacts(id=id_, name=name, region_id=region, region=self._name_of(region), spec=spec)
             for id_, name, region, spec in clusters
@@ -155,3 +148,10 @@ class Directory:
     def _name_of(self, region_id: str) -> str:
         region = self._regions.get(region_id)
         return region.name if region is not None else ""
+
+
+def _region(name: str, spec: Mapping[str, Any]) -> RegionFacts:
+    gateways = spec.get("gateways") or {}
+    return RegionFacts(
+        name, spec.get("distances") or {}, gateways.get("service") or "", tuple(gateways.get("entries") or ())
+    )

@@ -12,7 +12,7 @@ and the streams end so that every agent begins anew.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from connectrpc.code import Code
@@ -25,13 +25,14 @@ from shoal.base.tasks import run_all
 from shoal.control.database.engine import Database, Databases, Position
 from shoal.control.service.config import ServiceConfig
 from shoal.control.service.index import Entry, Index
+from shoal.control.service.marks import mark_of
 from shoal.control.service.metrics import ServiceMetrics
 from shoal.control.service.protocol import FullSync, Resume, WentBack, decide
 from shoal.control.service.queries import queries
 from shoal.control.service.reported import Reported
 from shoal.errors import ServiceUnavailable, ShoalError
 from shoal.sync.keys import Place
-from shoal.sync.versions import decode_cursor
+from shoal.sync.versions import Cursor, decode_cursor
 
 _CHANGES = 1000  # read at once; streams have their turn in between
 _PAGE = 5_000
@@ -45,13 +46,14 @@ _log = get_logger("control.service.hub")
 class Stream:
     """One open stream, as the hub sees it. ``end`` makes it stop with an error; the first one counts."""
 
-    __slots__ = ("epoch", "error", "place", "reason", "stream", "token_id", "wake")
+    __slots__ = ("digest", "epoch", "error", "place", "reason", "stream", "token_id", "wake")
 
-    def __init__(self, place: Place, stream: str, epoch: int, token_id: str) -> None:
+    def __init__(self, place: Place, stream: str, epoch: int, token_id: str, digest: str = "") -> None:
         self.place = place
         self.stream = stream
         self.epoch = epoch
         self.token_id = token_id
+        self.digest = digest  # of the token's text that it was opened with
         self.wake = asyncio.Event()
         self.error: ConnectError | None = None
         self.reason = "closed"
@@ -84,6 +86,7 @@ class Hub:
         self._keys = {database.name: database.signing_key for database in databases.all}
         self.index = Index(self._keys)
         self.streams: set[Stream] = set()
+        self._stopping: ConnectError | None = None
         self._moved = asyncio.Condition()
         self._ready: dict[str, asyncio.Event] = {database.name: asyncio.Event() for database in databases.all}
         self._looking = asyncio.Lock()
@@ -91,7 +94,17 @@ class Hub:
         self._looked_at = float("-inf")
         self._judging = asyncio.Lock()  # one at a time decides that a database went back
 
+    def use(self, config: ServiceConfig) -> None:
+        """From now on."""
+        self._config = config
+
+    def stop(self, error: ConnectError) -> None:
+        """Every stream ends with this error, those too that come before the listener is closed."""
+        self._stopping = error
+        self.end_all("stopping", error)
+
     async def run(self) -> None:
+        self._stopping = None
         parts: dict[str, Any] = {f"control-tail/{one.name}": self._follow(one) for one in self._databases.all}
         parts["control-prune"] = self._prune()
         await run_all(parts)
@@ -114,7 +127,11 @@ class Hub:
                 await self.ready()
                 how = decide(cursor, self.index.positions)
                 if isinstance(how, Resume):
-                    return how
+                    strayed = await self._strayed(cursor)
+                    if strayed is None:
+                        return how
+                    await self._begin_anew(strayed, cursor)
+                    continue
                 if isinstance(how, FullSync):
                     await self.catch_up()
                     how = decide(cursor, self.index.positions)  # perhaps another history has begun meanwhile
@@ -145,6 +162,8 @@ class Hub:
             await self._moved.wait_for(lambda: _moment(self.index.positions[database]) >= seen)
 
     def open(self, stream: Stream) -> None:
+        if self._stopping is not None:  # it came while the others were ended
+            stream.end("stopping", self._stopping)
         self.streams.add(stream)
         self._metrics.streams.labels(stream.stream).inc()
 
@@ -165,6 +184,12 @@ class Hub:
         for stream in [one for one in self.streams if one.token_id in token_ids]:
             stream.end("revoked", ConnectError(Code.UNAUTHENTICATED, "the token was revoked or has expired"))
 
+    def replaced(self, working: Mapping[str, frozenset[str]]) -> None:
+        """Streams opened with a text of these tokens that is not among the digests that still work."""
+        for stream in [one for one in self.streams if one.digest and one.token_id in working]:
+            if stream.digest not in working[stream.token_id]:
+                stream.end("revoked", ConnectError(Code.UNAUTHENTICATED, "the token was replaced by another text"))
+
     def end_all(self, reason: str, error: ConnectError) -> None:
         for stream in list(self.streams):
             stream.end(reason, error)
@@ -184,6 +209,47 @@ class Hub:
                 self._ready[database.name].clear()
                 await self._load(database)
 
+    async def _strayed(self, cursor: Cursor) -> Database | None:
+        """A database that has another change where the cursor stands: it went back, and has passed the cursor since."""
+        for database in self._databases.all:
+            mark, at = cursor.marks.get(database.name, ""), cursor.positions.get(database.name)
+            if mark and at is not None:
+                known = await self._mark(database, at[1])
+                if known and known != mark:
+                    return database
+        return None
+
+    async def _mark(self, database: Database, number: int) -> str:
+        """Of the last change up to a number; empty when it was forgotten."""
+        known = self.index.marks[database.name].at(number)
+        if known:
+            return known
+        async with database.moment() as ask:
+            rows = await ask(queries(database.dialect).last_change, {"number": number})
+        return mark_of(*rows[0]) if rows else ""
+
+    async def _look_back(self, database: Database) -> None:
+        """The database was away: when it is back it may be another one, and further than we were."""
+        at = self.index.positions[database.name]
+        known = self.index.marks[database.name].at(at.number)
+        async with database.moment() as ask:
+            rows = await ask(queries(database.dialect).last_change, {"number": at.number})
+        if known and rows and mark_of(*rows[0]) != known:
+            position = await database.position()
+            if position.incarnation == at.incarnation:
+                await self._begin_incarnation(database, position, "this control plane", "mark", at.incarnation)
+            self._ready[database.name].clear()
+
+    async def _begin_anew(self, database: Database, cursor: Cursor) -> None:
+        incarnation, number = cursor.positions[database.name]
+        async with self._judging:
+            position = await database.position()
+            if position.incarnation == incarnation:  # else somebody else has found out
+                who = f"an agent that has seen {number} of another history"
+                await self._begin_incarnation(database, position, who, "mark", incarnation)
+                self._ready[database.name].clear()
+                await self._load(database)
+
     async def _begin_incarnation(self, database: Database, at: Position, who: str, by: str, above: int) -> None:
         self._metrics.incarnations.labels(by).inc()
         reason = f"the database went back, perhaps a backup was restored: {who} has seen more of it than {at.number}"
@@ -196,6 +262,8 @@ class Hub:
                 async with self._judging:
                     if not self._ready[database.name].is_set():
                         await self._load(database)
+                    elif failures:
+                        await self._look_back(database)
                 if await self._step(database):
                     number = self.index.positions[database.name].number
                     await database.wait_for_change(number, self._config.poll_s)
@@ -222,6 +290,9 @@ class Hub:
                     self._reported.put(place, stream, key, fingerprint)
                 count += len(page)
                 await asyncio.sleep(0)
+        async with database.moment() as ask:
+            for row in await ask(queries(database.dialect).last_change, {"number": position.number}):
+                self.index.marks[database.name].put(row[0], mark_of(*row))
         await self._set_position(database.name, position)
         self._ready[database.name].set()
         _log.info("desired state loaded", database=database.name, objects=count, number=position.number)
@@ -256,8 +327,10 @@ class Hub:
             if position.oldest != known.oldest:
                 await self._set_position(database.name, position)
             return True
-        for _, cluster, shard, stream, key, number, action, by_user, gone_at in rows:
+        marks = self.index.marks[database.name]
+        for at, cluster, shard, stream, key, number, action, by_user, gone_at, created_at in rows:
             place = Place(cluster, shard)
+            marks.put(at, mark_of(at, created_at, cluster, shard, key))
             self._metrics.changes.labels(stream).inc()
             if number is None:
                 self.index.forget(place, stream, key)

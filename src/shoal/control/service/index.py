@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from shoal.control.database.engine import Position
+from shoal.control.service.marks import Marks
 from shoal.sync.digest import Digest, bucket_of
 from shoal.sync.keys import Place
 from shoal.sync.versions import Cursor, Version, encode_cursor
@@ -82,6 +83,7 @@ class Index:
         self._keys = keys  # that sign the cursors, per database
         self._shelves: dict[tuple[Place, str], Shelf] = {}
         self.positions: dict[str, Position] = {}
+        self.marks: dict[str, Marks] = {}
         self._encoded: tuple[Cursor, str] = (Cursor({}), "")
 
     def shelf(self, place: Place, stream: str) -> Shelf:
@@ -124,6 +126,7 @@ class Index:
                 del shelf.entries[key]
                 shelf.digest.drop(key)
         self.positions[database] = position
+        self.marks[database] = Marks()
 
     def moved(self, database: str, position: Position) -> None:
         """Everything up to this position is in the index."""
@@ -153,7 +156,8 @@ class Index:
     def encode(self, cursor: Cursor) -> str:
         """Most sessions are at the same cursor, so the last one is kept."""
         if self._encoded[0] != cursor:
-            self._encoded = (cursor, encode_cursor(cursor, self._keys))
+            marks = {name: self.marks[name].at(at[1]) for name, at in cursor.positions.items() if name in self.marks}
+            self._encoded = (cursor, encode_cursor(cursor, self._keys, marks))
         return self._encoded[1]
 
     def _stamp(self, shelf: Shelf, key: str, entry: Entry) -> None:

@@ -73,6 +73,6 @@ class ServiceMetrics:
         self.frozen = metrics.gauge("shoal_control_frozen", "1 while too many agents vanished together to be believed")
         self.incarnations = metrics.counter(
             "shoal_control_incarnations_total",
-            "How often a database had gone back, found by: cursor, tail",
+            "How often a database had gone back, found by: cursor, mark, tail",
             ("by",),
         )

@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from protobuf import Oneof
 
 from shoal.control.database.engine import Position
-from shoal.control.service.index import Entry, Index, Shelf
+from shoal.control.service.index import Entry, Shelf
 from shoal.sync.keys import Place, chunks
 from shoal.sync.versions import Cursor
 from shoal.wire.fleet.v1 import cluster_pb as pb
@@ -83,6 +83,7 @@ class Loaded:
     number: int
     data: bytes
     committed_ms: int = 0
+    trace: str = ""  # of the change
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +138,20 @@ class SessionConfig:
 _NEVER = float("inf")
 
 
+class Moments(Protocol):
+    """Where everything known has been received, and how a cursor is written."""
+
+    def now(self) -> Cursor: ...
+
+    def encode(self, cursor: Cursor) -> str: ...
+
+
 class Session:
     """``wake`` is called when ``next`` may have something else to say. ``random`` gives numbers from 0 to 1."""
 
     def __init__(
         self,
-        index: Index,
+        index: Moments,
         shelf: Shelf,
         config: SessionConfig,
         *,

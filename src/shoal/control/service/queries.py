@@ -6,9 +6,7 @@ A batch of any size is one statement with one parameter, a JSON array, as in ``s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-import orjson
 from sqlalchemy import TextClause, text
 
 _DESIRED = (
@@ -25,10 +23,12 @@ class Queries:
     secrets: TextClause  # ids of environments
     sentinels: TextClause  # ids
     peers: TextClause  # ids of environments
+    certificates: TextClause  # ids of workspaces
     custom: dict[str, TextClause]  # by kind: ids
     index: TextClause
     position: TextClause
     changes: TextClause  # after, limit
+    last_change: TextClause  # up to a number
 
 
 def _sqlite_rows(count: int) -> tuple[str, list[str]]:
@@ -76,8 +76,12 @@ def _build(dialect: str) -> Queries:
             f"s.spec, s.region_id, s.desired_state FROM sentinels AS s WHERE s.id IN ({ids})"
         ),
         peers=text(
-            "SELECT s.environment_id, s.id, s.region_id, s.address, s.health FROM sentinels AS s "
-            f"WHERE s.address <> '' AND s.desired_state = 'running' AND s.environment_id IN ({ids})"
+            "SELECT s.environment_id, s.id, s.region_id, s.entries, s.health, s.workspace_id FROM sentinels AS s "
+            f"WHERE s.desired_state = 'running' AND s.environment_id IN ({ids})"
+        ),
+        certificates=text(
+            "SELECT c.workspace_id, c.id, c.revision, c.authority, c.ciphertext, c.data_key, c.master_key, c.shown "
+            f"FROM gateway_certificates AS c WHERE c.workspace_id IN ({ids}) ORDER BY c.revision"
         ),
         custom={
             "route": text(f"SELECT {custom_columns} FROM routes AS o WHERE o.id IN ({ids})"),
@@ -94,9 +98,14 @@ def _build(dialect: str) -> Queries:
         ),
         position=text("SELECT incarnation, number, oldest FROM counters WHERE name = 'changes'"),
         changes=text(
-            "SELECT c.number, c.cluster_id, c.shard, c.stream, c.key, d.number, d.action, d.by_user, d.gone_at "
+            "SELECT c.number, c.cluster_id, c.shard, c.stream, c.key, d.number, d.action, d.by_user, d.gone_at, "
+            "c.created_at "
             "FROM changes AS c LEFT JOIN desired AS d ON d.cluster_id = c.cluster_id AND d.shard = c.shard "
             "AND d.stream = c.stream AND d.key = c.key WHERE c.number > :after ORDER BY c.number LIMIT :limit"
+        ),
+        last_change=text(
+            "SELECT number, created_at, cluster_id, shard, key FROM changes WHERE number <= :number "
+            "ORDER BY number DESC LIMIT 1"
         ),
     )  # fmt: skip
 
@@ -106,13 +115,3 @@ _BUILT = {dialect: _build(dialect) for dialect in ("sqlite", "postgresql")}
 
 def queries(dialect: str) -> Queries:
     return _BUILT[dialect]
-
-
-def listed(values: Any) -> str:
-    """A parameter: a JSON array."""
-    return orjson.dumps(values).decode()
-
-
-def document(value: Any) -> Any:
-    """A JSON column as a driver gives it back to a textual statement."""
-    return orjson.loads(value) if isinstance(value, str | bytes) else value

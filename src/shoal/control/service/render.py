@@ -108,6 +108,7 @@ class SentinelRow:
     resources: Mapping[str, Any]
     region: str
     peers: Sequence[PeerRow]
+    service: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +201,15 @@ def deployment_state(row: DeploymentRow, where: TopologyRow, secrets: Sequence[S
     )
 
 
-def sentinel_state(row: SentinelRow) -> pb.SentinelState:
+@dataclass(frozen=True, slots=True)
+class EntryRow:
+    """By what a gateway knows those of other regions, and they it."""
+
+    secret: SecretRow
+    authority: bytes
+
+
+def sentinel_state(row: SentinelRow, entry: EntryRow | None) -> pb.SentinelState:
     return pb.SentinelState(
         sentinel=row.id,
         workspace=row.workspace,
@@ -213,11 +222,14 @@ def sentinel_state(row: SentinelRow) -> pb.SentinelState:
         region=row.region,
         shared=not row.environment,
         peers=_peers(row.peers),
+        service=row.service,
+        entry=_secret(entry.secret) if entry is not None else None,
+        entry_authority=entry.authority if entry is not None else b"",
     )
 
 
-def custom_state(row: CustomRow, name: str) -> pb.CustomState:
-    """``name`` is the one in the cluster."""
+def custom_state(row: CustomRow, name: str, tls: SecretRow | None = None) -> pb.CustomState:
+    """``name`` is the one in the cluster; ``tls`` the certificate of a route."""
     return pb.CustomState(
         kind=CUSTOM_KINDS[row.kind],
         workspace=row.workspace,
@@ -225,6 +237,7 @@ def custom_state(row: CustomRow, name: str) -> pb.CustomState:
         name=name or row.name,
         spec=orjson.dumps(row.spec, option=orjson.OPT_SORT_KEYS),
         title=row.name,
+        tls=_secret(tls) if tls is not None else None,
     )
 
 

@@ -28,6 +28,7 @@ _HEALTH = {
 _TEXT = 255
 _LONG_TEXT = 4096
 _MAX_STATS_BYTES = 64 << 10
+_MAX_ENTRIES, _MAX_VERDICTS = 16, 20
 
 
 @dataclass(slots=True, kw_only=True)
@@ -122,7 +123,14 @@ def observed(report: pb.DeploymentReport | pb.SentinelReport) -> dict[str, Any]:
         "health": health_of(report),
         "image": clean(report.running_image),
         "address": clean(report.address),
+        "entries": [clean(entry) for entry in report.entries[:_MAX_ENTRIES]],
         "stats": _stats(report.stats),
+        "refused": [
+            {"gateway": clean(one.sentinel), "message": clean(one.message, _LONG_TEXT)}
+            for one in report.verdicts[:_MAX_VERDICTS]
+            if not one.accepted
+        ],
+        "accepted": sum(one.accepted for one in report.verdicts),
     }
 
 
@@ -186,6 +194,7 @@ _INSTANCE_NUMBERS = ("restarts", "exit_code", "cpu_millicores", "memory_mib", "s
 
 @dataclass(frozen=True, slots=True)
 class ReportStatements:
+    epochs: TextClause  # ids of clusters; answers cluster, shard, epoch
     rows: TextClause  # rows: [cluster, shard, stream, key]
     update: TextClause  # rows: ``Row.values``
     instances: TextClause  # rows: [workspace, deployment, cluster, shard]; answers cluster, uid
@@ -219,7 +228,9 @@ def _build(dialect: str) -> ReportStatements:
         *(number(n) for n in range(texts + 1, len(columns))),
     ]
     kept = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in ("cluster_id", "uid"))
+    ids = "SELECT value FROM json_each(:ids)" if sqlite else "SELECT jsonb_array_elements_text(CAST(:ids AS jsonb))"
     return ReportStatements(
+        epochs=text(f"SELECT cluster_id, shard, epoch FROM agents WHERE cluster_id IN ({ids})"),
         rows=text(
             "SELECT d.cluster_id, d.shard, d.stream, d.key, d.kind, d.object_id, d.workspace_id, d.action, d.number, "
             "d.committed_at, d.applied_incarnation, d.applied_number, d.applied_at, d.error, d.observed, "

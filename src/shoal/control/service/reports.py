@@ -20,8 +20,10 @@ from sqlalchemy import select
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.control.database.engine import Database, Databases
-from shoal.control.database.tables import Agent, Sentinel
+from shoal.control.database.plain import document, listed
+from shoal.control.database.tables import Sentinel
 from shoal.control.database.transaction import Tx, Wanted
+from shoal.control.domain import gateways
 from shoal.control.service import report_rows
 from shoal.control.service.agents import Member
 from shoal.control.service.auth import Caller
@@ -29,7 +31,6 @@ from shoal.control.service.config import ServiceConfig
 from shoal.control.service.hub import fenced
 from shoal.control.service.index import Index
 from shoal.control.service.metrics import ServiceMetrics
-from shoal.control.service.queries import document, listed
 from shoal.control.service.report_rows import News, Row, report_statements
 from shoal.control.service.reported import Reported
 from shoal.errors import ServiceUnavailable
@@ -104,6 +105,10 @@ class Reports:
         self._count = 0  # reports that wait
         self._arrived = asyncio.Event()
 
+    def use(self, config: ServiceConfig) -> None:
+        """From now on."""
+        self._config = config
+
     async def take(
         self, caller: Caller, member: Member, stream: Stream, sequence: int, reports: Iterable[Report]
     ) -> pb.ReportResponse:
@@ -177,11 +182,11 @@ class Reports:
         correlation = batch[0].caller.correlation if len(batch) == 1 else ""
         trace = batch[0].caller.trace if len(batch) == 1 else ""
         done = _Outcome()
-        async with database.transaction(actor="agents", trace=trace, correlation=correlation) as tx:
+        async with database.transaction(actor="agents", trace=trace, correlation=correlation, short=True) as tx:
             if database is self._databases.fleet:
                 batch = await self._unfenced(tx, batch, done)
-            rows = await _read_rows(tx, database.dialect, wheres)
-            writer = _Writer(tx, database.dialect, tx.incarnation, rows, done)
+            rows = await _read_rows(tx, wheres)
+            writer = _Writer(tx, rows, done)
             for request in batch:
                 writer.take(request)
             await writer.write()
@@ -212,8 +217,8 @@ class Reports:
     async def _unfenced(self, tx: Tx, batch: list[_Request], outcome: _Outcome) -> list[_Request]:
         """Without those whose place has a newer epoch by now."""
         clusters = {request.member.place.cluster for request in batch}
-        asked = select(Agent.cluster_id, Agent.shard, Agent.epoch).where(Agent.cluster_id.in_(sorted(clusters)))
-        epochs = {Place(cluster, shard): epoch for cluster, shard, epoch in await tx.session.execute(asked)}
+        asked = await tx.ask(report_statements(tx.dialect).epochs, {"ids": listed(sorted(clusters))})
+        epochs = {Place(cluster, shard): epoch for cluster, shard, epoch in asked}
         kept = []
         for request in batch:
             newest = epochs.get(request.member.place, 0)
@@ -255,18 +260,15 @@ class Reports:
 class _Writer:
     """The reports of a batch, gathered row by row and then written."""
 
-    def __init__(
-        self, tx: Tx, dialect: str, incarnation: int, rows: dict[tuple[Place, str], Row], outcome: _Outcome
-    ) -> None:
+    def __init__(self, tx: Tx, rows: dict[tuple[Place, str], Row], outcome: _Outcome) -> None:
         self._tx = tx
-        self._incarnation = incarnation
-        self._statements = report_statements(dialect)
+        self._statements = report_statements(tx.dialect)
         self._rows = rows
         self._outcome = outcome
         self._instances: dict[tuple[Place, str], tuple[Row, str, list[pb.Instance]]] = {}
         self.deployments: set[str] = set()  # ids, about which something new was said
         self.sentinel_keys: set[str] = set()
-        self._moved: set[str] = set()  # gateways whose address or health is another
+        self._moved: set[str] = set()  # gateways whose entries or health are others
         outcome.known |= rows.keys()
 
     def take(self, request: _Request) -> None:
@@ -286,7 +288,7 @@ class _Writer:
             if result == "same":
                 continue
             before = _reachable(row)
-            news = report_rows.take(row, report, print_, self._incarnation, self._tx.now)
+            news = report_rows.take(row, report, print_, self._tx.incarnation, self._tx.now)
             self._outcome.news.append((row, news, self._tx.now))
             self._tell(request, row, news)
             if isinstance(report, pb.DeploymentReport):
@@ -301,7 +303,7 @@ class _Writer:
     async def write(self) -> None:
         if self._outcome.touched:
             rows = [row.values() for row in self._outcome.touched.values()]
-            await self._tx.session.execute(self._statements.update, {"rows": listed(rows)})
+            await self._tx.ask(self._statements.update, {"rows": listed(rows)})
         if self._instances:
             await self._write_instances()
 
@@ -314,33 +316,25 @@ class _Writer:
                 if (value[0], value[1]) not in kept:
                     kept.add((value[0], value[1]))
                     values.append(value)
-        session = self._tx.session
-        known = await session.execute(self._statements.instances, {"rows": listed(scopes)})
+        ask = self._tx.ask
+        known = await ask(self._statements.instances, {"rows": listed(scopes)})
         removed = [[cluster, uid] for cluster, uid in known if (cluster, uid) not in kept]
         if removed:
-            await session.execute(self._statements.remove, {"rows": listed(removed)})
+            await ask(self._statements.remove, {"rows": listed(removed)})
         if values:
-            await session.execute(self._statements.upsert, {"rows": listed(values)})
+            await ask(self._statements.upsert, {"rows": listed(values)})
 
     async def tell_peers(self) -> None:
         """Gateways send traffic to those of the same environment in other regions: they need a new address."""
         if not self._moved:
             return
-        here = select(Sentinel.environment_id, Sentinel.workspace_id).where(Sentinel.id.in_(sorted(self._moved)))
+        here = select(Sentinel.workspace_id, Sentinel.environment_id).where(Sentinel.id.in_(sorted(self._moved)))
         wanted: dict[str, Wanted] = {}
-        for environment, workspace in (await self._tx.session.execute(here)).all():
-            others = await self._tx.session.execute(
-                select(Sentinel.id, Sentinel.cluster_id, Sentinel.shard).where(
-                    Sentinel.environment_id == environment, Sentinel.workspace_id == workspace,
-                    Sentinel.desired_state == "running",
-                )
-            )  # fmt: skip
-            for id_, cluster, shard in others:
-                if id_ not in self._moved or len(self._moved) > 1:
-                    wanted[id_] = Wanted(
-                        place=Place(cluster, shard), key=key_of("sentinel", id_), workspace_id=workspace
-                    )
-        await self._tx.want_many([wanted[id_] for id_ in sorted(wanted)])
+        for workspace, environment in (await self._tx.session.execute(here)).all():
+            wanted |= {one.key: one for one in await gateways.peers_of(self._tx.session, workspace, environment)}
+        if len(self._moved) == 1:  # what it says of itself changes nothing for itself
+            wanted.pop(key_of("sentinel", next(iter(self._moved))), None)
+        await self._tx.want_many([wanted[key] for key in sorted(wanted)])
 
     def _tell(self, request: _Request, row: Row, news: News) -> None:
         region = request.member.cluster.region
@@ -358,10 +352,10 @@ class _Writer:
             )  # fmt: skip
 
 
-async def _read_rows(tx: Tx, dialect: str, wheres: set[tuple[Place, str]]) -> dict[tuple[Place, str], Row]:
+async def _read_rows(tx: Tx, wheres: set[tuple[Place, str]]) -> dict[tuple[Place, str], Row]:
     asked = [[place.cluster, place.shard, stream_of(key), key] for place, key in sorted(wheres)]
     found: dict[tuple[Place, str], Row] = {}
-    for row in await tx.session.execute(report_statements(dialect).rows, {"rows": listed(asked)}):
+    for row in await tx.ask(report_statements(tx.dialect).rows, {"rows": listed(asked)}):
         place = Place(row[0], row[1])
         found[place, row[3]] = Row(
             place=place, stream=row[2], key=row[3], kind=row[4], object_id=row[5], workspace_id=row[6], action=row[7],
@@ -390,7 +384,7 @@ def _sentinel_outcome(before: str, after: str) -> str:
 
 def _reachable(row: Row) -> tuple[Any, Any]:
     observed = row.observed or {}
-    return observed.get("address"), observed.get("health")
+    return observed.get("entries"), observed.get("health")
 
 
 def _check_key(key: str, stream: Stream) -> None:

@@ -11,11 +11,13 @@ from connectrpc.code import Code
 from connectrpc.errors import ConnectError
 from connectrpc.request import RequestContext
 
-from shoal.base.clock import Clock, Timer
+from shoal.base import tracing
+from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
 from shoal.control.service.admission import TurnBucket
 from shoal.control.service.agents import Agents, Member
+from shoal.control.service.alarm import Alarm
 from shoal.control.service.auth import Caller, caller
 from shoal.control.service.config import ServiceConfig
 from shoal.control.service.desired import Loader, LoadFailed
@@ -23,7 +25,18 @@ from shoal.control.service.events import PreparedEvent
 from shoal.control.service.hub import Hub, Stream, to_connect
 from shoal.control.service.metrics import ServiceMetrics
 from shoal.control.service.outgoing import outgoing
-from shoal.control.service.protocol import Done, Failure, FullSync, Load, Resume, Send, Session, SessionConfig, Wait
+from shoal.control.service.protocol import (
+    Done,
+    Failure,
+    FullSync,
+    Load,
+    Loaded,
+    Resume,
+    Send,
+    Session,
+    SessionConfig,
+    Wait,
+)
 from shoal.control.service.reports import Reports
 from shoal.errors import ShoalError
 from shoal.sync import keys
@@ -59,6 +72,11 @@ class ClusterCalls(ClusterService):
         self._metrics = metrics
         self._clock = clock
         self._random = random
+        self._turns = TurnBucket(config.hello_rate, config.hello_burst)
+
+    def use(self, config: ServiceConfig) -> None:
+        """From now on."""
+        self._config = config
         self._turns = TurnBucket(config.hello_rate, config.hello_burst)
 
     async def join(self, request: pb.JoinRequest, _ctx: RequestContext[Any, Any]) -> pb.JoinResponse:
@@ -115,7 +133,8 @@ class ClusterCalls(ClusterService):
             member = await self._agents.member(who, request.identity)
             if request.sequence == 0:
                 raise ConnectError(Code.INVALID_ARGUMENT, "sequence: Required value: reports are numbered from 1")
-            return await self._reports.take(who, member, stream, request.sequence, request.reports)
+            with tracing.span("control.report", parent=who.trace, reports=len(request.reports)):
+                return await self._reports.take(who, member, stream, request.sequence, request.reports)
         except ShoalError as error:
             raise to_connect(error) from error
 
@@ -143,7 +162,7 @@ class ClusterCalls(ClusterService):
         who = caller()
         try:
             member, hello = await self._hello(who, stream, requests)
-            opened = Stream(member.place, stream, member.epoch, who.principal.token_id)
+            opened = Stream(member.place, stream, member.epoch, who.principal.token_id, who.digest)
             how = await self._begin(stream, hello.cursor)
         except ShoalError as error:
             raise to_connect(error) from error
@@ -236,7 +255,7 @@ class ClusterCalls(ClusterService):
         changes, synced = (self._metrics.items.labels(stream, source) for source in ("change", "sync"))
         sent = self._metrics.hops.labels(stream, "sent")
         began = self._clock.monotonic()
-        out, alarm = outgoing(), _Alarm(self._clock, opened.wake.set)
+        out, alarm = outgoing(), Alarm(self._clock, opened.wake.set)
         try:
             while opened.error is None:
                 opened.wake.clear()
@@ -251,12 +270,14 @@ class ClusterCalls(ClusterService):
                         syncing = session.syncing and not urgent
                         found = await self._loader.load(session.place, wanted, urgent=urgent)
                         ready = session.loaded(found, self._clock.monotonic())
-                        for left, (_, loaded) in enumerate(ready, 1 - len(ready)):
+                        for left, (key, loaded) in enumerate(ready, 1 - len(ready)):
                             out.more = left < 0
                             yield cast(pb.WatchEvent, PreparedEvent(loaded.data))
                             (synced if syncing else changes).inc()
                             if not syncing and loaded.committed_ms:
                                 sent.observe(max(0.0, self._clock.wall_s() - loaded.committed_ms / 1000))
+                                if tracing.is_on() and loaded.trace:
+                                    _trace_sent(key, loaded, session.place)
                     case Wait(until):
                         alarm.set(until, now)
                         await opened.wake.wait()
@@ -277,7 +298,7 @@ class ClusterCalls(ClusterService):
         try:
             member = await self._agents.member(who, request.identity)
             await self._hub.catch_up()
-            opened = Stream(member.place, stream, member.epoch, who.principal.token_id)
+            opened = Stream(member.place, stream, member.epoch, who.principal.token_id, who.digest)
             self._hub.open(opened)
             session = self._session(member, stream, opened.wake.set, once=True)
             try:
@@ -295,32 +316,10 @@ class ClusterCalls(ClusterService):
             self._metrics.syncs.labels(stream, result).inc()
 
 
-class _Alarm:
-    """A timer in place of a time-out, which would cost a task per stream; left alone while its moment is the same."""
-
-    __slots__ = ("_at", "_clock", "_ring", "_timer")
-
-    def __init__(self, clock: Clock, ring: Callable[[], None]) -> None:
-        self._clock = clock
-        self._ring = ring
-        self._at = float("inf")
-        self._timer: Timer | None = None
-
-    def set(self, at: float, now: float) -> None:
-        if at == self._at:
-            return
-        self.cancel()
-        if at != float("inf"):
-            self._at, self._timer = at, self._clock.call_later(at - now, self._rings)
-
-    def _rings(self) -> None:
-        self._at, self._timer = float("inf"), None
-        self._ring()
-
-    def cancel(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._at, self._timer = float("inf"), None
+def _trace_sent(key: str, loaded: Loaded, place: keys.Place) -> None:
+    """From the commit of a change until it was sent."""
+    with tracing.span("stream.send", parent=loaded.trace, since_ms=loaded.committed_ms, key=key, place=str(place)):
+        pass
 
 
 def _stream_of(key: str) -> keys.Stream | None:

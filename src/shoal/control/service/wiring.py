@@ -22,8 +22,9 @@ from shoal.control.database.engine import Databases
 from shoal.control.database.tokens import Tokens
 from shoal.control.domain import readiness
 from shoal.control.domain.model import Sealer
+from shoal.control.relay.region import RegionCalls, RegionParts
 from shoal.control.service.agents import Agents
-from shoal.control.service.auth import ALLOWED, Gate
+from shoal.control.service.auth import ALLOWED, FOR_RELAYS, Gate
 from shoal.control.service.believed import Believed
 from shoal.control.service.compression import Gzip
 from shoal.control.service.config import ServiceConfig
@@ -38,6 +39,7 @@ from shoal.control.service.reported import Reported
 from shoal.control.service.reports import Consequences, Reports
 from shoal.control.service.service import ClusterCalls
 from shoal.wire.fleet.v1.cluster_connect import ClusterService, ClusterServiceASGIApplication
+from shoal.wire.fleet.v1.relay_connect import RelayService, RelayServiceASGIApplication
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -45,6 +47,7 @@ Send = Callable[[Any], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 PATH = f"/{ClusterService.desc().type_name}/"
+PATHS = (PATH, f"/{RelayService.desc().type_name}/")  # of agents, and of relays
 _UNIMPLEMENTED = b"12"  # of gRPC
 DEFAULTS = ServiceConfig()
 CONSEQUENCES = Consequences(deployments=readiness.after_report, sentinels=readiness.after_sentinel_report)
@@ -83,12 +86,15 @@ class ClusterServer:
         )
         self.loader = Loader(databases, self.hub.index, self.directory, sealer, counts, cache_bytes=config.cache_bytes)
         self.reports = Reports(databases, self.hub.index, reported, config, counts, consequences, clock=clock)
-        calls = ClusterCalls(
+        calls = self._calls = ClusterCalls(
             self.hub, self.agents, self.loader, self.reports, config, counts, clock=clock, random=random
         )
-        self.app = make_cluster_app(
-            calls, Gate(tokens, believed, counts, clock=clock), read_max_bytes=config.read_max_bytes
-        )
+        gate = Gate(tokens, believed, counts, clock=clock)
+        relays = RegionCalls(
+            RegionParts(hub=self.hub, agents=self.agents, loader=self.loader, gate=gate, config=config, metrics=counts,
+                        clock=clock, random=random)
+        )  # fmt: skip
+        self.app = make_cluster_app(calls, gate, relays, read_max_bytes=config.read_max_bytes)
 
     async def run(self) -> None:
         """Follow the databases and look after the agents. When it ends, so do the streams."""
@@ -102,7 +108,12 @@ class ClusterServer:
                 }
             )
         finally:
-            self.hub.end_all("stopping", ConnectError(Code.UNAVAILABLE, "the control plane is stopping"))
+            self.hub.stop(ConnectError(Code.UNAVAILABLE, "the control plane is stopping"))
+
+    def use(self, config: ServiceConfig) -> None:
+        """Other settings from now on. How much is kept in memory and how large a message may be stays as it was."""
+        for part in (self.hub, self.agents, self.reports, self._calls):
+            part.use(config)
 
     async def keep_aside(self) -> None:
         """Spare the collector what stays; for a process that does nothing else. Until cancelled."""
@@ -114,12 +125,19 @@ class ClusterServer:
         await self.hub.ready()
 
 
-def make_cluster_app(service: ClusterCalls, gate: Gate, *, read_max_bytes: int) -> Application:
-    """The ASGI application. A method that does not exist is answered in the caller's protocol."""
+def make_cluster_app(
+    service: ClusterService, gate: Any, relays: RelayService | None = None, *, read_max_bytes: int
+) -> Application:
+    """The ASGI application, with the service of relays where there is one. A method that does not exist is answered in
+    the caller's protocol."""
     application: Any = ClusterServiceASGIApplication(
         service, interceptors=[gate], read_max_bytes=read_max_bytes, codecs=codecs(), compressions=[Gzip()]
     )
+    of_relays: Any = relays and RelayServiceASGIApplication(
+        relays, interceptors=[gate], read_max_bytes=read_max_bytes, compressions=[Gzip()]
+    )
     known = {PATH + name for name in ALLOWED}
+    known_of_relays = {PATHS[1] + name for name in FOR_RELAYS} if relays is not None else set()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -128,6 +146,8 @@ def make_cluster_app(service: ClusterCalls, gate: Gate, *, read_max_bytes: int) 
         whole = _Whole(scope, receive, send, limit=4 * read_max_bytes)
         if scope["path"] in known:
             await application(scope, whole.receive, Outgoing(whole.send).send)
+        elif scope["path"] in known_of_relays:
+            await of_relays(scope, whole.receive, Outgoing(whole.send).send)
         else:
             await _unknown_method(scope, whole.send)
 

@@ -87,10 +87,9 @@ class DeploymentApplier:
 
     async def live(self) -> dict[str, Live]:
         scope = Scope(label_selector=labels.selector(self._owner, KIND))
-        lists = await together({kind.plural: self._writer.list(kind, scope) for kind in _FOUND_BY})
         found: dict[str, Live] = {}
-        for kind in _FOUND_BY:
-            for obj in lists[kind.plural]:
+        for kind in _FOUND_BY:  # one after the other: a list is large, and little of it is kept
+            for obj in await self._writer.list(kind, scope):
                 key = labels.key_of(obj)
                 if key is not None:
                     about = obj["metadata"]

@@ -6,7 +6,8 @@ template, which are those of the Deployment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,6 +26,10 @@ Obj = dict[str, Any]
 
 _PODS, _NODES = builtin("pods"), builtin("nodes")
 # Secrets are not watched: their values would all be in memory.
+_POD_METADATA = (
+    "name", "namespace", "uid", "resourceVersion", "labels", "creationTimestamp", "deletionTimestamp",
+)  # fmt: skip
+_POD_STATUS = ("phase", "podIP", "startTime", "conditions", "initContainerStatuses", "containerStatuses")
 _WATCHED = tuple(kind for kind in PARTS if kind.kind != "Secret")
 
 
@@ -35,6 +40,31 @@ def only_labels(node: Obj) -> Obj:
     return {"metadata": kept}
 
 
+def only_shown(pod: Obj) -> Obj:
+    """A transform: of a pod only what a report is made of."""
+    about, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    return {
+        "metadata": {name: about[name] for name in _POD_METADATA if name in about},
+        "spec": {
+            "nodeName": spec.get("nodeName"),
+            "containers": [
+                {name: each[name] for name in ("name", "ports", "resources") if name in each}
+                for each in spec.get("containers") or ()
+            ],
+        },
+        "status": {name: status[name] for name in _POD_STATUS if name in status},
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """An instance, and what it was made of."""
+
+    pod: Obj
+    node: Mapping[str, str]
+    instance: pb.Instance
+
+
 class DeploymentObserver:
     def __init__(
         self, client: Client, owner: Owner, memory: Memory, *, clock: Clock, random: Callable[[], float]
@@ -43,12 +73,13 @@ class DeploymentObserver:
         self._owner = owner
         self._memory = memory
         self._watched = self._make()
+        self._instances: dict[str, dict[str, _Seen]] = {}  # by key and name, as they were reported last
 
     async def run(self, changed: Callable[[str], None]) -> None:
         self._watched = watched = self._make()
         scope = Scope(label_selector=labels.selector(self._owner, KIND))
         watched.parts(_WATCHED, scope)
-        watched.add(_PODS, scope)
+        watched.add(_PODS, scope, only_shown)
         watched.add(_NODES, Scope(), only_labels)
         self._memory.caches = watched.caches
         await watched.run(changed)
@@ -56,20 +87,30 @@ class DeploymentObserver:
     def report(self, key: str) -> pb.DeploymentReport | None:
         root = self._watched.first("Deployment", key, self._memory)
         if root is None:
+            self._instances.pop(key, None)
             return None
         pods = sorted(self._watched.of("Pod", key), key=lambda pod: str(pod["metadata"]["name"]))
         here = root["metadata"]["namespace"]
         return pb.DeploymentReport(
             desired_replicas=root["spec"].get("replicas") or 0,
             available_replicas=(root.get("status") or {}).get("availableReplicas") or 0,
-            instances=[
-                instance(pod, self._node_labels(pod))
-                for pod in pods
-                if is_instance(pod) and pod["metadata"].get("namespace") == here
-            ],
+            instances=self._instances_of(
+                key, [pod for pod in pods if is_instance(pod) and pod["metadata"].get("namespace") == here]
+            ),
             drift=self._memory.drift(key),
             live_name=root["metadata"]["name"],
         )
+
+    def _instances_of(self, key: str, pods: list[Obj]) -> list[pb.Instance]:
+        before, now = self._instances.get(key, {}), dict[str, _Seen]()
+        for pod in pods:
+            name, node = str(pod["metadata"]["name"]), self._node_labels(pod)
+            known = before.get(name)
+            if known is None or known.pod is not pod or known.node != node:
+                known = _Seen(pod, node, instance(pod, node))
+            now[name] = known
+        self._instances[key] = now
+        return [seen.instance for seen in now.values()]
 
     def keys(self) -> Iterable[str]:
         return self._watched.keys(("Deployment",))

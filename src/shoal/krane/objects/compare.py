@@ -39,8 +39,8 @@ def fingerprint(want: Obj) -> str:
 
 def differences(want: Any, live: Any, path: str = "") -> list[str]:
     """Paths of the wanted fields that are otherwise in the live object, or not there."""
-    if isinstance(want, Mapping):
-        if not isinstance(live, Mapping):
+    if isinstance(want, dict):
+        if not isinstance(live, dict):
             return [] if live is None and want in _EMPTY else [path]
         found: list[str] = []
         for name, value in want.items():
@@ -71,11 +71,11 @@ def _list_differences(want: Sequence[Any], live: Any, path: str) -> list[str]:
 
 
 def _is_list(value: Any) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    return isinstance(value, list | tuple)
 
 
 def _name(item: Any) -> str:
-    return str(item.get("name") or "") if isinstance(item, Mapping) else ""
+    return str(item.get("name") or "") if isinstance(item, dict) else ""
 
 
 # fields of others
@@ -178,7 +178,7 @@ def _missing(want: Any, path: Path) -> Path | None:
             if not _is_list(want) or orjson.loads(part[2:]) not in want:
                 return path[: at + 1]
             return None
-        elif not isinstance(want, Mapping) or part not in want:
+        elif not isinstance(want, dict) or part not in want:
             return path[: at + 1]
         else:
             want = want[part]
@@ -187,7 +187,7 @@ def _missing(want: Any, path: Path) -> Path | None:
 
 def _has_keys(item: Any, keys: Mapping[str, Any]) -> bool:
     """Whether a list item is the one with these keys; a protocol that is not said is TCP."""
-    return isinstance(item, Mapping) and all(
+    return isinstance(item, dict) and all(
         item.get(name, "TCP" if name == "protocol" else None) == value for name, value in keys.items()
     )
 

@@ -52,6 +52,7 @@ class Memory:
         self._keeps_secrets = keeps_secrets
         self._written: dict[str, tuple[Written, ...]] = {}
         self._kinds: dict[str, frozenset[str]] = {}
+        self._judged: dict[str, dict[str, tuple[Written, Obj, list[str]]]] = {}  # by key and kind: drift as it was
 
     def remember(self, key: str, written: Iterable[Written]) -> None:
         """Unless it ``keeps_secrets``, the values of a Secret are not kept, only that there is one."""
@@ -62,6 +63,7 @@ class Memory:
     def forget(self, key: str) -> None:
         self._written.pop(key, None)
         self._kinds.pop(key, None)
+        self._judged.pop(key, None)
 
     def has_none(self, key: str, kind: str) -> bool:
         """Whether it is certain that the key has no object of ours of this kind."""
@@ -95,8 +97,20 @@ class Memory:
             f"{written.want['kind']}.{path}"
             for written in self._written.get(key, ())
             if self._is_watched(written.want["kind"])
-            for path in _drift(written, self.caches[written.want["kind"]])
+            for path in self._drift(key, written)
         ]
+
+    def _drift(self, key: str, written: Written) -> list[str]:
+        """Worked out once for what was written and what is seen: pods change much more often."""
+        kind = written.want["kind"]
+        live = self.caches[kind].get(written.object_key)
+        if live is None:
+            return _missing(written, self.caches[kind])
+        judged = self._judged.setdefault(key, {})
+        known = judged.get(kind)
+        if known is None or known[0] is not written or known[1] is not live:
+            known = judged[kind] = (written, live, _drift(written, live))
+        return known[2]
 
 
 def _is_before(live: Obj, resource_version: str) -> bool:
@@ -104,11 +118,12 @@ def _is_before(live: Obj, resource_version: str) -> bool:
     return seen != resource_version and is_older(seen, resource_version)
 
 
-def _drift(written: Written, cache: Cache) -> list[str]:
-    live = cache.get(written.object_key)
-    if live is None:
-        seen = cache.resource_version
-        return [] if seen != written.resource_version and is_older(seen, written.resource_version) else ["(deleted)"]
+def _missing(written: Written, cache: Cache) -> list[str]:
+    seen = cache.resource_version
+    return [] if seen != written.resource_version and is_older(seen, written.resource_version) else ["(deleted)"]
+
+
+def _drift(written: Written, live: Obj) -> list[str]:
     if _is_before(live, written.resource_version):
         return []
     return [field for field in _fields(written.want, live) if field not in written.settled]

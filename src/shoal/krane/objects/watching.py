@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from shoal.base.clock import Clock
@@ -16,8 +17,11 @@ from shoal.reconcile.cache import Transform, without_managed_fields
 Obj = dict[str, Any]
 
 
-def by_key(obj: Obj) -> Iterable[str]:
-    key = labels.key_of(obj)
+KeyOf = Callable[[Obj], str | None]
+
+
+def by_key(obj: Obj, key_of: KeyOf = labels.key_of) -> Iterable[str]:
+    key = key_of(obj)
     return (key,) if key is not None else ()
 
 
@@ -27,7 +31,7 @@ def _age(obj: Obj) -> tuple[str, str]:
 
 
 class Watched:
-    """The informers of one run. ``caches`` are by kind."""
+    """The informers of one run. ``caches`` are by kind, or by the name that was given for one."""
 
     def __init__(self, client: Client, *, clock: Clock, random: Callable[[], float]) -> None:
         self._client = client
@@ -35,6 +39,7 @@ class Watched:
         self._random = random
         self._informers: list[Informer] = []
         self._caches: dict[str, Cache] = {}
+        self._key_of: dict[str, KeyOf] = {}
 
     @property
     def caches(self) -> Mapping[str, Cache]:
@@ -49,13 +54,23 @@ class Watched:
         for kind in kinds:
             self.add(kind, scope, with_foreign_fields)
 
-    def add(self, kind: ResourceType, scope: Scope, transform: Transform = without_managed_fields) -> None:
+    def add(
+        self,
+        kind: ResourceType,
+        scope: Scope,
+        transform: Transform = without_managed_fields,
+        *,
+        name: str = "",
+        key_of: KeyOf = labels.key_of,
+    ) -> None:
+        """``key_of`` says whose report may differ when such an object changes."""
         informer = Informer(
             self._client.of(kind), clock=self._clock, random=self._random, scope=scope, transform=transform,
-            indexes={"key": by_key},
+            indexes={"key": partial(by_key, key_of=key_of)},
         )  # fmt: skip
         self._informers.append(informer)
-        self._caches[kind.kind] = informer.cache
+        self._caches[name or kind.kind] = informer.cache
+        self._key_of[name or kind.kind] = key_of
 
     def of(self, kind: str, key: str) -> tuple[Obj, ...]:
         """The objects of a kind that belong to a key."""
@@ -74,13 +89,13 @@ class Watched:
         return {key for kind in kinds if kind in self._caches for obj in self._caches[kind] for key in by_key(obj)}
 
     async def run(self, changed: Callable[[str], None]) -> None:
-        def heard(change: Change) -> None:
+        def heard(change: Change, key_of: KeyOf) -> None:
             for obj in (change.old, change.new):
-                key = labels.key_of(obj) if obj is not None else None
+                key = key_of(obj) if obj is not None else None
                 if key is not None:
                     changed(key)
                     return
 
-        for cache in self._caches.values():
-            cache.add_handler(heard)
+        for name, cache in self._caches.items():
+            cache.add_handler(partial(heard, key_of=self._key_of[name]))
         await run_all({f"informer/{informer.name}": informer.run() for informer in self._informers})

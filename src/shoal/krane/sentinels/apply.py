@@ -12,9 +12,10 @@ from shoal.krane.objects.group import Group
 from shoal.krane.objects.memory import Memory, Written
 from shoal.krane.objects.writer import Writer, together
 from shoal.krane.protocol import version_of
-from shoal.krane.sentinels.custom import TYPES, name_of, render_custom
+from shoal.krane.sentinels.custom import TYPES, certificate_name, name_of, render_certificate, render_custom
 from shoal.krane.sentinels.install import Installation
-from shoal.krane.sentinels.render import NAMESPACE_SENTINEL, check, peers_name, render
+from shoal.krane.sentinels.render import NAMESPACE_SENTINEL, check, entry_name, peers_name, render
+from shoal.krane.unsealing import Unseal
 from shoal.sync.keys import split_key
 from shoal.sync.versions import Version
 from shoal.wire.fleet.v1 import cluster_pb as pb
@@ -22,19 +23,24 @@ from shoal.wire.fleet.v1 import cluster_pb as pb
 Obj = dict[str, Any]
 
 ROOT = builtin("deployments", "apps")
-_CONFIG = builtin("configmaps")
+_CONFIG, SECRETS = builtin("configmaps"), builtin("secrets")
 # In the order in which they are deleted.
-PARTS = (ROOT, builtin("services"), builtin("poddisruptionbudgets", "policy"), _CONFIG, builtin("serviceaccounts"))
+PARTS = (
+    ROOT, builtin("services"), builtin("poddisruptionbudgets", "policy"), _CONFIG, SECRETS, builtin("serviceaccounts"),
+)  # fmt: skip
 ROOTS: dict[str, ResourceType] = {"sentinel": ROOT, **TYPES}
 """By kind of key, what stands for it in the cluster."""
 
 
 class SentinelApplier:
-    def __init__(self, client: Client, owner: Owner, memory: Memory, installation: Installation) -> None:
+    def __init__(
+        self, client: Client, owner: Owner, memory: Memory, installation: Installation, open_secret: Unseal
+    ) -> None:
         self._writer = Writer(client, owner)
         self._owner = owner
         self._memory = memory
         self._installation = installation
+        self._open_secret = open_secret
 
     async def apply(self, item: pb.Item) -> None:
         state = item.action.value if item.action is not None else None
@@ -75,15 +81,21 @@ class SentinelApplier:
 
     async def _apply_sentinel(self, key: str, state: pb.SentinelState, version: Version) -> list[Written]:
         check(state)
-        rendered = render(state, self._owner)
+        rendered = render(state, self._owner, self._open_secret(state.entry) if state.entry is not None else None)
         wants = (*rendered.before, rendered.root, *rendered.after)
         group = await Group.read(self._writer, self._memory, (key, version), wants)
         return await group.write(rendered.before, rendered.root, rendered.after)
 
     async def _apply_custom(self, key: str, state: pb.CustomState, version: Version) -> list[Written]:
         want = render_custom(key, state, self._owner)
+        if state.tls is not None:
+            secret = render_certificate(key, state, self._owner, self._open_secret(state.tls))
+            group = await Group.read(self._writer, self._memory, (key, version), (secret, want))
+            return await group.write((secret,), want, ())
         live = self._memory.recall(key, want) or await self._writer.read(want)
         made = await self._writer.write(want, live, version, every_version=True)
+        if want["kind"] == "SentinelRoute" and not self._memory.has_none(key, SECRETS.kind):
+            await self._writer.remove(SECRETS, NAMESPACE_SENTINEL, certificate_name(want["metadata"]["name"]))
         return [Written.of(want, made)]
 
     async def _objects(self, key: str, name: str) -> list[tuple[ResourceType, str]]:
@@ -97,6 +109,9 @@ class SentinelApplier:
             if not found:
                 return []
             name = found[0]["metadata"]["name"]
+        if kind == "route":
+            return [(ROOTS[kind], name), (SECRETS, certificate_name(name))]
         if kind != "sentinel":
             return [(ROOTS[kind], name)]
-        return [(part, peers_name(name) if part is _CONFIG else name) for part in PARTS]
+        names = {_CONFIG: peers_name(name), SECRETS: entry_name(name)}
+        return [(part, names.get(part, name)) for part in PARTS]

@@ -1,12 +1,13 @@
 """Routes, policies and keys to Kubernetes objects; pure.
 
-A route or policy is a custom object with the spec as it came. The keys of an environment are one Secret: per key its
-digest and what it allows, as JSON, never the key.
+A route or policy is a custom object with the spec as it came; a route that has a certificate names the Secret that is
+made of it. The keys of an environment are one Secret: per key its digest and what it allows, as JSON, never the key.
 """
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -25,7 +26,10 @@ from shoal.wire.fleet.v1 import cluster_pb as pb
 
 Obj = dict[str, Any]
 
-NOT_FOR_KUBERNETES = frozenset({"kind"})  # the key says it
+# The key says the kind; what is sealed is what was opened.
+NOT_FOR_KUBERNETES = frozenset({"kind", "SealedSecret.secret", "SealedSecret.version", "SealedSecret.variables"})
+CERTIFICATE = {"tls.crt": "TLS_CRT", "tls.key": "TLS_KEY"}
+"""Entries of the Secret, and the variables that they are made of."""
 _KINDS = {"route": "SentinelRoute", "policy": "SentinelPolicy"}
 TYPES: dict[str, ResourceType] = {
     **{kind: type_of(made, API_VERSION) for kind, made in _KINDS.items()},
@@ -44,6 +48,23 @@ def name_of(key: str, name: str) -> str:
     return keys_name(id_) if kind == "keys" else name
 
 
+def certificate_name(route: str) -> str:
+    """The name of the Secret with a route's certificate."""
+    return f"tls-{route}"
+
+
+def render_certificate(key: str, state: pb.CustomState, owner: Owner, values: Mapping[str, str]) -> Obj:
+    """The Secret with the certificate of a route; ``Invalid`` when there is none in the values."""
+    _, id_ = split_key(key)
+    missing = [required(f"tls.{name}") for name in CERTIFICATE.values() if not values.get(name)]
+    if missing:
+        raise Invalid.of("CustomState", "", state.name, missing)
+    labels = labels_of(owner, "route", id_, workspace=state.workspace, environment=state.environment)
+    about = {"name": certificate_name(state.name), "namespace": NAMESPACE_SENTINEL, "labels": labels}
+    data = {entry: base64.b64encode(values[name].encode()).decode() for entry, name in CERTIFICATE.items()}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": about, "type": "kubernetes.io/tls", "data": data}
+
+
 def render_custom(key: str, state: pb.CustomState, owner: Owner) -> Obj:
     """The object of a route, a policy or a set of keys; ``Invalid`` when it cannot be made."""
     kind, id_ = split_key(key)
@@ -56,6 +77,8 @@ def render_custom(key: str, state: pb.CustomState, owner: Owner) -> Obj:
     if kind == "keys":
         data = {entry["id"]: _entry(entry) for entry in spec.get("keys") or ()}
         return {"apiVersion": "v1", "kind": "Secret", "metadata": about, "type": "Opaque", "data": data}
+    if state.tls is not None:
+        spec = {**spec, "tls": {"secret": certificate_name(name)}}
     return {"apiVersion": API_VERSION, "kind": _KINDS[kind], "metadata": about, "spec": spec}
 
 

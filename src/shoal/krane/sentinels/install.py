@@ -34,8 +34,9 @@ NAMESPACED_RULES: tuple[Obj, ...] = (
 """What a sentinel may do in its namespace."""
 CLUSTER_RULES: tuple[Obj, ...] = (
     {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": list(READ)},
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
 )
-"""What a sentinel may do everywhere: its backends are in other namespaces."""
+"""What a sentinel may do everywhere: its backends are in other namespaces, and its node says in which zone it is."""
 
 _DEFINITIONS = builtin("customresourcedefinitions", "apiextensions.k8s.io")
 _LOOK_S, _LOOKS = 0.1, 100

@@ -1,6 +1,7 @@
 """Sees what the cluster really has of each sentinel, route, policy and set of keys; implements ``Observer``.
 
-Routes, policies and keys have nothing to report but that they are there, and what somebody changed in them.
+Of a sentinel that is its Deployment and Service, and what its pods have counted; of a route or policy, what the
+sentinels make of it; and of all of them, what somebody changed.
 """
 
 from __future__ import annotations
@@ -12,15 +13,25 @@ from typing import Any
 from shoal.base.backoff import Backoff
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
-from shoal.client import Client, Scope, TransportError
+from shoal.base.tasks import run_all
+from shoal.client import Client, Scope, TransportError, builtin
 from shoal.errors import ApiError
 from shoal.krane import labels
 from shoal.krane.model import Owner
 from shoal.krane.objects.memory import Memory
 from shoal.krane.objects.watching import Watched
-from shoal.krane.sentinels.apply import PARTS, ROOTS
+from shoal.krane.sentinels.apply import PARTS, ROOTS, SECRETS
 from shoal.krane.sentinels.install import Installation
-from shoal.krane.sentinels.render import NAMESPACE_SENTINEL, SENTINEL_PORT
+from shoal.krane.sentinels.leftovers import Leftovers
+from shoal.krane.sentinels.render import NAMESPACE_SENTINEL
+from shoal.krane.sentinels.reports import (
+    STATS_SCOPE,
+    node_place,
+    owned_stats,
+    sentinel_report,
+    stats_key,
+    verdicts,
+)
 from shoal.sync.keys import split_key
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
@@ -29,6 +40,8 @@ Obj = dict[str, Any]
 log = get_logger("krane.sentinels")
 
 _BACKOFF = Backoff(base_s=0.5, cap_s=30.0, floor_s=0.1)
+_PODS, _NODES, _CONFIG = builtin("pods"), builtin("nodes"), builtin("configmaps")
+_STATS = "stats"
 
 
 class SentinelObserver:
@@ -42,6 +55,7 @@ class SentinelObserver:
         clock: Clock,
         random: Callable[[], float],
     ) -> None:
+        self._client = client
         self._make = partial(Watched, client, clock=clock, random=random)
         self._owner = owner
         self._memory = memory
@@ -53,12 +67,25 @@ class SentinelObserver:
     async def run(self, changed: Callable[[str], None]) -> None:
         self._watched = watched = self._make()
         await self._wait_for_kinds()
-        watched.parts(PARTS, self._scope("sentinel"))
+        watched.parts((part for part in PARTS if part is not SECRETS), self._scope("sentinel"))
         for kind, root in ROOTS.items():
             if kind != "sentinel":
-                watched.parts((root,), self._scope(kind))
+                watched.parts((root,), self._scope("" if kind == "keys" else kind))  # sentinels have Secrets too
+        watched.add(_PODS, Scope(namespace=NAMESPACE_SENTINEL), only_name)
+        watched.add(_NODES, Scope(), node_place)
+        stats = Scope(namespace=NAMESPACE_SENTINEL, label_selector=STATS_SCOPE)
+        watched.add(_CONFIG, stats, name=_STATS, key_of=partial(stats_key, self._owner))
+        watched.caches["Node"].add_handler(lambda _: self._nodes_changed(changed))
         self._memory.caches = watched.caches
-        await watched.run(changed)
+        leftovers = Leftovers(self._client, watched.caches, stats=_STATS, clock=self._clock)
+        await run_all({"watch": watched.run(changed), "leftovers": leftovers.run()})
+
+    def _nodes_changed(self, changed: Callable[[str], None]) -> None:
+        """What is reached by the nodes' addresses is reached otherwise now."""
+        for service in self._watched.caches["Service"]:
+            key = labels.key_of(service)
+            if key is not None and service["spec"].get("type") == "NodePort":
+                changed(key)
 
     async def _wait_for_kinds(self) -> None:
         failures = 0
@@ -76,9 +103,16 @@ class SentinelObserver:
         root = self._watched.first(ROOTS[kind].kind, key, self._memory)
         if root is None:
             return None
-        report = sentinel_report(root, self._watched.of("Service", key)) if kind == "sentinel" else pb.SentinelReport()
+        if kind == "sentinel":
+            report = sentinel_report(root, self._watched.of("Service", key), self._watched.caches["Node"])
+            report.stats = owned_stats(self._watched.of(_STATS, key), self._pods())
+        else:
+            report = pb.SentinelReport(verdicts=verdicts(root))
         report.drift = self._memory.drift(key)
         return report
+
+    def _pods(self) -> set[str]:
+        return {pod["metadata"]["name"] for pod in self._watched.caches["Pod"]}
 
     def keys(self) -> Iterable[str]:
         return self._watched.keys(root.kind for root in ROOTS.values())
@@ -91,45 +125,7 @@ class SentinelObserver:
         return Scope(namespace=NAMESPACE_SENTINEL, label_selector=labels.selector(self._owner, kind))
 
 
-def sentinel_report(deployment: Obj, services: Iterable[Obj]) -> pb.SentinelReport:
-    """What a sentinel's Deployment and Service show; pure."""
-    desired = deployment["spec"].get("replicas") or 0
-    available = (deployment.get("status") or {}).get("availableReplicas") or 0
-    return pb.SentinelReport(
-        desired_replicas=desired,
-        available_replicas=available,
-        health=_health(desired, available),
-        running_image=running_image(deployment),
-        address=next((text for service in services if (text := _address(service))), ""),
-    )
-
-
-def running_image(deployment: Obj) -> str:
-    """The image, once every replica runs it and nothing of an older one is left; empty until then."""
-    spec, status = deployment["spec"], deployment.get("status") or {}
-    desired, updated = spec.get("replicas") or 0, status.get("updatedReplicas") or 0
-    rolled_out = (
-        (status.get("observedGeneration") or 0) >= deployment["metadata"]["generation"]
-        and updated >= desired
-        and (status.get("replicas") or 0) <= updated
-        and (status.get("availableReplicas") or 0) >= desired
-        and not status.get("unavailableReplicas")
-    )
-    return str(spec["template"]["spec"]["containers"][0].get("image") or "") if rolled_out else ""
-
-
-def _health(desired: int, available: int) -> pb.SentinelHealth:
-    """Whether it serves, not whether it is rolled out."""
-    if desired == 0:
-        return pb.SentinelHealth.PAUSED
-    return pb.SentinelHealth.HEALTHY if available > 0 else pb.SentinelHealth.UNHEALTHY
-
-
-def _address(service: Obj) -> str:
-    """Reachable from outside where the cluster offers that, else within it."""
-    ingress = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
-    outside = next((found for each in ingress if (found := each.get("ip") or each.get("hostname"))), "")
-    host = outside or service["spec"].get("clusterIP") or ""
-    if not host or host == "None":
-        return ""
-    return f"[{host}]:{SENTINEL_PORT}" if ":" in host else f"{host}:{SENTINEL_PORT}"
+def only_name(pod: Obj) -> Obj:
+    """A transform: of a sentinel's pod it is only asked whether it is there."""
+    about = pod["metadata"]
+    return {"metadata": {name: about[name] for name in ("name", "namespace", "uid", "resourceVersion")}}

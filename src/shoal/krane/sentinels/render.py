@@ -1,14 +1,19 @@
-"""A sentinel to its Kubernetes objects; pure. All stand in one namespace and have the sentinel's name."""
+"""A sentinel to its Kubernetes objects; pure. All stand in one namespace and have the sentinel's name.
+
+What a sentinel needs beside that, and may do without: the Secret ``redis`` of its namespace, with the entry ``url``,
+which whoever runs the cluster makes. Strict limits are counted there.
+"""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from shoal.errors import Invalid, required
+from shoal.errors import Invalid, not_supported, required
 from shoal.krane.deployments.check import check_id, check_name
 from shoal.krane.deployments.pod import cpu, mib, spread
 from shoal.krane.labels import FLEET, SENTINEL, TOPOLOGY_KEY_HOST, TOPOLOGY_KEY_ZONE, labels_of
@@ -21,10 +26,14 @@ NAMESPACE_SENTINEL = "sentinel"
 SENTINEL_PORT = 8040
 HEALTH_PORT = 8041
 METRICS_PORT = 8042
+ENTRY_PORT = 8043  # for sentinels of other regions
 SENTINEL_NODE_CLASS = "sentinel"
 PEERS = "peers.json"  # the entry of the ConfigMap
+ENTRY_SECRET = ("tls.crt", "tls.key")  # what has to be sealed in the state
+REDIS_SECRET, REDIS_URL = "redis", "url"
+STATE_DIR = "/var/lib/shoal"  # survives a restart of the container, and is never on a disk
 
-NOT_FOR_KUBERNETES: frozenset[str] = frozenset()
+NOT_FOR_KUBERNETES = frozenset({"SealedSecret.secret", "SealedSecret.version", "SealedSecret.variables"})
 
 _TOLERATION = {"key": "node-class", "operator": "Equal", "value": SENTINEL_NODE_CLASS, "effect": "NoSchedule"}
 _PROGRESS_S = 300
@@ -33,6 +42,10 @@ _DRAIN_S = 5
 _CPU_MILLICORES, _MEMORY_MIB = 250, 256
 _IP = {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}
 _POD = {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}
+_NODE = {"fieldRef": {"apiVersion": "v1", "fieldPath": "spec.nodeName"}}
+_REDIS = {"secretKeyRef": {"name": REDIS_SECRET, "key": REDIS_URL, "optional": True}}
+_STATE = {"name": "state", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}}
+_SERVICES = ("ClusterIP", "NodePort", "LoadBalancer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +59,10 @@ def peers_name(name: str) -> str:
     return f"peers-{name}"
 
 
+def entry_name(name: str) -> str:
+    return f"entry-{name}"
+
+
 def check(state: pb.SentinelState) -> None:
     errors = [*check_id("sentinel", state.sentinel), *check_name("name", state.name)]
     for field in ("workspace", "project", "environment"):
@@ -53,12 +70,14 @@ def check(state: pb.SentinelState) -> None:
             errors += check_id(field, value)
     if not state.image.strip():
         errors.append(required("image"))
+    if state.service and state.service not in _SERVICES:
+        errors.append(not_supported("service", state.service, _SERVICES))
     if errors:
         raise Invalid.of("SentinelState", "", state.name or state.sentinel, errors)
 
 
-def render(state: pb.SentinelState, owner: Owner) -> Rendered:
-    """The state has been checked."""
+def render(state: pb.SentinelState, owner: Owner, entry: Mapping[str, str] | None = None) -> Rendered:
+    """The state has been checked. ``entry``: what was sealed in it, if there was something."""
     labels = labels_of(
         owner, "sentinel", state.sentinel,
         workspace=state.workspace, project=state.project, environment=state.environment,
@@ -66,13 +85,15 @@ def render(state: pb.SentinelState, owner: Owner) -> Rendered:
     selector = {FLEET: labels[FLEET], SENTINEL: labels[SENTINEL]}
     about = {"name": state.name, "namespace": NAMESPACE_SENTINEL, "labels": labels}
     peers = {**about, "name": peers_name(state.name)}
+    known = (_entry(about, state, entry),) if entry and state.entry_authority else ()
     return Rendered(
         before=(
             {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": about},
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": peers, "data": {PEERS: _peers(state)}},
+            *known,
         ),
         root={"apiVersion": "apps/v1", "kind": "Deployment", "metadata": about, "spec": _spec(state, labels, selector)},
-        after=(_service(about, selector), _disruption_budget(about, selector)),
+        after=(_service(about, selector, state.service or _SERVICES[0]), _disruption_budget(about, selector)),
     )
 
 
@@ -84,6 +105,7 @@ def _spec(state: pb.SentinelState, labels: Mapping[str, str], selector: Mapping[
         "tolerations": [_TOLERATION],
         "topologySpreadConstraints": [spread(key, selector) for key in (TOPOLOGY_KEY_ZONE, TOPOLOGY_KEY_HOST)],
         "containers": [_container(state)],
+        "volumes": [_STATE],
     }
     return {
         "replicas": state.replicas,
@@ -100,6 +122,9 @@ def _container(state: pb.SentinelState) -> Obj:
         "SHOAL_SENTINEL_REGION": state.region,
         "SHOAL_SENTINEL_SHARED": "true" if state.shared else "false",
         "SHOAL_SENTINEL_ENVIRONMENT": state.environment,
+        "SHOAL_SENTINEL_ENTRY_PORT": str(ENTRY_PORT),
+        "SHOAL_SENTINEL_ENTRY_SECRET": entry_name(state.name),  # it may come later than the pod
+        "SHOAL_SENTINEL_STATE": STATE_DIR,
     }
     return {
         "name": "sentinel",
@@ -108,13 +133,17 @@ def _container(state: pb.SentinelState) -> Obj:
         "env": [
             {"name": "POD_NAME", "valueFrom": _POD},
             {"name": "POD_IP", "valueFrom": _IP},
+            {"name": "SHOAL_SENTINEL_NODE", "valueFrom": _NODE},
+            {"name": "SHOAL_SENTINEL_REDIS_URL", "valueFrom": _REDIS},
             *({"name": name, "value": value} for name, value in plain.items() if value),
         ],
         "ports": [
             {"name": "http", "containerPort": SENTINEL_PORT, "protocol": "TCP"},
             {"name": "health", "containerPort": HEALTH_PORT, "protocol": "TCP"},
             {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
+            {"name": "entry", "containerPort": ENTRY_PORT, "protocol": "TCP"},
         ],
+        "volumeMounts": [{"name": _STATE["name"], "mountPath": STATE_DIR}],
         "resources": _resources(state.resources or pb.Resources()),
         "livenessProbe": _probe("/livez", delay_s=10, period_s=10, timeout_s=5, failures=3),
         "readinessProbe": _probe("/readyz", delay_s=0, period_s=5, timeout_s=3, failures=2),
@@ -150,9 +179,20 @@ def _peers(state: pb.SentinelState) -> str:
     return orjson.dumps(peers).decode()
 
 
-def _service(about: Obj, selector: Mapping[str, str]) -> Obj:
-    port = {"name": "http", "port": SENTINEL_PORT, "targetPort": SENTINEL_PORT, "protocol": "TCP"}
-    spec = {"type": "ClusterIP", "selector": dict(selector), "ports": [port]}
+def _entry(about: Obj, state: pb.SentinelState, values: Mapping[str, str]) -> Obj:
+    """By what sentinels of different regions know each other."""
+    parts = {name: values.get(name, "").encode() for name in ENTRY_SECRET} | {"ca.crt": state.entry_authority}
+    data = {name: base64.b64encode(content).decode() for name, content in parts.items()}
+    named = {**about, "name": entry_name(state.name)}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": named, "type": "kubernetes.io/tls", "data": data}
+
+
+def _service(about: Obj, selector: Mapping[str, str], kind: str) -> Obj:
+    ports = [
+        {"name": name, "port": port, "targetPort": port, "protocol": "TCP"}
+        for name, port in (("http", SENTINEL_PORT), ("entry", ENTRY_PORT))
+    ]
+    spec = {"type": kind, "selector": dict(selector), "ports": ports}
     return {"apiVersion": "v1", "kind": "Service", "metadata": about, "spec": spec}
 
 

@@ -5,6 +5,7 @@
 --   INDEX   by environment the digests of its keys, sorted: sha256 in hex, then where the key's line begins in KEYS (10
 --           digits). Nothing of both is read before it is needed: loading costs the same for one key and for 100,000.
 -- What a route asks is in its filter context.
+-- Whose a signed token is, is said here too: others have judged it, and its claims are in the metadata.
 
 local bit = require("bit")
 local band, bnot, bxor, ror, rshift = bit.band, bit.bnot, bit.bxor, bit.ror, bit.rshift
@@ -137,6 +138,8 @@ local function read_rules(text)
       made.index = INDEX[name]
     elseif kind == "tell" then
       made.tell = true
+    elseif kind == "token" then
+      table.insert(made, { claims = name, subject = prefix })
     elseif kind == "policy" then
       table.insert(made, { header = name, locations = {}, permissions = {} })
     elseif kind == "permission" then
@@ -173,18 +176,77 @@ local function of_key(key)
   return key.told()
 end
 
+-- JSON in ASCII: a header can carry nothing else.
+local function escaped(char)
+  local one, two, three, four = byte(char, 1, 4)
+  if #char == 1 then return string.format("\\u%04x", one < 128 and one or 0xfffd) end
+  if #char == 2 then return string.format("\\u%04x", (one - 192) * 64 + two - 128) end
+  if #char == 3 then return string.format("\\u%04x", (one - 224) * 4096 + (two - 128) * 64 + three - 128) end
+  if #char > 4 then return "\\ufffd" end
+  local code = (one - 240) * 262144 + (two - 128) * 4096 + (three - 128) * 64 + four - 128 - 65536
+  return string.format("\\u%04x\\u%04x", 55296 + math.floor(code / 1024), 56320 + code % 1024)
+end
+
+local function quoted(text)
+  text = gsub(text, '[%c"\\\127]', escaped)
+  return '"' .. gsub(gsub(text, "[\194-\244][\128-\191]+", escaped), "[\128-\255]", escaped) .. '"'
+end
+
+local json
+
+local function listed(values)
+  local parts = {}
+  for i = 1, #values do parts[i] = json(values[i]) end
+  return "[" .. table.concat(parts, ",") .. "]"
+end
+
+function json(value)
+  local kind = type(value)
+  if kind == "string" then return quoted(value) end
+  if kind == "boolean" then return value and "true" or "false" end
+  if kind == "number" and value == math.floor(value) and math.abs(value) < 1e15 then return string.format("%.0f", value) end
+  if kind == "number" and value - value == 0 then return string.format("%.14g", value) end
+  if kind ~= "table" then return "null" end
+  if value[1] ~= nil then return listed(value) end
+  local names, parts = {}, {}
+  for name in pairs(value) do table.insert(names, tostring(name)) end
+  table.sort(names)
+  for i = 1, #names do parts[i] = quoted(names[i]) .. ":" .. json(value[names[i]]) end
+  return "{" .. table.concat(parts, ",") .. "}"
+end
+
+local function of_token(handle, rule)
+  local said = handle:streamInfo():dynamicMetadata():get(JWT_METADATA)
+  local claims = said and said[rule.claims]
+  if not claims then return nil end
+  local subject, allowed = claims[rule.subject], {}
+  if type(subject) ~= "string" then subject = subject == nil and "" or json(subject) end
+  if type(claims.permissions) == "table" then
+    allowed = claims.permissions
+  elseif type(claims.scope) == "string" then
+    for name in string.gmatch(claims.scope, "%S+") do table.insert(allowed, name) end
+  end
+  return '{"meta":' .. json(claims) .. ',"permissions":' .. listed(allowed) .. ',"subject":' .. quoted(subject)
+    .. ',"type":"JWT","version":"v1"}'
+end
+
 function envoy_on_request(handle)
   local text = handle:filterContext():get(RULES)
   local found = rules[text] or read_rules(text)
-  local headers, good = handle:headers(), nil
+  local headers, good, principal = handle:headers(), nil, nil
   for i = 1, #found do
-    local verdict, key = judge(handle, headers, found.index, found[i])
-    headers:replace(found[i].header, verdict)
-    good = good or key
+    local rule = found[i]
+    if rule.claims then
+      principal = principal or of_token(handle, rule)
+    else
+      local verdict, key = judge(handle, headers, found.index, rule)
+      headers:replace(rule.header, verdict)
+      good = good or key
+      principal = principal or (key and key.header)
+    end
   end
-  if not good then return end
-  headers:replace(PRINCIPAL_HEADER, good.header)
-  if found.tell then
+  if principal then headers:replace(PRINCIPAL_HEADER, principal) end
+  if good and found.tell then
     local subject, principal = of_key(good)
     local metadata = handle:streamInfo():dynamicMetadata()
     metadata:set(METADATA, SUBJECT, subject)

@@ -19,6 +19,7 @@ _PROGRAM = Path(__file__).with_name("keys.lua").read_text()
 _NAMES = {
     "PRINCIPAL_HEADER": PRINCIPAL_HEADER,
     "METADATA": wire.KEYS_METADATA,
+    "JWT_METADATA": wire.JWT_METADATA,
     "SUBJECT": wire.SUBJECT,
     "PRINCIPAL": wire.PRINCIPAL,
     "ALLOWED": wire.ALLOWED,
@@ -56,13 +57,24 @@ class Asked:
     rule: KeyAuth
 
 
-def filter_context(environment: str, asked: Sequence[Asked], *, tell: bool) -> dict[str, str]:
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One that asks for a token: where its claims are once it was accepted, and which of them is the subject."""
+
+    claims: str
+    subject: str
+
+
+def filter_context(environment: str, asked: Sequence[Asked | Told], *, tell: bool) -> dict[str, str]:
     """What a route asks: lines of fields with tabs between them. ``BadRule`` when it cannot be said so. With ``tell``
     subject and principal are also put into the metadata, for those who count by them."""
     lines = [f"environment\t{_field(environment)}\t"]
     if tell:
         lines.append("tell\t\t")
     for one in asked:
+        if isinstance(one, Told):
+            lines.append(f"token\t{_field(one.claims)}\t{_field(one.subject)}")
+            continue
         lines.append(f"policy\t{_field(one.header)}\t")
         lines += [_location(location) for location in one.rule.locations]
         lines += [f"permission\t{_field(name)}\t" for name in sorted(one.rule.permissions)]

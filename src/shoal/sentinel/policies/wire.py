@@ -7,6 +7,12 @@ newer than Envoy's. What cannot be read is refused by whoever reads it.
               The judge refuses nobody: it writes its verdicts into headers of the request, and when a key was good also
               PRINCIPAL_HEADER and metadata {SUBJECT, PRINCIPAL} under KEYS_METADATA. The gate behind it refuses what
               has no good verdict, and so also when there is none.
+    tokens    are judged by Envoy's own filter, which puts their claims under JWT_METADATA. The same judge writes
+              PRINCIPAL_HEADER of them, and the gate refuses a good token without one. Of several policies the first
+              that is satisfied says who it is.
+    principal JSON in both cases: {version: "v1", type: "API_KEY" or "JWT", subject, permissions: [...], meta: {...}};
+              of a key also ``key``, its id. The permissions of a token are its claim ``permissions``, else the words of
+              ``scope``; its meta is all of its claims.
     limits    one descriptor per limit: the entries ``policy``, ``limit``, ``window`` (seconds), then those that say who
               asks; what a request costs is its hits addend. A descriptor without the latter is refused: leaving a
               header out is no way around a limit. When nobody can count, the answer is an error, and the filter that
@@ -22,6 +28,7 @@ from shoal.crds.sentinel import KeyLocation
 from shoal.sentinel.translate.model import Key
 
 KEYS_METADATA = "shoal.keys"
+JWT_METADATA = "envoy.filters.http.jwt_authn"
 SUBJECT, PRINCIPAL = "subject", "principal"
 ALLOWED, FORBIDDEN, MISSING, INVALID = "ok", "forbidden", "missing", "invalid"  # verdicts
 RULES = "policies"

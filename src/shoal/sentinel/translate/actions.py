@@ -15,9 +15,9 @@ from shoal.crds.sentinel import Backend, Redirect, RouteSpec, Sticky
 from shoal.sentinel.translate import parts
 from shoal.sentinel.translate.match import normal_path
 
-ALWAYS = "connect-failure,refused-stream,reset-before-request,retriable-headers"
+ALWAYS = "connect-failure,refused-stream,reset-before-request"
 """When the request certainly reached no instance, it is tried again whatever it is."""
-IF_IDEMPOTENT = "5xx,retriable-headers"  # 5xx: also resets, refusals and answers that are late
+IF_IDEMPOTENT = "5xx"  # also resets, refusals and answers that are late
 _CODES = {
     301: route_pb2.RedirectAction.RedirectResponseCode.MOVED_PERMANENTLY,
     302: route_pb2.RedirectAction.RedirectResponseCode.FOUND,
@@ -26,6 +26,7 @@ _CODES = {
     308: route_pb2.RedirectAction.RedirectResponseCode.PERMANENT_REDIRECT,
 }
 NO_INSTANCE = "no_instance"
+_CHOICES = 10  # of another instance: the dead one of two is the least busy, and is drawn again and again
 
 
 def forward(spec: RouteSpec, *, idempotent: bool, chosen: str, peers: bool) -> route_pb2.RouteAction:
@@ -84,8 +85,7 @@ def _retries(spec: RouteSpec, *, idempotent: bool, peers: bool) -> route_pb2.Ret
     made = route_pb2.RetryPolicy(
         retry_on=IF_IDEMPOTENT if idempotent else ALWAYS,
         num_retries=wrappers_pb2.UInt32Value(value=spec.retries),
-        host_selection_retry_max_attempts=3,
-        retriable_headers=[route_pb2.HeaderMatcher(name=parts.ERROR_HEADER, string_match=parts.exactly(NO_INSTANCE))],
+        host_selection_retry_max_attempts=_CHOICES,
     )
     made.retry_host_predicate.add(
         name="envoy.retry_host_predicates.previous_hosts",
@@ -96,6 +96,9 @@ def _retries(spec: RouteSpec, *, idempotent: bool, peers: bool) -> route_pb2.Ret
         made.retry_priority.typed_config.CopyFrom(
             parts.packed(previous_priorities_config_pb2.PreviousPrioritiesConfig(update_frequency=2))
         )
+        if not idempotent:  # a peer without an instance has passed it on to nobody; others are tried again in any case
+            made.retry_on += ",retriable-headers"
+            made.retriable_headers.add(name=parts.ERROR_HEADER, string_match=parts.exactly(NO_INSTANCE))
     if spec.timeouts.header:
         made.per_try_timeout.CopyFrom(parts.duration(spec.timeouts.header))
     return made

@@ -27,7 +27,6 @@ from shoal.sentinel.translate.model import Settings, Target
 from shoal.sentinel.translate.secrets import peer_transport, web_transport
 
 LIMITS_SERVICE = "service/limits"
-REPLICAS = "replicas"  # this gateway's own; Envoy weighs zones by them
 _PROTOCOLS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _CONNECT_TIMEOUT_S = 1.0
 _IDLE_S = 90.0
@@ -77,7 +76,7 @@ def _least_request(settings: Settings) -> cluster_pb2.LoadBalancingPolicy:
         choice_count=wrappers_pb2.UInt32Value(value=2),
         locality_lb_config=common_pb2.LocalityLbConfig(
             zone_aware_lb_config=common_pb2.LocalityLbConfig.ZoneAwareLbConfig(
-                routing_enabled=percent_pb2.Percent(value=100.0 if settings.replicas else 0.0),
+                routing_enabled=percent_pb2.Percent(value=100.0 if settings.replicas and settings.zone else 0.0),
                 min_cluster_size=wrappers_pb2.UInt64Value(value=_ZONES_FROM),
             )
         ),
@@ -183,16 +182,6 @@ def nobody() -> cluster_pb2.Cluster:
         connect_timeout=parts.duration(_CONNECT_TIMEOUT_S),
         load_assignment=endpoint_pb2.ClusterLoadAssignment(cluster_name=parts.NOBODY),
         common_lb_config=cluster_pb2.Cluster.CommonLbConfig(healthy_panic_threshold=percent_pb2.Percent(value=0.0)),
-    )
-
-
-def replicas() -> cluster_pb2.Cluster:
-    """The gateway's own replicas: what ``local_cluster_name`` of Envoy's bootstrap has to be, where zones matter."""
-    return cluster_pb2.Cluster(
-        name=REPLICAS,
-        type=cluster_pb2.Cluster.DiscoveryType.EDS,
-        eds_cluster_config=cluster_pb2.Cluster.EdsClusterConfig(eds_config=parts.ads(), service_name=REPLICAS),
-        connect_timeout=parts.duration(_CONNECT_TIMEOUT_S),
     )
 
 

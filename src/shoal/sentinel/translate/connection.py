@@ -81,7 +81,8 @@ def connection_manager(
         access_log=_access_logs(settings),
         use_remote_address=wrappers_pb2.BoolValue(value=not entry),
         xff_num_trusted_hops=0 if entry else settings.trusted_hops,
-        skip_xff_append=entry,
+        # Envoy would name the machine's own address in place of a loopback one, so the routes say who has asked us.
+        skip_xff_append=True,
         generate_request_id=wrappers_pb2.BoolValue(value=True),
         preserve_external_request_id=entry or settings.trusted_hops > 0,
         always_set_request_id_in_response=True,

@@ -77,7 +77,11 @@ def _denials(name: str, spec: PolicySpec) -> Iterator[tuple[str, rbac_pb2.Princi
         yield "missing_key", rules.by_header(verdict, MISSING)
         yield "invalid_key", rules.negated(rules.by_header(verdict, ALLOWED))
     elif spec.jwt is not None:
-        yield "unauthorized", _unproven(name, spec.jwt)
+        unproven = _unproven(name, spec.jwt)
+        yield "unauthorized", unproven
+        # Whoever has proven who they are is said to be that; should that have failed, they are not let in as nobody.
+        known = rules.by_metadata(JWT_METADATA, (header_key(name), "alg"), None)
+        yield "policy_error", rules.all_of([known, rules.negated(rules.by_header(parts.PRINCIPAL_HEADER))])
 
 
 def _walled(firewall: Firewall) -> rbac_pb2.Principal:

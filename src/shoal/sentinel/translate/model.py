@@ -75,12 +75,15 @@ class ServiceEndpoints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSecret:
-    """A Secret of type kubernetes.io/tls; ``authority`` is its ``ca.crt``, where there is one."""
+    """A Secret of type kubernetes.io/tls; ``authority`` is its ``ca.crt``, where there is one. ``fault`` says what is
+    wrong with it; it is still ``usable`` when this is what it was before."""
 
     name: str
     certificate: bytes
     key: bytes
     authority: bytes = b""
+    fault: str = ""
+    usable: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +149,7 @@ class Settings:
     log_path: str = "/dev/stdout"
     log_percent: float = 1.0  # of requests that went well; others are always logged
     health_check: HealthCheck | None = None
-    replicas: ServiceKey | None = None  # the gateway's own Service; without it zones are not looked at
+    replicas: ServiceKey | None = None  # the gateway's own Service; without it limits are those of one gateway
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,7 @@ RUNTIME = {"re2.max_program_size.error_level": 1_000_000}
 """For the bootstrap of Envoy: without it, Envoy refuses longer regular expressions, and with them all routes."""
 
 NOBODY = "none"  # the cluster that never has an instance
+REPLICAS = "replicas"  # the cluster of this gateway's own replicas
 
 TRAFFIC, TLS, ENTRY = "traffic", "tls", "entry"  # listeners
 ALL_ROUTES, ENTRY_ROUTES = "traffic", "entry"  # route configurations
@@ -103,6 +104,14 @@ def set_header(name: str, value: str) -> base_pb2.HeaderValueOption:
     return base_pb2.HeaderValueOption(
         header=base_pb2.HeaderValue(key=name, value=value),
         append_action=base_pb2.HeaderValueOption.HeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD,
+    )
+
+
+def appended_header(name: str, value: str) -> base_pb2.HeaderValueOption:
+    """After those that are there."""
+    return base_pb2.HeaderValueOption(
+        header=base_pb2.HeaderValue(key=name, value=value),
+        append_action=base_pb2.HeaderValueOption.HeaderAppendAction.APPEND_IF_EXISTS_OR_ADD,
     )
 
 

@@ -1,13 +1,16 @@
 """What of the routes and policies is used, in which order, and what is wrong with the rest. Knows nothing of Envoy.
 
 A host belongs to the environment that named it first: nobody takes requests of another by naming its host. A route or
-policy that cannot be understood closes what it is for; it is never left out.
+policy that cannot be understood closes what it is for; only one that would allow more than is allowed without it (CORS)
+is left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+
+import msgspec
 
 from shoal.crds.sentinel import Backend, Circuit, RouteSpec
 from shoal.sentinel.translate.limits import limit_fault
@@ -43,7 +46,8 @@ class Plan:
 
 def plan(inputs: Inputs) -> Plan:
     faults: dict[str, str] = {}
-    policies = _by_environment(inputs.policies.values(), faults)
+    crowd = crowding(inputs)
+    policies = _by_environment((_countable(policy, crowd) for policy in inputs.policies.values()), faults)
     hosts: dict[str, list[PlannedRoute]] = {}
     for route in _owners_first(inputs.routes.values(), faults):
         planned = _planned(route, policies.get(route.environment, []), inputs, faults)
@@ -59,6 +63,27 @@ def plan(inputs: Inputs) -> Plan:
         certificates=_certificates(used, inputs, faults),
         faults=faults,
     )
+
+
+def crowding(inputs: Inputs) -> int:
+    """How many replicas the gateway has, if that is more than some limit that they share allows; else 0."""
+    own = inputs.endpoints.get(inputs.settings.replicas) if inputs.settings.replicas is not None else None
+    replicas = len(own.endpoints) if own is not None else 0
+    return replicas if any(_is_shared_below(policy, replicas) for policy in inputs.policies.values()) else 0
+
+
+def _is_shared_below(policy: Policy, replicas: int) -> bool:
+    limit = policy.spec.rate_limit if policy.spec is not None else None
+    return limit is not None and limit.scope == "cluster" and limit.limit < replicas * limit.cost
+
+
+def _countable(policy: Policy, crowd: int) -> Policy:
+    """A share of less than one request would let nobody through, ever: then each replica counts for itself."""
+    if not crowd or not _is_shared_below(policy, crowd):
+        return policy
+    assert policy.spec is not None and policy.spec.rate_limit is not None
+    alone = msgspec.structs.replace(policy.spec.rate_limit, scope="local")
+    return replace(policy, spec=msgspec.structs.replace(policy.spec, rate_limit=alone))
 
 
 def _by_environment(policies: Iterable[Policy], faults: dict[str, str]) -> dict[str, list[Policy]]:
@@ -98,6 +123,7 @@ def _planned(route: Route, policies: list[Policy], inputs: Inputs, faults: dict[
         return PlannedRoute(route=route, closed=fault)
     assert route.spec is not None
     chosen, missing = _chosen(route, route.spec, policies)
+    chosen = [one for one in chosen if not (one.fault and _only_permits(one))]
     closed = missing or next((f"policy {one.name}: {one.fault}" for one in chosen if one.fault), "")
     closed = closed or _unserved(chosen, inputs)
     if closed:
@@ -129,6 +155,11 @@ def _chosen(route: Route, spec: RouteSpec, policies: list[Policy]) -> tuple[list
         return [one for one in named if _enabled(one)], fault
     mine = {route.name, route.alias} - {""}
     return [one for one in policies if _enabled(one) and (not one.routes or mine & set(one.routes))], ""
+
+
+def _only_permits(policy: Policy) -> bool:
+    """Without it less is allowed, not more: browsers keep other sites' scripts out unless they are told otherwise."""
+    return policy.spec is not None and policy.spec.cors is not None
 
 
 def _enabled(policy: Policy) -> bool:
@@ -213,6 +244,9 @@ def _certificates(used: list[PlannedRoute], inputs: Inputs, faults: dict[str, st
             continue
         if tls.secret not in inputs.tls:
             faults.setdefault(f"route/{each.route.name}", f"there is no Secret {tls.secret} with a certificate")
-        else:
+            continue
+        if fault := inputs.tls[tls.secret].fault:
+            faults.setdefault(f"route/{each.route.name}", f"Secret {tls.secret}: {fault}")
+        if inputs.tls[tls.secret].usable:
             found.setdefault(each.route.host.lower(), tls.secret)
     return dict(sorted(found.items()))

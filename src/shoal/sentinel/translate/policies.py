@@ -29,10 +29,10 @@ from google.protobuf import any_pb2, wrappers_pb2
 from google.protobuf.message import Message
 
 from shoal.crds.sentinel import Cors
-from shoal.sentinel.policies.script import Asked, filter_context, key_script
+from shoal.sentinel.policies.script import Asked, Told, filter_context, key_script
 from shoal.sentinel.translate import limits, parts, rules, size, tokens
 from shoal.sentinel.translate.clusters import LIMITS_SERVICE
-from shoal.sentinel.translate.gates import JWT_METADATA, gates, payload_key, subject_path
+from shoal.sentinel.translate.gates import gates, is_judged, payload_key, subject_path
 from shoal.sentinel.translate.model import KeySet, Policy, Settings
 from shoal.sentinel.translate.plan import Plan, PlannedRoute
 
@@ -44,7 +44,6 @@ class RouteRules:
     """What a route has to be told of its policies."""
 
     filters: Mapping[str, any_pb2.Any] = field(default_factory=dict)
-    headers: Sequence[base_pb2.HeaderValueOption] = ()  # for the instance
     removed: Sequence[str] = ()  # headers that the instance does not see
 
 
@@ -155,9 +154,10 @@ def route_rules(planned: PlannedRoute, settings: Settings) -> RouteRules:
         filters[GATE] = behind
     if known := _with_tokens(policies):
         filters[TOKENS] = jwt_pb2.PerRouteConfig(requirement_name=tokens.requirement_name(known))
-    if keyed := [one for one in policies if one.spec is not None and one.spec.key_auth is not None]:
+    keyed = [one for one in policies if one.spec is not None and one.spec.key_auth is not None]
+    if judged := [one for one in policies if is_judged(one)]:
         told = any(subject_path(one, policies) for one in _limits(policies))
-        filters[KEYS] = _asked(planned.route.environment, keyed, tell=told)
+        filters[KEYS] = _asked(planned.route.environment, judged, tell=told)
     if shared := next((one.spec.cors for one in policies if one.spec is not None and one.spec.cors), None):
         filters[CORS] = _cors(shared)
     strict = _strict(policies, settings)
@@ -168,7 +168,6 @@ def route_rules(planned: PlannedRoute, settings: Settings) -> RouteRules:
         packed[SIZE] = size.at_most(sizes)
     return RouteRules(
         filters=packed,
-        headers=[_claims(policy) for policy in known[:1]],
         removed=[*facts, *(rules.verdict_fact(one.name) for one in keyed)],
     )
 
@@ -193,12 +192,14 @@ def _written(facts: Mapping[str, str]) -> header_mutation_pb2.HeaderMutationPerR
 
 
 def _asked(environment: str, policies: Sequence[Policy], *, tell: bool) -> lua_pb2.LuaPerRoute:
-    """Tells the judge of keys where to look for them and what they have to allow."""
-    asked = [
-        Asked(rules.verdict_fact(one.name), one.spec.key_auth)
-        for one in policies
-        if one.spec is not None and one.spec.key_auth is not None
-    ]
+    """Tells the judge of keys where to look for them and what they have to allow, and where tokens say whose they
+    are."""
+    asked: list[Asked | Told] = []
+    for one in policies:
+        if one.spec is not None and one.spec.key_auth is not None:
+            asked.append(Asked(rules.verdict_fact(one.name), one.spec.key_auth))
+        elif one.spec is not None and one.spec.jwt is not None:
+            asked.append(Told(payload_key(one.name), one.spec.jwt.subject_claim))
     made = lua_pb2.LuaPerRoute()
     made.filter_context.update(filter_context(environment, asked, tell=tell))
     return made
@@ -219,12 +220,6 @@ def _cors(cors: Cors) -> cors_pb2.CorsPolicy:
         filter_enabled=parts.fraction(100.0),
         forward_not_matching_preflights=wrappers_pb2.BoolValue(value=False),
     )
-
-
-def _claims(policy: Policy) -> base_pb2.HeaderValueOption:
-    """Of a token that was accepted, what it says: JSON, as Envoy writes it, so that no claim can pretend to be more."""
-    claims = f"%DYNAMIC_METADATA({JWT_METADATA}:{payload_key(policy.name)})%"
-    return parts.set_header(parts.PRINCIPAL_HEADER, claims)
 
 
 def _strict(policies: Sequence[Policy], settings: Settings) -> dict[str, list[route_pb2.RateLimit]]:

@@ -13,6 +13,9 @@ from typing import Any
 
 import msgspec
 import orjson
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
 
 from shoal.crds.sentinel import read_policy, read_route
 from shoal.sentinel.translate.model import Key, KeySet, Peer, Policy, Route, TlsSecret
@@ -68,7 +71,32 @@ def tls_secret_of(obj: Mapping[str, Any]) -> TlsSecret | None:
     certificate, key, authority = (_entry(obj, name) for name in ("tls.crt", "tls.key", "ca.crt"))
     if not certificate or not key:
         return None
-    return TlsSecret(name=obj["metadata"]["name"], certificate=certificate, key=key, authority=authority)
+    fault = _certificate_fault(certificate, key, authority)
+    return TlsSecret(
+        name=obj["metadata"]["name"],
+        certificate=certificate,
+        key=key,
+        authority=authority,
+        fault=fault,
+        usable=not fault,
+    )
+
+
+def _certificate_fault(certificate: bytes, key: bytes, authority: bytes) -> str:
+    """A listener waits for its certificates, so Envoy is not given what it would refuse."""
+    try:
+        chain = x509.load_pem_x509_certificates(certificate)
+        if authority:
+            x509.load_pem_x509_certificates(authority)
+    except ValueError as error:
+        return f"its certificate cannot be read: {error}"
+    try:
+        private = serialization.load_pem_private_key(key, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        return f"its key cannot be read: {error}"
+    form = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    same = chain[0].public_key().public_bytes(*form) == private.public_key().public_bytes(*form)
+    return "" if same else "its key is not that of its certificate"
 
 
 def key_set_of(obj: Mapping[str, Any]) -> KeySet:

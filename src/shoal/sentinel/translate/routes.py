@@ -24,6 +24,7 @@ from shoal.sentinel.translate.model import Settings
 from shoal.sentinel.translate.plan import Plan, PlannedRoute
 
 POLICY_ERROR = "policy_error"
+_FORWARDED_FOR = parts.appended_header("x-forwarded-for", "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT%")
 
 
 def choice_name(environment: str, *, sticky: bool) -> str:
@@ -38,6 +39,7 @@ def route_configuration(
         virtual_hosts=list(hosts),
         ignore_port_in_host_matching=True,
         validate_clusters=wrappers_pb2.BoolValue(value=False),
+        request_headers_to_add=[_FORWARDED_FOR],
     )
     for environment, deployments in plan.environments.items():
         named = {deployment: parts.deployment_cluster(deployment) for deployment in deployments}
@@ -105,7 +107,7 @@ def _routes(planned: PlannedRoute, settings: Settings, *, choosable: bool) -> It
                 name=route.name,
                 match=route_match(route.path, [*headers, *naming, *methods]),
                 route=actions.forward(spec, idempotent=idempotent, chosen=chosen, peers=bool(settings.entry_secret)),
-                request_headers_to_add=[*_target(spec, chosen), *rules.headers],
+                request_headers_to_add=_target(spec, chosen),
                 request_headers_to_remove=rules.removed,
             )
             yield _filtered(made, rules.filters)

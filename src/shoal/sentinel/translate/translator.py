@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from google.protobuf.message import Message
 
 from shoal.sentinel.translate import parts
-from shoal.sentinel.translate.clusters import REPLICAS, clusters_of, nobody, service_clusters
+from shoal.sentinel.translate.clusters import clusters_of, nobody, service_clusters
 from shoal.sentinel.translate.endpoints import load_assignment
 from shoal.sentinel.translate.listeners import listeners_of
 from shoal.sentinel.translate.model import Inputs, Peer, Resources, ServiceEndpoints, ServiceKey, Settings
-from shoal.sentinel.translate.plan import Plan, PlannedRoute, plan
+from shoal.sentinel.translate.plan import Plan, PlannedRoute, crowding, plan
 from shoal.sentinel.translate.policies import KEYS, extensions, judge_of_keys, policy_clusters
 from shoal.sentinel.translate.routes import entry_configuration, route_configuration, virtual_host
 from shoal.sentinel.translate.secrets import secrets_of
@@ -33,6 +33,7 @@ class Translator:
         self._inputs = Inputs()
         self._settings = Settings()  # as they are used: without an entry when its certificate is missing
         self._plan = Plan()
+        self._crowding = 0
         self._resources: Resources = {}
         self._hosts: dict[str, tuple[object, Message]] = {}
         self._clusters: dict[str, tuple[object, dict[str, Message]]] = {}
@@ -56,11 +57,14 @@ class Translator:
             or inputs.policies is not before.policies
             or inputs.tls is not before.tls
             or inputs.issuers is not before.issuers
+            or _own(inputs) is not _own(before)
+            and crowding(inputs) != self._crowding
         )
         found, services = dict(self._resources), self._services
         if routed:
             self._settings = settings
             self._plan = plan(inputs)
+            self._crowding = crowding(inputs)
             self._faults = dict(self._plan.faults)
             if inputs.peers and not peers:
                 self._faults["peers"] = f"there is no Secret {inputs.settings.entry_secret!r} to speak to them with"
@@ -124,16 +128,27 @@ class Translator:
         """Those of before, but for the services that changed."""
         known, before = self._resources.get(parts.ENDPOINTS, {}), self._inputs.endpoints
         region, made = self._settings.region, {}
-        for key, members in services.items():
-            found = inputs.endpoints.get(key, _NONE)
+        concerned: Iterable[ServiceKey] = services
+        if services is self._services and not every:
+            concerned = [key for key in _changed(before, inputs.endpoints) if key in services]
+            made = dict(known)
+        for key in concerned:
+            found, members = inputs.endpoints.get(key, _NONE), services[key]
             if not every and found is before.get(key, _NONE) and members == self._services.get(key):
-                for name, _, _ in members:
-                    made[name] = known[name]
+                made.update((name, known[name]) for name, _, _ in members)
                 continue
             for name, port, beyond in members:
                 now = load_assignment(name, found, port=port, region=region, peers=peers if beyond else ())
                 made[name] = old if (old := known.get(name)) == now else now
         return made
+
+
+def _changed(
+    before: Mapping[ServiceKey, ServiceEndpoints], now: Mapping[ServiceKey, ServiceEndpoints]
+) -> list[ServiceKey]:
+    """Thousands are looked at for each endpoint that moves, so nothing is done for those that are the same."""
+    found = [key for key, one in now.items() if before.get(key) is not one]
+    return found + [key for key in before if key not in now]
 
 
 def _by_service(now: Plan, settings: Settings) -> _Services:
@@ -145,15 +160,20 @@ def _by_service(now: Plan, settings: Settings) -> _Services:
         if settings.entry_port:
             members.append((parts.local_cluster(target.deployment), target.backend.port, False))
     if settings.replicas is not None:
-        found.setdefault(settings.replicas, []).append((REPLICAS, 0, False))
+        found.setdefault(settings.replicas, []).append((parts.REPLICAS, 0, False))
     return found
+
+
+def _own(inputs: Inputs) -> ServiceEndpoints | None:
+    """The gateway's own replicas."""
+    return inputs.endpoints.get(inputs.settings.replicas) if inputs.settings.replicas is not None else None
 
 
 def _usable(inputs: Inputs) -> Settings:
     """Without a certificate of our own there is neither an entry nor a way to peers."""
     settings = inputs.settings
     secret = inputs.tls.get(settings.entry_secret)
-    if secret is not None and secret.authority:
+    if secret is not None and secret.authority and secret.usable:
         return settings
     return replace(settings, entry_port=0, entry_secret="")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 _PREFIX = "type.googleapis.com/envoy.config."
 CLUSTER = f"{_PREFIX}cluster.v3.Cluster"
@@ -36,7 +36,6 @@ class Resource:
     needs: frozenset[str] = frozenset()  # names of clusters that must be there before it
     brings: tuple[Ref, ...] = ()  # what Envoy asks for because of it, and is not usable without
     known: bool = True  # False: Envoy named it and its version; what is in it we cannot say
-    message: Any = field(default=None, repr=False)  # what the body was made of
 
 
 Snapshot = Mapping[str, Mapping[str, Resource]]

@@ -38,25 +38,26 @@ class Packager:
 
     def package(self, messages: Mapping[str, Mapping[str, Message]]) -> Snapshot:
         for type_ in TYPES:
-            of_type = messages.get(type_, {})
-            old = self._made.get(type_, {})
-            if type_ not in self._made or of_type is not self._messages.get(type_):
+            of_type, before = messages.get(type_, {}), self._messages.get(type_, {})
+            if type_ not in self._made or of_type is not before:
+                old = self._made.get(type_, {})
                 self._made[type_] = {
-                    name: _resource(Ref(type_, name), message, old.get(name)) for name, message in of_type.items()
+                    name: old[name]
+                    if before.get(name) is message
+                    else _resource(Ref(type_, name), message, old.get(name))
+                    for name, message in of_type.items()
                 }
                 self._messages[type_] = of_type
         return dict(self._made)
 
 
 def _resource(ref: Ref, message: Message, before: Resource | None) -> Resource:
-    if before is not None and before.message is message:
-        return before
     body = message.SerializeToString(deterministic=True)
     if before is not None and before.body == body:
         return before
     version = hashlib.blake2b(body, digest_size=12).hexdigest()
     needs, brings = _references(ref, message)
-    return Resource(ref, version, body, needs=needs, brings=brings, message=message)
+    return Resource(ref, version, body, needs=needs, brings=brings)
 
 
 def _references(ref: Ref, message: Any) -> tuple[frozenset[str], tuple[Ref, ...]]:

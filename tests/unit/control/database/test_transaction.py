@@ -117,7 +117,7 @@ def test_what_is_desired_and_what_is_told_are_those_of_the_model(plan: Any) -> N
             for by_user, fails, steps in plan:
                 attempt = model.copy()
                 try:
-                    async with database.transaction(by_user=by_user) as tx:
+                    async with database.transaction(by_user=by_user, short=by_user) as tx:
                         for what, named in steps:
                             assert await do(tx, what, named) == attempt.do(what, named, by_user)
                         if fails:

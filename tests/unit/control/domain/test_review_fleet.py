@@ -38,7 +38,7 @@ def test_a_move_to_another_shard_of_the_same_cluster_is_refused_since_it_could_n
         await world.apply(an_app())
         (row,) = await world.topology()
         other = "b" if row.shard == "a" else "a"
-        with pytest.raises(Invalid, match="two shards cannot have it at once"):
+        with pytest.raises(Invalid, match="two shards cannot have it at once, since .* move it to another cluster"):
             await world.fleet.move(ADMIN, ref("App", "web"), "eu", "eu1", other)
         assert [each.desired_status for each in await world.topology()] == ["running"]
         await world.fleet.move(ADMIN, ref("App", "web"), "eu", "eu1", row.shard)

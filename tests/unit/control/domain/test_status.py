@@ -202,6 +202,8 @@ def test_an_agent_is_shown_with_cursor_lag_heartbeat_breaker_and_brake() -> None
     [
         ({}, "Applied"), ({"number": 8}, "Progressing"), ({"error": {"reason": "x"}}, "ApplyFailed"),
         ({"action": "delete"}, "Removing"), ({"action": "delete", "gone_at": 1}, "Removed"),
+        ({"observed": {"refused": [{"gateway": "sentinel-x", "message": "Envoy refuses it: no"}]}}, "Refused"),
+        ({"observed": {"refused": []}}, "Applied"),
     ],
 )  # fmt: skip
 def test_any_object_has_a_state_at_each_place(fields: dict[str, Any], state: str) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy import func, select
 from shoal.base.clock import FakeClock
 from shoal.base.ids import Ids, seeded_bytes
 from shoal.control.database.engine import Databases
-from shoal.control.database.tables import Audit, Change, Secret
+from shoal.control.database.tables import Audit, Change, GatewayCertificate, Secret
 from shoal.control.domain.fleet import Fleet
 from shoal.control.domain.model import Who
 from shoal.control.secrets.masters import FileKeys, GivenKeys, KeysAway, Wrapped, parse_keys
@@ -110,6 +110,28 @@ def test_every_secret_moves_and_agents_notice_nothing(tmp_path: Path) -> None:
                 )  # fmt: skip
             assert await made.databases.fleet.position() == position
             assert await made.count(Change) == changes
+
+    asyncio.run(main())
+
+
+def test_the_certificates_of_gateways_move_too(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path, 1) as made:
+            sealed = await sealing(1).seal({"tls.key": "private"})
+            async with made.databases.fleet.transaction() as tx:
+                tx.session.add(
+                    GatewayCertificate(
+                        id="gwc_1", workspace_id="default", revision=1, authority=b"ca", ciphertext=sealed.ciphertext,
+                        data_key=sealed.data_key, master_key=sealed.master_key, shown=True, created_at=1, expires_at=2,
+                    )
+                )  # fmt: skip
+            done = await rotate_master(made.databases, sealing(2, 1), actor="ann")
+            assert (done.moved, done.unmoved) == (2, ())
+            assert await master_keys_in_use(made.databases) == {done.master_key: 2}
+            async with made.databases.fleet.reading() as session:
+                row = (await session.scalars(select(GatewayCertificate))).one()
+            wrapped = await sealing(2).rewrap(row.data_key, row.master_key, PUBLIC)
+            assert open_sealed(wrapped, row.ciphertext, PRIVATE) == {"tls.key": "private"}
 
     asyncio.run(main())
 

@@ -62,7 +62,11 @@ def a_sentinel() -> pb.SentinelState:
         render.SentinelRow(
             id="sen_1", workspace="ws_1", project="prj_1", environment="env_1", name="s", image="i", replicas=2,
             resources={"cpu": "1", "memory": "1Gi", "ephemeralStorage": "1Mi"}, region="eu", peers=peers,
-        )
+            service="NodePort",
+        ),
+        render.EntryRow(
+            render.SecretRow(id="gwc_1", revision=1, wrapped_key=b"w", ciphertext=b"c", variables=["tls.key"]), b"ca"
+        ),
     )  # fmt: skip
 
 
@@ -86,7 +90,8 @@ def test_u19_every_field_of_a_deployment_is_filled_from_the_spec() -> None:
 def test_u19_every_field_of_a_sentinel_and_of_custom_states_is_filled() -> None:
     assert empty_fields(a_sentinel()) == ["shared"]
     row = render.CustomRow(kind="route", workspace="w", environment="e", name="r", spec={"b": 1, "a": 2})
-    state = render.custom_state(row, "r-1")
+    secret = render.SecretRow(id="sec_1", revision=2, wrapped_key=b"w", ciphertext=b"c", variables=["TLS_KEY"])
+    state = render.custom_state(row, "r-1", secret)
     assert empty_fields(state) == []
     assert (state.kind, state.name, state.spec) == ("SentinelRoute", "r-1", b'{"a":2,"b":1}')
 

@@ -11,8 +11,16 @@ from rendered_states import OWNER, unused_fields
 from shoal.errors import Invalid
 from shoal.krane import labels
 from shoal.krane.sentinels import custom
-from shoal.krane.sentinels.observe import running_image, sentinel_report
+from shoal.krane.sentinels.leftovers import leftovers
 from shoal.krane.sentinels.render import NOT_FOR_KUBERNETES, check, render
+from shoal.krane.sentinels.reports import (
+    node_place,
+    owned_stats,
+    running_image,
+    sentinel_report,
+    stats_key,
+    verdicts,
+)
 from shoal.kube.labels import parse as parse_selector
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
@@ -23,8 +31,13 @@ def state(**fields):
         "image": "shoal/sentinel:1", "replicas": 2, "region": "eu", "shared": False,
         "resources": pb.Resources(cpu_millicores=1000, memory_mib=512, ephemeral_mib=64),
         "peers": [pb.Peer(region="us", addresses=["192.0.2.1:8040"], distance=3, healthy=True)],
+        "service": "NodePort", "entry_authority": b"authority",
+        "entry": pb.SealedSecret(secret="gwc_1", version=1, wrapped_key=b"w", ciphertext=b"c", variables=["tls.key"]),
     }  # fmt: skip
     return pb.SentinelState(**{**given, **fields})
+
+
+ENTRY = {"tls.crt": "certificate", "tls.key": "key"}
 
 
 def keys_state(*keys):
@@ -34,22 +47,30 @@ def keys_state(*keys):
 
 
 def test_u19_every_field_of_a_sentinel_changes_what_is_rendered():
-    assert unused_fields([state()], lambda each: render(each, OWNER)) == NOT_FOR_KUBERNETES
+    def opened(each):  # what comes out of it depends on what is in it
+        return {"tls.crt": each.entry.ciphertext.hex(), "tls.key": each.entry.wrapped_key.hex()}
+
+    assert unused_fields([state()], lambda each: render(each, OWNER, opened(each))) == NOT_FOR_KUBERNETES
 
 
 def test_u19_every_field_of_a_custom_object_changes_what_is_rendered():
-    given = pb.CustomState(kind="SentinelRoute", workspace="ws_1", environment="env_1", name="r", spec=b"{}")
+    sealed = pb.SealedSecret(secret="sec_1", version=1, wrapped_key=b"w", ciphertext=b"c", variables=["TLS_KEY"])
+    given = pb.CustomState(
+        kind="SentinelRoute", workspace="ws_1", environment="env_1", name="r", spec=b"{}", tls=sealed
+    )
 
     def made(each):
         copy = pb.CustomState.from_binary(each.to_binary())
         copy.spec = orjson.dumps({"length": len(each.spec)})
-        return custom.render_custom("route/rt_1", copy, OWNER)
+        opened = {"TLS_CRT": each.tls.ciphertext.hex(), "TLS_KEY": each.tls.wrapped_key.hex()}
+        secret = custom.render_certificate("route/rt_1", copy, OWNER, opened)
+        return secret, custom.render_custom("route/rt_1", copy, OWNER)
 
     assert unused_fields([given], made) == custom.NOT_FOR_KUBERNETES
 
 
 def test_r1_what_is_watched_is_what_is_rendered():
-    made = render(state(), OWNER)
+    made = render(state(), OWNER, ENTRY)
     watched = parse_selector(labels.selector(OWNER, "sentinel"))
     for obj in (*made.before, made.root, *made.after):
         assert watched.matches(obj["metadata"]["labels"]), obj["kind"]
@@ -58,7 +79,7 @@ def test_r1_what_is_watched_is_what_is_rendered():
 
 
 def test_a_sentinel_is_as_the_seed_has_it():
-    made = render(state(), OWNER)
+    made = render(state(service=""), OWNER)
     spec = made.root["spec"]
     pod = spec["template"]["spec"]
     assert made.root["metadata"]["namespace"] == "sentinel"
@@ -68,7 +89,7 @@ def test_a_sentinel_is_as_the_seed_has_it():
     ]
     assert "topology.kubernetes.io/zone" in [each["topologyKey"] for each in pod["topologySpreadConstraints"]]
     container = pod["containers"][0]
-    assert [each["containerPort"] for each in container["ports"]] == [8040, 8041, 8042]
+    assert [each["containerPort"] for each in container["ports"]] == [8040, 8041, 8042, 8043]
     assert container["livenessProbe"]["httpGet"] == {"path": "/livez", "port": 8041, "scheme": "HTTP"}
     assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": 8041, "scheme": "HTTP"}
     assert container["resources"]["requests"] == {"cpu": "500m", "memory": "512Mi", "ephemeral-storage": "64Mi"}
@@ -83,6 +104,19 @@ def test_peers_stand_in_a_config_map():
     assert orjson.loads(peers["data"]["peers.json"]) == [
         {"region": "us", "addresses": ["192.0.2.1:8040"], "distance": 3, "healthy": True}
     ]
+
+
+def test_the_certificate_between_regions_stands_in_a_secret_and_its_coming_changes_no_pod():
+    before, after = render(state(), OWNER), render(state(), OWNER, ENTRY)
+    assert before.root == after.root
+    assert [obj["kind"] for obj in before.before] == ["ServiceAccount", "ConfigMap"]
+    secret = after.before[2]
+    assert (secret["metadata"]["name"], secret["type"]) == ("entry-sentinel-eu-x", "kubernetes.io/tls")
+    content = {name: base64.b64decode(text) for name, text in secret["data"].items()}
+    assert content == {"tls.crt": b"certificate", "tls.key": b"key", "ca.crt": b"authority"}
+    known = {each["name"]: each.get("value") for each in after.root["spec"]["template"]["spec"]["containers"][0]["env"]}
+    assert known["SHOAL_SENTINEL_ENTRY_SECRET"] == "entry-sentinel-eu-x"
+    assert known["SHOAL_SENTINEL_ENTRY_PORT"] == "8043"
 
 
 def test_a_shared_sentinel_belongs_to_no_environment():
@@ -105,6 +139,22 @@ def test_a_route_is_applied_as_it_stands():
     assert (made["apiVersion"], made["kind"], made["spec"]) == ("sentinel.shoal.dev/v1", "SentinelRoute", spec)
     assert labels.key_of(made) == "route/rt_1"
     assert made["metadata"]["labels"]["shoal.dev/environment"] == "env_1"
+
+
+def test_a_route_with_a_certificate_names_the_secret_that_is_made_of_it():
+    spec = {"environment": "env_1", "host": "shop.example", "tls": {"secret": "what people call it"}}
+    given = pb.CustomState(environment="env_1", name="shop-x", spec=orjson.dumps(spec), tls=pb.SealedSecret())
+    made = custom.render_custom("route/rt_1", given, OWNER)
+    secret = custom.render_certificate("route/rt_1", given, OWNER, {"TLS_CRT": "crt", "TLS_KEY": "key"})
+    assert made["spec"]["tls"] == {"secret": "tls-shop-x"} == {"secret": secret["metadata"]["name"]}
+    assert secret["type"] == "kubernetes.io/tls" and labels.key_of(secret) == "route/rt_1"
+    assert secret["metadata"]["labels"]["shoal.dev/environment"] == "env_1"
+    assert {name: base64.b64decode(text) for name, text in secret["data"].items()} == {
+        "tls.crt": b"crt",
+        "tls.key": b"key",
+    }
+    with pytest.raises(Invalid, match="TLS_KEY"):
+        custom.render_certificate("route/rt_1", given, OWNER, {"TLS_CRT": "crt"})
 
 
 def test_the_keys_of_an_environment_are_one_secret_with_digests():
@@ -182,12 +232,110 @@ def test_u29_until_everything_is_rolled_out_no_image_runs(status):
     ],
 )
 def test_health_is_whether_it_serves(given, health):
-    assert sentinel_report(given, ()).health == health
+    assert sentinel_report(given, (), ()).health == health
 
 
 def test_the_address_is_that_of_the_service():
     service = {"spec": {"clusterIP": "10.96.0.9"}}
-    assert sentinel_report(deployment(), (service,)).address == "10.96.0.9:8040"
+    assert sentinel_report(deployment(), (service,), ()).address == "10.96.0.9:8040"
     outside = {**service, "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.9"}]}}}
-    assert sentinel_report(deployment(), (outside,)).address == "192.0.2.9:8040"
-    assert sentinel_report(deployment(), ()).address == ""
+    assert sentinel_report(deployment(), (outside,), ()).address == "192.0.2.9:8040"
+    assert sentinel_report(deployment(), (), ()).address == ""
+
+
+def service(kind, *, node_port=0, **status):
+    ports = [{"name": "http", "port": 8040}, {"name": "entry", "port": 8043, "nodePort": node_port}]
+    return {"spec": {"type": kind, "clusterIP": "10.96.0.9", "ports": ports}, "status": status}
+
+
+def node(name, *, ready="True", **addresses):
+    return node_place(
+        {
+            "metadata": {"name": name, "uid": name, "resourceVersion": "1", "labels": {"a": "b"}},
+            "status": {
+                "conditions": [{"type": "Ready", "status": ready}],
+                "addresses": [{"type": kind, "address": address} for kind, address in addresses.items()],
+            },
+        }
+    )
+
+
+def test_other_regions_come_in_as_the_kind_of_the_service_says():
+    nodes = [
+        node("a", InternalIP="10.0.0.1"),
+        node("b", InternalIP="10.0.0.2", ExternalIP="192.0.2.2"),
+        node("c", InternalIP="10.0.0.3", ready="False"),
+    ]
+    balanced = service("LoadBalancer", loadBalancer={"ingress": [{"ip": "192.0.2.9"}, {"ip": "2001:db8::9"}]})
+
+    def entries(given):
+        return sentinel_report(deployment(), (given,), nodes).entries
+
+    assert entries(service("ClusterIP")) == ["10.96.0.9:8043"]
+    assert entries(service("NodePort", node_port=31000)) == ["10.0.0.1:31000", "192.0.2.2:31000"]
+    assert entries(service("NodePort")) == []
+    assert entries(balanced) == ["192.0.2.9:8043", "[2001:db8::9]:8043"]
+    assert entries(service("LoadBalancer")) == []  # it has none yet
+
+
+def test_verdicts_are_of_the_newest_version_only():
+    entries = [
+        {"name": "sentinel-b", "accepted": False, "generation": 2, "message": "Envoy refuses it: no"},
+        {"name": "sentinel-a", "accepted": True, "generation": 2},
+        {"name": "sentinel-c", "accepted": True, "generation": 1},
+    ]
+    found = verdicts({"metadata": {"generation": 2}, "status": {"gateways": entries}})
+    assert [(one.sentinel, one.accepted, one.message) for one in found] == [
+        ("sentinel-a", True, ""),
+        ("sentinel-b", False, "Envoy refuses it: no"),
+    ]
+    assert verdicts({"metadata": {"generation": 1}}) == []
+
+
+def counters(count):
+    return {"codes": [0, count, 0, 0, 0], "latency": [0] * 14}
+
+
+def test_counters_of_pods_that_are_there_are_reported_and_say_the_same_while_nothing_happens():
+    def made(at):
+        entry = {"v": 1, "at": at, "deployments": {"dep_1": counters(5)}}
+        return {"data": {"sentinel-a": orjson.dumps(entry).decode(), "sentinel-gone": "{}", "sentinel-bad": "no"}}
+
+    found = owned_stats([made(1)], {"sentinel-a", "sentinel-bad"})
+    assert orjson.loads(found) == {"gateways": {"sentinel-a": {"v": 1, "deployments": {"dep_1": counters(5)}}}}
+    assert found == owned_stats([made(2)], {"sentinel-a"})
+    assert owned_stats([], {"sentinel-a"}) == b""
+
+
+def test_more_counters_than_the_control_plane_keeps_are_those_of_the_busiest():
+    many = {"deployments": {f"dep_{number}": counters(number) for number in range(5000)}}
+    found = owned_stats([{"data": {"a": orjson.dumps(many).decode()}}], {"a"})
+    kept = orjson.loads(found)["gateways"]["a"]["deployments"]
+    assert len(found) <= 60_000 and "dep_4999" in kept and "dep_0" not in kept
+
+
+def test_counters_belong_to_the_sentinel_of_this_owner_that_their_labels_name():
+    labelled = labels.labels_of(OWNER, "sentinel", "snt_1")
+    mine = {"metadata": {"labels": {**labelled, labels.COMPONENT: "sentinel-stats"}}}
+    del mine["metadata"]["labels"][labels.MANAGED_BY]
+    assert stats_key(OWNER, mine) == "sentinel/snt_1"
+    other = {"metadata": {"labels": {**mine["metadata"]["labels"], labels.SHARD: "b"}}}
+    assert stats_key(OWNER, other) is None
+
+
+def test_what_pods_that_are_gone_have_left_is_found_and_nothing_else():
+    route = {
+        "metadata": {"name": "shop"},
+        "status": {"gateways": [{"name": "by-hand"}, {"name": "sentinel-eu-1"}, {"name": "sentinel-eu-0"}]},
+    }
+    stats = {"metadata": {"name": "stats-sentinel-eu"}, "data": {"sentinel-eu-0": "{}", "sentinel-eu-1": "{}"}}
+    found = leftovers({custom.TYPES["route"]: [route]}, [stats], {"sentinel-eu-1", "sentinel-us-0"})
+    assert [(one.kind.kind, one.name, one.pod) for one in found] == [
+        ("SentinelRoute", "shop", "sentinel-eu-0"),
+        ("ConfigMap", "stats-sentinel-eu", "sentinel-eu-0"),
+    ]
+    assert found[0].patch == (
+        {"op": "test", "path": "/status/gateways/2/name", "value": "sentinel-eu-0"},
+        {"op": "remove", "path": "/status/gateways/2"},
+    )
+    assert leftovers({custom.TYPES["route"]: [route]}, [stats], {"sentinel-eu-0", "sentinel-eu-1"}) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from ipaddress import ip_address
 
 from shoal.kube.names import (
     Faults,
@@ -59,6 +60,17 @@ def is_image(value: str) -> Faults:
 def is_host(value: str) -> Faults:
     """A host name, or one with ``*`` for its first label."""
     return is_wildcard_dns1123_subdomain(value) if value.startswith("*") else is_dns1123_subdomain(value)
+
+
+def is_address_with_port(value: str) -> Faults:
+    """``ADDRESS:PORT``; an address of IPv6 stands in brackets."""
+    host, _, port = value.rpartition(":")
+    try:
+        address = ip_address(host.removeprefix("[").removesuffix("]"))
+        good = (address.version == 6) == host.startswith("[") and 1 <= int(port) <= 65535 and port.isascii()
+    except ValueError:
+        good = False
+    return () if good else ("must be an address and a port, such as 203.0.113.7:8043 or [2001:db8::7]:8043",)
 
 
 def is_path(value: str) -> Faults:

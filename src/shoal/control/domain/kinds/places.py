@@ -5,13 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shoal.control.domain.fields import Reader
-from shoal.control.domain.kinds.checks import is_image, is_name, is_plain
+from shoal.control.domain.kinds.checks import is_address_with_port, is_image, is_name, is_plain
 from shoal.control.domain.kinds.scopes import MAX_GATEWAYS, read_sizes
 from shoal.errors import duplicate
 from shoal.kube.names import is_label_value, is_qualified_name
 
 DEFAULT_SHARD = "default"
 EFFECTS = ("NoSchedule", "PreferNoSchedule")
+SERVICES = ("ClusterIP", "NodePort", "LoadBalancer")
+
+
+@dataclass(frozen=True, slots=True)
+class Entrance:
+    """How the gateways of a region are reached: their kind of Service, and where gateways of other regions come in, if
+    that is not what the Service says."""
+
+    service: str = SERVICES[0]
+    entries: tuple[str, ...] = ()  # ADDRESS:PORT
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +29,7 @@ class RegionObject:
     platform: str = ""
     can_schedule: bool = True
     distances: tuple[tuple[str, int], ...] = ()  # to other regions; smaller is nearer
+    gateways: Entrance = Entrance()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +77,24 @@ def read_region(spec: Reader) -> RegionObject:
         raw = spec.raw("distances")
         names = sorted(raw) if isinstance(raw, dict) else []
         found = [(name, distances.integer(name, 0, 0, 1_000_000)) for name in names]
-    made = RegionObject(spec.text("platform", check=is_plain), spec.flag("canSchedule", True), tuple(found))
+    made = RegionObject(
+        spec.text("platform", check=is_plain),
+        spec.flag("canSchedule", True),
+        tuple(found),
+        _entrance(spec.part("gateways")),
+    )
     spec.close()
+    return made
+
+
+def _entrance(part: Reader | None) -> Entrance:
+    if part is None:
+        return Entrance()
+    made = Entrance(
+        service=part.choice("service", SERVICES, SERVICES[0]),
+        entries=part.texts("entries", check=is_address_with_port, most=16, unique=True),
+    )
+    part.close()
     return made
 
 

@@ -53,6 +53,8 @@ def read_policy(spec: Reader) -> PolicySpec:
     )
     if made.fail_open and kind in ("keyAuth", "jwt", "firewall"):
         spec.note(forbidden(spec.at("failOpen"), f"a policy of kind {kind} lets nobody in when it cannot decide"))
+    if made.match and kind == "cors":
+        spec.note(forbidden(spec.at("match"), "a policy of kind cors holds for whole routes"))
     spec.close()
     return made
 

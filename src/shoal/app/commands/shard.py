@@ -1,0 +1,184 @@
+"""``shoal shard``: the manager of sharded controllers, and what an administrator applies for it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shoal.app.processes import run_until_signal, stop_when_stdin_ends
+from shoal.base import logs
+from shoal.cli.apps import new_app
+from shoal.errors import ConfigError
+
+if TYPE_CHECKING:
+    from shoal.sharding.rbac import TargetKind
+
+app = new_app("Run many active workers for one controller.", group=True)
+
+
+@app.command("manager")
+def manager(
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="the cluster; default the manager's own service account, or kubectl's file")
+    ] = None,
+    context: Annotated[str, typer.Option(help="context of the kubeconfig")] = "",
+    namespace: Annotated[str, typer.Option(help="of the election's Lease; default shoal-system")] = "",
+    host: Annotated[str, typer.Option(help="address of health and metrics")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="of health and metrics; 0 for any free one")] = 8060,
+    name: Annotated[str, typer.Option(help="of this process among its replicas; default made from the host's")] = "",
+    elect: Annotated[bool, typer.Option(help="take part in an election, so that replicas can be started")] = True,
+    install: Annotated[bool, typer.Option(help="apply the definitions of the kinds first")] = False,
+    webhook_port: Annotated[int, typer.Option(help="give slots at admission here; 0: only by the sweep")] = 0,
+    webhook_certificate: Annotated[Path | None, typer.Option(help="of the webhook, PEM")] = None,
+    webhook_key: Annotated[Path | None, typer.Option(help="of the webhook's certificate, PEM")] = None,
+    log_level: Annotated[str, typer.Option(help=", ".join(logs.LEVELS), envvar="SHOAL_LOG_LEVEL")] = "info",
+    stop_on_eof: Annotated[bool, typer.Option(hidden=True)] = False,
+) -> None:
+    """Start a manager and print `ready` once it answers; SIGTERM or Ctrl-C ends it. Workers go on without it."""
+    from shoal.app.sharding.manager import run_manager
+    from shoal.sharding.manager.config import ManagerConfig
+    from shoal.sharding.rbac import NAMESPACE
+
+    logs.configure(level=log_level)
+    config = ManagerConfig(
+        kubeconfig=kubeconfig,
+        context=context,
+        namespace=namespace or NAMESPACE,
+        name=name,
+        host=host,
+        port=port,
+        elect=elect,
+        install=install,
+        webhook_port=webhook_port,
+        webhook_certificate=webhook_certificate,
+        webhook_key=webhook_key,
+    )
+    if stop_on_eof:
+        stop_when_stdin_ends()
+
+    def serve(stop: asyncio.Event) -> object:
+        return run_manager(config, stop, lambda: print("ready", flush=True))
+
+    run_until_signal(serve)
+
+
+@app.command("manifests")
+def manifests(
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(help="what is sharded, PLURAL.GROUP; with a + in front what follows its owner; may be repeated"),
+    ] = None,
+    namespace: Annotated[str, typer.Option(help="of the manager; default shoal-system")] = "",
+    worker_namespace: Annotated[
+        list[str] | None, typer.Option(help="where ShardConfigs and workers are; may be repeated; default `default`")
+    ] = None,
+    image: Annotated[str, typer.Option(help="of the manager; none: it runs elsewhere")] = "",
+    epochs: Annotated[str, typer.Option(help="name of a ShardConfig: adds the policy that refuses late writes")] = "",
+    webhook: Annotated[str, typer.Option(help="name of a ShardConfig: adds the webhook that gives slots")] = "",
+    webhook_url: Annotated[str, typer.Option(help="where a manager answers it, https://HOST:PORT")] = "",
+    webhook_ca: Annotated[Path | None, typer.Option(help="who signed the webhook's certificate, PEM")] = None,
+) -> None:
+    """Print what an administrator applies: definitions, accounts and rights, network policies, the manager."""
+    import yaml
+
+    from shoal.sharding.manager.admission import webhook_configuration
+    from shoal.sharding.manifests import epoch_policy
+    from shoal.sharding.manifests import manifests as everything
+    from shoal.sharding.rbac import NAMESPACE
+
+    kinds = [_target(text) for text in kind or ()]
+    made = everything(
+        kinds, namespace=namespace or NAMESPACE, worker_namespaces=worker_namespace or ["default"], image=image
+    )
+    if epochs:
+        if not kinds:
+            raise ConfigError("--epochs needs at least one --kind: the policy is about its objects")
+        made += epoch_policy(epochs, kinds)
+    if webhook:
+        if not kinds or not webhook_url or webhook_ca is None:
+            raise ConfigError("--webhook needs --kind, --webhook-url and --webhook-ca")
+        made.append(webhook_configuration(webhook, kinds, url=webhook_url, ca=webhook_ca.read_text()))
+    typer.echo(yaml.safe_dump_all(made, sort_keys=False, explicit_start=True), nl=False)
+
+
+_CONFIG = Annotated[str, typer.Option(envvar="SHARD_CONFIG", help="name of the ShardConfig")]
+_SHARD = Annotated[str, typer.Option("--shard", envvar="SHARD_ID", help="id of this shard; never used for another")]
+_PLACE = Annotated[str, typer.Option(envvar="SHARD_NAMESPACE", help="of the ShardConfig")]
+_KUBECONFIG = Annotated[Path | None, typer.Option(help="the cluster; default the pod's own account, or kubectl's file")]
+_LEVEL = Annotated[str, typer.Option(help=", ".join(logs.LEVELS), envvar="SHOAL_LOG_LEVEL")]
+
+
+@app.command("worker")
+def worker(
+    controller: Annotated[str, typer.Argument(metavar="MODULE:NAME", help="a ShardedController of a Python module")],
+    config: _CONFIG = "",
+    shard: _SHARD = "",
+    namespace: _PLACE = "default",
+    kubeconfig: _KUBECONFIG = None,
+    concurrency: Annotated[int, typer.Option(help="handlers at once")] = 16,
+    host: Annotated[str, typer.Option(envvar="POD_IP", help="address of health and metrics")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="of health and metrics; 0: none")] = 0,
+    log_level: _LEVEL = "info",
+    stop_on_eof: Annotated[bool, typer.Option(hidden=True)] = False,
+) -> None:
+    """Run a controller on one shard. SIGTERM hands its slots over before it ends."""
+    from shoal.app.sharding.worker import controller_of, run_worker
+    from shoal.sharding.worker import WorkerConfig
+
+    logs.configure(level=log_level)
+    settings = WorkerConfig(config=config, shard=shard, namespace=namespace, concurrency=concurrency)
+    found = controller_of(controller)
+    if stop_on_eof:
+        stop_when_stdin_ends()
+
+    def serve(stop: asyncio.Event) -> object:
+        health = (host, port) if port else None
+        return run_worker(
+            settings, found, stop, lambda: print("ready", flush=True), kubeconfig=kubeconfig, health=health
+        )
+
+    run_until_signal(serve)
+
+
+@app.command("proxy")
+def proxy(
+    config: _CONFIG = "",
+    shard: _SHARD = "",
+    namespace: _PLACE = "default",
+    kubeconfig: _KUBECONFIG = None,
+    folder: Annotated[
+        Path, typer.Option("--dir", help="gets a certificate, and the kubeconfig for the controller")
+    ] = Path(),
+    host: Annotated[str, typer.Option(help="address to serve on")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="to serve on")] = 8061,
+    log_level: _LEVEL = "info",
+    stop_on_eof: Annotated[bool, typer.Option(hidden=True)] = False,
+) -> None:
+    """Stand before a controller that knows nothing of shards: through DIR/kubeconfig it sees and writes one share."""
+    from shoal.app.sharding.proxy import run_proxy
+    from shoal.sharding.worker import WorkerConfig
+
+    logs.configure(level=log_level)
+    settings = WorkerConfig(config=config, shard=shard, namespace=namespace)
+    if stop_on_eof:
+        stop_when_stdin_ends()
+
+    def serve(stop: asyncio.Event) -> object:
+        ready = f"ready {folder / 'kubeconfig'}"
+        return run_proxy(
+            settings, stop, lambda: print(ready, flush=True), folder=folder, host=host, port=port, kubeconfig=kubeconfig
+        )
+
+    run_until_signal(serve)
+
+
+def _target(text: str) -> TargetKind:
+    from shoal.sharding.rbac import TargetKind
+
+    plural, _, group = text.removeprefix("+").partition(".")
+    if not plural:
+        raise ConfigError(f"--kind is {text!r}: use PLURAL.GROUP, for example websites.example.com")
+    return TargetKind(group, plural, controlled=text.startswith("+"))

@@ -1,0 +1,106 @@
+"""What makes several control planes one: the CA, the administrator's token and the master key, in one private file.
+
+``shoal control credentials export FILE`` writes it, ``shoal control start --credentials FILE`` takes it over; the
+directory of another control plane of this machine does as well. The file is all the secrets of a fleet: it must belong
+to its owner alone, else it is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Any
+
+from shoal.app.files import make_private_dir
+from shoal.base.files import write_private
+from shoal.control.secrets.wiring import DEFAULT_FILE
+from shoal.errors import ConfigError
+
+KIND = "shoal control credentials"
+_CA_CERT, _CA_KEY, _MANIFEST, _ADMIN = "pki/ca.crt", "pki/ca.key", "pki/manifest.json", "admin.token"
+_SEPARATORS = re.compile(r"[\s,]+")
+
+
+def export_credentials(folder: Path, to: Path) -> None:
+    """Write what is in the directory of a control plane that has been started once."""
+    found = _of_directory(folder, "dir")
+    write_private(to, (json.dumps({"kind": KIND, **found}, indent=1) + "\n").encode())
+
+
+def take_over(source: Path, folder: Path) -> None:
+    """Make the directory one of the same fleet. What is there of another fleet is never overwritten."""
+    found = _of_directory(source, "credentials") if source.is_dir() else _of_file(source)
+    if source.is_dir() and source.resolve() == folder.resolve():
+        return
+    make_private_dir(folder / "pki")
+    if not _same_authority(folder, found):
+        raise ConfigError(
+            f"credentials is {str(source)!r}: {folder} has the keys of another control plane already; "
+            "use another --dir, or remove its pki folder"
+        )
+    if not (folder / _CA_KEY).exists():
+        write_private(folder / _CA_KEY, found["ca.key"].encode())
+        write_private(folder / _CA_CERT, found["ca.crt"].encode())
+        write_private(folder / _MANIFEST, json.dumps({"ca": found["ca"]}).encode())
+    if "master.key" in found:
+        _take_master_key(source, folder / DEFAULT_FILE, found["master.key"])
+    write_private(folder / _ADMIN, found["admin.token"].encode())
+
+
+def _take_master_key(source: Path, path: Path, text: str) -> None:
+    known = _SEPARATORS.split(path.read_text()) if path.exists() else []
+    if not {key for key in known if key} <= set(_SEPARATORS.split(text)):
+        raise ConfigError(
+            f"credentials is {str(source)!r}: {path} has a master key that they do not have; export them again, or put "
+            "its lines into the other control plane's file"
+        )
+    write_private(path, text.encode())
+
+
+def _same_authority(folder: Path, found: dict[str, Any]) -> bool:
+    path = folder / _CA_CERT
+    return not path.exists() or path.read_text() == found["ca.crt"]
+
+
+def _of_directory(folder: Path, setting: str) -> dict[str, Any]:
+    try:
+        manifest = json.loads((folder / _MANIFEST).read_bytes())
+        found: dict[str, Any] = {
+            "ca.crt": (folder / _CA_CERT).read_text(),
+            "ca.key": (folder / _CA_KEY).read_text(),
+            "ca": manifest["ca"],
+            "admin.token": (folder / _ADMIN).read_text(),
+        }
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(
+            f"{setting} is {str(folder)!r}: no control plane was started there ({error}); use the --dir of one"
+        ) from None
+    if (folder / DEFAULT_FILE).exists():
+        found["master.key"] = (folder / DEFAULT_FILE).read_text()
+    return found
+
+
+def _of_file(path: Path) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            about = os.fstat(file.fileno())
+            content = file.read()
+    except OSError as error:
+        raise ConfigError(f"credentials is {str(path)!r}: {error.strerror}") from None
+    if stat.S_IMODE(about.st_mode) & 0o077:
+        raise ConfigError(f"credentials is {str(path)!r}: others may read it; use chmod 600 {path}")
+    try:
+        found = json.loads(content)
+        if found["kind"] != KIND or not all(isinstance(found[name], str) for name in _NEEDED) or "ca" not in found:
+            raise ValueError("it is something else")
+    except (ValueError, KeyError, TypeError):
+        raise ConfigError(
+            f"credentials is {str(path)!r}: not what `shoal control credentials export` writes; export them again"
+        ) from None
+    return dict(found)
+
+
+_NEEDED = ("ca.crt", "ca.key", "admin.token")

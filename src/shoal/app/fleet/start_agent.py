@@ -1,0 +1,92 @@
+"""The agent's own program: what ``shoal krane start`` becomes once its flags are understood.
+
+An agent runs for months beside other people's workloads, and the libraries of a command line would be a fifth of its
+memory. So the command replaces itself by this module, in the same process, which imports what an agent needs, with an
+allocator that gives back what a start used for a moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import orjson
+
+from shoal.base import logs
+from shoal.errors import ConfigError, ShoalError
+
+OK, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130  # as for every command
+
+_THRIFTY = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_MMAP_THRESHOLD_": "65536"}
+_PATHS = ("join", "dir", "kubeconfig")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """What was said on the command line. ``flags`` are settings by name, None where nothing was said."""
+
+    flags: Mapping[str, Any]
+    home: str  # where the agent's directory is when nobody names one
+    config: str = ""
+    stop_on_eof: bool = False
+
+    def settings(self) -> Any:
+        """As they are now: by flags, environment and file."""
+        from shoal.app.fleet.agent import KraneSettings
+        from shoal.base.settings import load
+
+        flags = {
+            name: Path(value) if name in _PATHS and value is not None else value for name, value in self.flags.items()
+        }
+        config = Path(self.config) if self.config else None
+        found = load(KraneSettings, file=config, environ=os.environ, prefix="SHOAL_KRANE_", flags=flags)
+        return found if found.dir != Path() else replace(found, dir=Path(self.home) / "krane")
+
+
+def become(start: Start) -> NoReturn:
+    """Go on as the agent. Settings that are wrong are told before, as by every command."""
+    from shoal.krane.config import read_join_file
+
+    read_join_file(start.settings().join)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    environ = {**_THRIFTY, **os.environ}
+    os.execve(sys.executable, [sys.executable, "-m", __name__, orjson.dumps(asdict(start)).decode()], environ)
+
+
+def run(start: Start) -> None:
+    """Until a signal."""
+    from shoal.app.fleet.agent import DYNAMIC, run_krane
+    from shoal.app.fleet.reloading import Reloading
+    from shoal.app.processes import run_until_signal, stop_when_stdin_ends
+
+    settings = start.settings()
+    logs.configure(level=settings.log_level)
+    if start.stop_on_eof:
+        stop_when_stdin_ends()
+    reloading = Reloading(start.settings, settings, DYNAMIC)
+
+    def serve(stop: asyncio.Event) -> object:
+        return run_krane(settings, stop, lambda: print("ready", flush=True), reloading)
+
+    run_until_signal(serve, reloading, traced="shoal-krane")
+
+
+def main(text: str) -> int:
+    try:
+        run(Start(**orjson.loads(text)))
+    except ShoalError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return WRONG_USE if isinstance(error, ConfigError) else FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return OK
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

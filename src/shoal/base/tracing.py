@@ -1,0 +1,115 @@
+"""Spans along the way of a change, with W3C trace context, for whatever OpenTelemetry the process has.
+
+Off unless ``SHOAL_TRACES`` says otherwise: then nothing is imported and a span costs one comparison. The context goes
+along as text (``traceparent``), in rows and messages, so that a span in one process follows from one in another.
+
+    with span("apply", parent=item.trace, key=item.key) as trace:
+        ...                                  # ``trace`` is what goes along from here
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from shoal.errors import ConfigError
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
+
+VARIABLE = "SHOAL_TRACES"
+KINDS = ("off", "api", "otlp")
+
+_tracer: Tracer | None = None
+_current: ContextVar[str] = ContextVar("shoal_traceparent", default="")
+
+
+def configure(environ: Mapping[str, str], *, service: str) -> Callable[[], None]:
+    """Set the process up as ``SHOAL_TRACES`` says; call what is returned at the end, so that nothing is left unsent.
+
+    ``otlp`` exports as the variables of OpenTelemetry say (``OTEL_EXPORTER_OTLP_ENDPOINT``…) and needs its packages;
+    ``api`` uses the provider that the process has set up by itself."""
+    kind = environ.get(VARIABLE, "") or "off"
+    if kind not in KINDS:
+        raise ConfigError(f"{VARIABLE} is {kind!r}: use {', '.join(KINDS)}")
+    if kind == "off":
+        use(None)
+        return lambda: None
+    finish = _export(service) if kind == "otlp" else lambda: None
+    from opentelemetry import trace
+
+    use(trace.get_tracer("shoal"))
+    return finish
+
+
+def use(tracer: Tracer | None) -> None:
+    """Spans go to this tracer from now on; None turns them off."""
+    global _tracer
+    _tracer = tracer
+
+
+def is_on() -> bool:
+    return _tracer is not None
+
+
+def current() -> str:
+    """The ``traceparent`` of the span that this task is in; empty outside of one, and while tracing is off."""
+    return _current.get() if _tracer is not None else ""
+
+
+@contextmanager
+def span(name: str, *, parent: str = "", since_ms: int = 0, **attributes: str | int) -> Iterator[str]:
+    """A span that follows from ``parent``, else from the one that this task is in. An error inside is recorded. Yields
+    the ``traceparent`` that goes along from here: the parent's own while tracing is off. ``since_ms``: it has begun
+    then, on the wall clock."""
+    if _tracer is None:
+        yield parent
+        return
+    from opentelemetry.trace import use_span
+
+    start_ns = since_ms * 1_000_000 if since_ms else None
+    follows = _context(parent or _current.get())
+    made = _tracer.start_span(name, context=follows, attributes=attributes, start_time=start_ns)
+    text = _text(made.get_span_context()) or parent
+    token = _current.set(text)
+    try:
+        with use_span(made, end_on_exit=True):
+            yield text
+    finally:
+        _current.reset(token)
+
+
+def _context(parent: str) -> Any:
+    from opentelemetry.context import Context
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    if not parent:
+        return Context()
+    return TraceContextTextMapPropagator().extract({"traceparent": parent}, Context())
+
+
+def _text(context: Any) -> str:
+    if not context.is_valid:
+        return ""
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}"
+
+
+def _export(service: str) -> Callable[[], None]:
+    names = ("sdk.resources", "sdk.trace", "sdk.trace.export", "exporter.otlp.proto.http.trace_exporter")
+    try:
+        resources, sdk, export, otlp = (import_module(f"opentelemetry.{name}") for name in names)
+    except ImportError:
+        raise ConfigError(
+            f"{VARIABLE} is 'otlp': the exporter is not installed; pip install opentelemetry-sdk "
+            "opentelemetry-exporter-otlp-proto-http"
+        ) from None
+    from opentelemetry import trace
+
+    provider = sdk.TracerProvider(resource=resources.Resource.create({"service.name": service}))
+    provider.add_span_processor(export.BatchSpanProcessor(otlp.OTLPSpanExporter()))
+    trace.set_tracer_provider(provider)
+    finish: Callable[[], None] = provider.shutdown
+    return finish

@@ -1,0 +1,76 @@
+"""``shoal secrets``: the master keys that seal the secrets of a fleet, and replacing the one in use."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from shoal.cli.apps import new_app
+from shoal.cli.fleet.kinds import ROOT
+from shoal.cli.fleet.session import ContextName, Output, opened
+from shoal.cli.printers import Format, document, render
+from shoal.cli.rest import CannotReach, Rest
+from shoal.errors import ShoalError
+
+app = new_app("Replace the master key that seals the secrets, and show which are in use.", group=True)
+
+_PATH = f"{ROOT}/master-keys"
+_COLUMNS = ("master_key", "seals", "secrets")
+
+
+class NotMoved(ShoalError):
+    """Some secrets are still under an older master key."""
+
+
+@app.command("keys")
+def keys(output: Output = Format.TABLE, context: ContextName = "") -> None:
+    """Show the master keys: which one seals, and how many secrets are under each. One that is not listed may go."""
+    with opened(context) as session:
+        found = session.rest.get(_PATH)
+    if output is not Format.TABLE:
+        typer.echo(document(found, output), nl=False)
+        return
+    counts = {each["masterKey"]: each["secrets"] for each in found["inUse"]}
+    rows = [
+        {"master_key": key, "seals": "yes" if key == found["current"] else "no", "secrets": count}
+        for key, count in sorted(({found["current"]: 0} | counts).items(), key=lambda pair: pair[0] != found["current"])
+    ]
+    typer.echo(render(rows, _COLUMNS), nl=False)
+
+
+@app.command("rotate")
+def rotate(
+    new_key: Annotated[
+        bool, typer.Option("--new-key/--no-new-key", help="make a new master key first; not where others make them")
+    ] = True,
+    output: Output = Format.TABLE,
+    context: ContextName = "",
+) -> None:
+    """Make a new master key and move every secret to it, while everything runs. After an interruption, go on with
+    --no-new-key."""
+    with opened(context) as session:
+        done = move_all(session.rest, new_key=new_key)
+    if output is not Format.TABLE:
+        typer.echo(document(done, output), nl=False)
+    else:
+        typer.echo(f"{done['moved']} secrets moved to the master key {done['masterKey']}")
+    if done["unmoved"]:
+        lines = [f"  {each['name']}: {each['why']}" for each in done["unmoved"]]
+        raise NotMoved("\n".join([f"{len(lines)} secrets stay under older master keys; keep those keys:", *lines]))
+
+
+def move_all(rest: Rest, *, new_key: bool) -> dict[str, Any]:
+    """Ask again until everything was looked at; what is left is said on standard error."""
+    moved, wanted = 0, new_key
+    while True:
+        try:
+            done = rest.request("POST", f"{_PATH}/rotate", {"newKey": wanted}).body
+        except CannotReach as error:
+            hint = f"{moved} secrets were moved; go on with `shoal secrets rotate --no-new-key`"
+            raise CannotReach(f"{error}\n{hint}") from None
+        wanted = False
+        moved += done["moved"]
+        if done["complete"]:
+            return {"masterKey": done["masterKey"], "moved": moved, "unmoved": list(done["unmoved"])}
+        typer.echo(f"moved {moved}, {done['remaining']} left", err=True)

@@ -1,0 +1,17 @@
+"""Values of plain statements: many rows are one parameter, and documents come back as a driver gives them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+
+def listed(values: Any) -> str:
+    """A parameter: a JSON array."""
+    return orjson.dumps(values).decode()
+
+
+def document(value: Any) -> Any:
+    """A JSON column as a driver gives it back to a textual statement."""
+    return orjson.loads(value) if isinstance(value, str | bytes) else value

@@ -1,0 +1,183 @@
+"""Passes on what agents call, and keeps for later what the control plane cannot hear now.
+
+Joins and questions need the control plane itself. Reports and heartbeats of agents it has admitted before are kept in
+the outbox while it is away, and answered as if it had heard them: what is lost with the relay is found by the digest of
+reports in the next heartbeat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from connectrpc.code import Code
+from connectrpc.errors import ConnectError
+
+from shoal.base.clock import Clock
+from shoal.base.ids import token_digest
+from shoal.base.logs import get_logger
+from shoal.base.tasks import run_all
+from shoal.control.relay.link import AWAY, Link, Said
+from shoal.control.relay.metrics import RelayMetrics
+from shoal.control.relay.outbox import Letter, Outbox, Sender
+from shoal.control.relay.roster import Roster
+from shoal.sync.keys import Place, Stream
+from shoal.wire.fleet.v1 import cluster_pb as pb
+
+Reports = pb.ReportDeploymentStatusRequest | pb.ReportSentinelStatusRequest
+
+_WORKERS = 8
+_AGAIN_S = 1.0
+_REPORTS = {Stream.DEPLOYMENTS: "report_deployment_status", Stream.SENTINELS: "report_sentinel_status"}
+_REFUSED = frozenset({Code.UNAUTHENTICATED, Code.PERMISSION_DENIED, Code.FAILED_PRECONDITION})
+
+_log = get_logger("control.relay.forwarding")
+
+
+class Forwarding:
+    """``run`` passes on what was kept. ``connected`` says whether the control plane is there; ``joined`` is called with
+    each new epoch."""
+
+    def __init__(
+        self,
+        link: Link,
+        roster: Roster,
+        outbox: Outbox,
+        metrics: RelayMetrics,
+        *,
+        connected: Callable[[], bool],
+        joined: Callable[[Place, int], None],
+        clock: Clock,
+    ) -> None:
+        self._link = link
+        self._roster = roster
+        self._outbox = outbox
+        self._metrics = metrics
+        self._connected = connected
+        self._joined = joined
+        self._clock = clock
+        self._wake = asyncio.Event()
+        metrics.waiting.follow(lambda: float(len(outbox)))
+
+    def look(self) -> None:
+        """The connection came or went."""
+        self._wake.set()
+
+    async def join(self, request: pb.JoinRequest, said: Said) -> pb.JoinResponse:
+        answer: pb.JoinResponse = await self._pass("join", request, said, request.identity)
+        identity = request.identity
+        if identity is not None:
+            place = Place(identity.cluster, identity.shard)
+            self._roster.joined(place, answer.epoch, bytes(request.public_key), token_digest(said.token))
+            self._outbox.forget(place, answer.epoch - 1)
+            self._joined(place, answer.epoch)
+        return answer
+
+    async def get(self, method: str, request: pb.GetDesiredRequest, said: Said) -> pb.Item:
+        """Only the control plane can say that there is no such object."""
+        found: pb.Item = await self._pass(method, request, said, request.identity)
+        return found
+
+    async def heartbeat(self, request: pb.HeartbeatRequest, said: Said) -> pb.HeartbeatResponse:
+        sender = _sender(request.identity, said)
+        if self._connected() and not self._outbox.waiting(sender.place):
+            try:
+                answer: pb.HeartbeatResponse = await self._pass("heartbeat", request, said, request.identity)
+                return answer
+            except ConnectError as error:
+                if error.code not in AWAY:
+                    raise
+        self._check(sender, said)
+        self._outbox.beat(sender, request)
+        self._kept("heartbeat")
+        return pb.HeartbeatResponse()
+
+    async def report(self, stream: Stream, request: Reports, said: Said) -> pb.ReportResponse:
+        sender, method = _sender(request.identity, said), _REPORTS[stream]
+        if request.sequence == 0:
+            raise ConnectError(Code.INVALID_ARGUMENT, "sequence: Required value: reports are numbered from 1")
+        if self._connected() and not self._outbox.waiting(sender.place):
+            try:
+                answer: pb.ReportResponse = await self._pass(method, request, said, request.identity)
+                return answer
+            except ConnectError as error:
+                if error.code not in AWAY:
+                    raise
+        self._check(sender, said)
+        if not self._outbox.put(sender, stream, request.sequence, request.reports):
+            raise ConnectError(Code.RESOURCE_EXHAUSTED, "the relay keeps as many reports as it may: try again later")
+        self._kept(method)
+        return pb.ReportResponse()
+
+    async def run(self) -> None:
+        await run_all({f"relay-forward/{n}": self._work() for n in range(_WORKERS)})
+
+    async def _work(self) -> None:
+        while True:
+            letter = self._outbox.take() if self._connected() else None
+            if letter is None:
+                self._wake.clear()
+                if not (self._connected() and self._outbox.has_turn):
+                    await self._wake.wait()
+                continue
+            if not await self._deliver(letter):
+                await self._clock.sleep(_AGAIN_S)
+
+    async def _deliver(self, letter: Letter) -> bool:
+        """False when it has to be tried again."""
+        said, identity = Said(letter.sender.token), letter.sender.identity
+        method = "heartbeat" if letter.stream is None else _REPORTS[letter.stream]
+        try:
+            await self._pass(method, _request(letter), said, identity)
+        except ConnectError as error:
+            if error.code in AWAY:
+                self._outbox.later(letter)
+                return False
+            self._outbox.done(letter)
+            if error.code in _REFUSED:
+                self._outbox.forget(letter.sender.place, identity.epoch)
+            _log.warning("the control plane does not take what was kept", method=method, reason=error.message,
+                         place=str(letter.sender.place))  # fmt: skip
+        except BaseException:
+            self._outbox.later(letter)
+            raise
+        else:
+            self._outbox.done(letter)
+        self._wake.set()
+        return True
+
+    async def _pass(self, method: str, request: Any, said: Said, identity: pb.Identity | None) -> Any:
+        try:
+            answer = await self._link.call(method, request, said)
+        except ConnectError as error:
+            self._metrics.calls.labels(method, "refused").inc()
+            if error.code in _REFUSED and identity is not None:
+                self._roster.refused(Place(identity.cluster, identity.shard), token_digest(said.token))
+            raise
+        self._metrics.calls.labels(method, "passed").inc()
+        if identity is not None and identity.epoch:
+            self._roster.admitted(Place(identity.cluster, identity.shard), identity.epoch, token_digest(said.token))
+        return answer
+
+    def _check(self, sender: Sender, said: Said) -> None:
+        self._roster.check(sender.place, sender.identity.epoch, token_digest(said.token))
+
+    def _kept(self, method: str) -> None:
+        self._metrics.calls.labels(method, "kept").inc()
+        self._wake.set()
+
+
+def _sender(identity: pb.Identity | None, said: Said) -> Sender:
+    if identity is None:
+        raise ConnectError(Code.INVALID_ARGUMENT, "identity: Required value")
+    return Sender(identity, said.token)
+
+
+def _request(letter: Letter) -> Any:
+    if letter.stream is None:
+        return letter.heartbeat
+    kind: Any = (
+        pb.ReportDeploymentStatusRequest if letter.stream is Stream.DEPLOYMENTS else pb.ReportSentinelStatusRequest
+    )
+    return kind(identity=letter.sender.identity, sequence=letter.sequence, reports=list(letter.reports))

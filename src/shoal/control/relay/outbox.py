@@ -1,0 +1,140 @@
+"""What agents said while the control plane could not hear it: the newest report per object and the newest heartbeat per
+place, passed on in order once it is back. Bounded and pure.
+
+Reports keep the sequence they came with, so the control plane orders them as if they had come straight from the agent.
+A place that has reports waiting gets its new ones behind them, and its heartbeat last: what the heartbeat says was
+reported has been told by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shoal.sync.keys import Place, Stream
+from shoal.wire.fleet.v1 import cluster_pb as pb
+
+Report = pb.DeploymentReport | pb.SentinelReport
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """An agent as it spoke: its identity, and the token it showed."""
+
+    identity: pb.Identity
+    token: str
+
+    @property
+    def place(self) -> Place:
+        return Place(self.identity.cluster, self.identity.shard)
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """To be passed on now: reports of one sequence, or a heartbeat."""
+
+    sender: Sender
+    stream: Stream | None  # None: a heartbeat
+    sequence: int
+    reports: tuple[Report, ...] = ()
+    heartbeat: pb.HeartbeatRequest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    sender: Sender
+    sequence: int
+    report: Report
+
+    @property
+    def order(self) -> tuple[int, int]:
+        return self.sender.identity.epoch, self.sequence
+
+
+class Outbox:
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._count = 0
+        self._reports: dict[Place, dict[tuple[Stream, str], _Kept]] = {}
+        self._beats: dict[Place, tuple[Sender, pb.HeartbeatRequest]] = {}
+        self._working: set[Place] = set()
+
+    def __len__(self) -> int:
+        """Reports that wait."""
+        return self._count
+
+    def waiting(self, place: Place) -> bool:
+        """Whether something of the place must go first."""
+        return place in self._reports or place in self._beats or place in self._working
+
+    @property
+    def has_turn(self) -> bool:
+        """Whether ``take`` would give something."""
+        return any(place not in self._working for place in (*self._reports, *self._beats))
+
+    def put(self, sender: Sender, stream: Stream, sequence: int, reports: Sequence[Report]) -> bool:
+        """Keep the reports; False, and nothing kept, when there is no room for them."""
+        kept = self._reports.get(sender.place, {})
+        fresh = sum((stream, report.key) not in kept for report in reports)
+        if self._count + fresh > self._limit:
+            return False
+        for report in reports:
+            one, key = _Kept(sender, sequence, report), (stream, report.key)
+            known = kept.get(key)
+            if known is not None and known.order > one.order:
+                continue
+            self._count += known is None
+            kept[key] = one
+        if kept:
+            self._reports[sender.place] = kept
+        return True
+
+    def beat(self, sender: Sender, request: pb.HeartbeatRequest) -> None:
+        self._beats[sender.place] = (sender, request)
+
+    def take(self) -> Letter | None:
+        """The next letter of a place that nobody works on; ``done`` or ``later`` must follow."""
+        for place, kept in self._reports.items():
+            if place in self._working:
+                continue
+            self._working.add(place)
+            stream, first = min(((key[0], one) for key, one in kept.items()), key=lambda pair: pair[1].order)
+            together = [one for key, one in kept.items() if key[0] == stream and one.order == first.order]
+            return Letter(first.sender, stream, first.sequence, tuple(one.report for one in together))
+        for place, (sender, request) in self._beats.items():
+            if place not in self._working and place not in self._reports:
+                self._working.add(place)
+                return Letter(sender, None, 0, heartbeat=request)
+        return None
+
+    def done(self, letter: Letter) -> None:
+        """It was passed on, or refused for good: what has been replaced meanwhile stays."""
+        place = letter.sender.place
+        self._working.discard(place)
+        if letter.stream is None:
+            if self._beats.get(place) == (letter.sender, letter.heartbeat):
+                del self._beats[place]
+            return
+        kept = self._reports.get(place, {})
+        for report in letter.reports:
+            one = kept.get((letter.stream, report.key))
+            if one is not None and one.report is report:
+                del kept[letter.stream, report.key]
+                self._count -= 1
+        if not kept:
+            self._reports.pop(place, None)
+
+    def later(self, letter: Letter) -> None:
+        self._working.discard(letter.sender.place)
+
+    def forget(self, place: Place, epoch: int) -> None:
+        """An agent of this epoch or an older one is not heard any more."""
+        kept = self._reports.get(place, {})
+        for key in [key for key, one in kept.items() if one.sender.identity.epoch <= epoch]:
+            del kept[key]
+            self._count -= 1
+        if not kept:
+            self._reports.pop(place, None)
+        beat = self._beats.get(place)
+        if beat is not None and beat[0].identity.epoch <= epoch:
+            del self._beats[place]

@@ -1,0 +1,335 @@
+"""The control plane's end of a relay: one stream that carries what is desired at many places, and judges their agents.
+
+Each place that the relay follows is a session as an agent's own stream would have, and each agent that it serves is a
+stream as the hub knows it: what fences or revokes an agent ends it here, and the relay is told. Only the agent's token
+and identity decide, by the same checks as everywhere; the relay's token decides which region it may follow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from connectrpc.code import Code
+from connectrpc.errors import ConnectError
+from connectrpc.request import RequestContext
+from protobuf import Oneof
+
+from shoal.base.clock import Clock
+from shoal.base.ids import token_digest
+from shoal.base.logs import get_logger
+from shoal.base.tasks import cancel_all
+from shoal.control.database.tokens import Principal
+from shoal.control.service.agents import Agents
+from shoal.control.service.alarm import Alarm
+from shoal.control.service.auth import Caller, Gate, caller
+from shoal.control.service.config import ServiceConfig
+from shoal.control.service.desired import Loader
+from shoal.control.service.hub import Hub, Stream, to_connect
+from shoal.control.service.metrics import ServiceMetrics
+from shoal.control.service.outgoing import outgoing
+from shoal.control.service.protocol import Done, Load, Resume, Send, Session, SessionConfig, Wait
+from shoal.errors import ShoalError
+from shoal.sync import keys
+from shoal.sync.keys import Place
+from shoal.sync.versions import BadCursor
+from shoal.wire.fleet.v1 import cluster_pb as pb
+from shoal.wire.fleet.v1 import relay_pb as rpb
+from shoal.wire.fleet.v1.relay_connect import RelayService
+
+_LOADING = 64  # places that are loaded at once
+_NO_EPOCH = 1 << 62  # of the relay itself: no join fences it
+
+_log = get_logger("control.relay.region")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionParts:
+    hub: Hub
+    agents: Agents
+    loader: Loader
+    gate: Gate
+    config: ServiceConfig
+    metrics: ServiceMetrics
+    clock: Clock
+    random: Callable[[], float]
+
+
+class RegionCalls(RelayService):
+    def __init__(self, parts: RegionParts) -> None:
+        self._parts = parts
+
+    def follow(
+        self, request: AsyncIterator[rpb.FollowRequest], _ctx: RequestContext[Any, Any]
+    ) -> AsyncIterator[rpb.FollowEvent]:
+        return self._follow(request)
+
+    async def _follow(self, requests: AsyncIterator[rpb.FollowRequest]) -> AsyncIterator[rpb.FollowEvent]:
+        who, parts = caller(), self._parts
+        first = await anext(aiter(requests), None)
+        said = first.request if first is not None else None
+        if said is None or said.field != "hello":
+            raise ConnectError(Code.INVALID_ARGUMENT, "the first request of a stream must be a hello")
+        if said.value.stream not in tuple(keys.Stream):
+            raise ConnectError(Code.INVALID_ARGUMENT, f"stream is {said.value.stream!r}: deployments or sentinels")
+        stream, name = keys.Stream(said.value.stream), said.value.relay[:128]
+        opened = Stream(Place("relay", name), stream, _NO_EPOCH, who.principal.token_id, who.digest)
+        served = _Relay(parts, stream, opened, who.principal)
+        log = _log.bind(relay=name, region=who.principal.region, stream=str(stream), correlation=who.correlation)
+        parts.hub.open(opened)
+        reader = asyncio.create_task(served.read(requests), name=f"relay-read/{name}")
+        log.info("relay connected")
+        try:
+            async for event in served.events():
+                yield event
+        finally:
+            await cancel_all(reader, *served.loading)
+            served.close()
+            parts.hub.close(opened)
+            log.info("relay disconnected", reason=opened.reason)
+
+
+@dataclass(slots=True)
+class _Channel:
+    number: int
+    session: Session
+    until: float = float("inf")
+    loading: bool = False
+
+
+class _Served(Stream):
+    """An agent behind a relay, among the hub's streams: when it is ended, the relay is told."""
+
+    __slots__ = ("ended",)
+
+    def __init__(self, ended: Callable[[ConnectError], None], *where: Any) -> None:
+        super().__init__(*where)
+        self.ended = ended
+
+    def end(self, reason: str, error: ConnectError) -> None:
+        first = self.error is None
+        super().end(reason, error)
+        if first:
+            self.ended(error)
+
+
+@dataclass(slots=True)
+class _Relay:
+    """One relay's stream. ``events`` says what to send until it is ended."""
+
+    parts: RegionParts
+    stream: keys.Stream
+    opened: Stream
+    principal: Principal
+    loading: set[asyncio.Task[None]] = field(default_factory=set)
+    _channels: dict[int, _Channel] = field(default_factory=dict)
+    _agents: dict[int, _Served] = field(default_factory=dict)
+    _ready: dict[int, None] = field(default_factory=dict)  # channels to look at, in turn
+    _due: list[tuple[float, int]] = field(default_factory=list)
+    _out: deque[rpb.FollowEvent] = field(default_factory=deque)
+    _busy: int = 0  # channels that load
+
+    # what the relay says
+
+    async def read(self, requests: AsyncIterator[rpb.FollowRequest]) -> None:
+        try:
+            async for request in requests:
+                said = request.request
+                if said is None:
+                    continue
+                match said.field:
+                    case "subscribe":
+                        await self._subscribe(said.value)
+                    case "unsubscribe":
+                        self._unsubscribe(said.value.channel)
+                    case "buckets":
+                        if (channel := self._channels.get(said.value.channel)) is not None:
+                            channel.session.ask(said.value.buckets)
+                    case "attach":
+                        await self._attach(said.value)
+                    case "detach":
+                        self._detach(said.value.session)
+                    case "hello":
+                        raise ConnectError(Code.INVALID_ARGUMENT, "a stream has one hello, its first request")
+        except ConnectError as error:
+            self.opened.end("closed" if error.code is Code.CANCELED else "failed", error)
+        except ShoalError as error:
+            self.opened.end("failed", to_connect(error))
+        except Exception as error:
+            _log.error("a relay's request failed", error=error, stream=str(self.stream))
+            self.opened.end("failed", ConnectError(Code.INTERNAL, "the request failed"))
+
+    async def _subscribe(self, said: rpb.Subscribe) -> None:
+        parts = self.parts
+        try:
+            region = self.principal.region
+            identity = pb.Identity(cluster=said.cluster, region=region, shard=said.shard, agent="relay")
+            _, place, _ = await parts.agents.locate(Caller(self.principal, "", ""), identity)
+            how = await self._begin(said.cursor)
+        except ConnectError as error:
+            if error.code is Code.UNAVAILABLE:
+                raise
+            ended = rpb.ChannelEnded(channel=said.channel, code=error.code.value, message=error.message)
+            self._say("channel_ended", ended)
+            return
+        self._unsubscribe(said.channel)
+        number = said.channel
+        config = SessionConfig(
+            batch=parts.config.batch, digest_every_s=parts.config.digest_every_s,
+            progress_every_s=parts.config.progress_every_s, retry_base_s=parts.config.retry_base_s,
+            retry_cap_s=parts.config.retry_cap_s,
+        )  # fmt: skip
+        shelf = parts.hub.index.shelf(place, self.stream)
+        session = Session(parts.hub.index, shelf, config, wake=lambda: self._look(number), random=parts.random)
+        self._channels[number] = _Channel(number, session)
+        session.begin(how, parts.clock.monotonic())
+        self._look(number)
+
+    async def _begin(self, cursor: str) -> Any:
+        try:
+            return await self.parts.hub.begin(cursor)
+        except BadCursor as error:
+            raise ConnectError(Code.INVALID_ARGUMENT, str(error)) from None
+        except TimeoutError:
+            raise ConnectError(Code.UNAVAILABLE, "this control plane is behind the cursor: try again") from None
+
+    def _unsubscribe(self, number: int) -> None:
+        channel = self._channels.pop(number, None)
+        if channel is not None:
+            channel.session.close()
+
+    async def _attach(self, said: rpb.Attach) -> None:
+        """An agent's hello, judged as if it had come by itself."""
+        parts, number = self.parts, said.session
+        try:
+            principal = await parts.gate.agent_of(self.principal, said.token)
+            member = await parts.agents.member(Caller(principal, "", ""), said.identity)
+            how = None if said.going_on else await self._begin(said.cursor)
+        except ConnectError as error:
+            self._ended(number, error)
+            return
+        except ShoalError as error:
+            self._ended(number, to_connect(error))
+            return
+        self._detach(number)
+        served = _Served(
+            lambda error: self._ended(number, error), member.place, self.stream, member.epoch, principal.token_id,
+            token_digest(said.token),
+        )  # fmt: skip
+        self._agents[number] = served
+        parts.hub.open(served)
+        answer = rpb.Attached(session=number, resumed=how is None or isinstance(how, Resume))
+        if how is not None and not isinstance(how, Resume):
+            answer.reason, answer.observe_only = how.reason, how.observe_only
+        if how is not None:
+            result = "resumed" if isinstance(how, Resume) else "observe_only" if how.observe_only else "synced"
+            parts.metrics.hellos.labels(self.stream, result).inc()
+        self._say("attached", answer)
+
+    def _detach(self, number: int) -> None:
+        served = self._agents.pop(number, None)
+        if served is not None:
+            self.parts.hub.close(served)
+
+    def _ended(self, number: int, error: ConnectError) -> None:
+        self._detach(number)
+        self._say("ended", rpb.Ended(session=number, code=error.code.value, message=error.message))
+
+    # what it is told
+
+    async def events(self) -> AsyncIterator[rpb.FollowEvent]:
+        clock, alarm, out = self.parts.clock, Alarm(self.parts.clock, self.opened.wake.set), outgoing()
+        yield _event("welcome", rpb.RelayWelcome(region=self.principal.region))
+        try:
+            while self.opened.error is None:
+                self.opened.wake.clear()
+                while self._out:
+                    event = self._out.popleft()
+                    out.more = bool(self._out)
+                    yield event
+                if self.opened.error is None and not self._out:
+                    now = clock.monotonic()
+                    self._turn(now)
+                    if not self._out and not self.opened.wake.is_set():
+                        alarm.set(self._due[0][0] if self._due else float("inf"), now)
+                        await self.opened.wake.wait()
+            raise self.opened.error
+        finally:
+            out.more = False
+            alarm.cancel()
+
+    def _turn(self, now: float) -> None:
+        """Every channel that may have something to say has its turn; one that must load says it later."""
+        while self._due and self._due[0][0] <= now:
+            self._ready[heapq.heappop(self._due)[1]] = None
+        waiting: list[int] = []
+        while self._ready:
+            number = next(iter(self._ready))
+            del self._ready[number]
+            channel = self._channels.get(number)
+            if channel is None or channel.loading:
+                continue
+            if self._busy >= _LOADING:
+                waiting.append(number)
+                continue
+            self._next(channel, now)
+        self._ready.update(dict.fromkeys(waiting))
+
+    def _next(self, channel: _Channel, now: float) -> None:
+        match channel.session.next(now):
+            case Send(events):
+                for event in events:
+                    self._tell(channel, event.to_binary())
+                self._ready[channel.number] = None
+            case Load(wanted, urgent):
+                channel.loading = True
+                self._busy += 1
+                task = asyncio.create_task(self._load(channel, wanted, urgent), name="relay-load")
+                self.loading.add(task)
+                task.add_done_callback(self.loading.discard)
+            case Wait(until):
+                if until != channel.until and until != float("inf"):
+                    heapq.heappush(self._due, (until, channel.number))
+                channel.until = until
+            case Done():
+                pass
+
+    async def _load(self, channel: _Channel, wanted: tuple[str, ...], urgent: bool) -> None:
+        parts = self.parts
+        try:
+            found = await parts.loader.load(channel.session.place, wanted, urgent=urgent)
+        finally:
+            channel.loading = False
+            self._busy -= 1  # here and not when the task has ended, which nobody would be told of
+        source = "sync" if channel.session.syncing and not urgent else "change"
+        items = parts.metrics.items.labels(self.stream, source)
+        for _, loaded in channel.session.loaded(found, parts.clock.monotonic()):
+            self._tell(channel, loaded.data)
+            items.inc()
+        self._look(channel.number)
+
+    def _tell(self, channel: _Channel, data: bytes) -> None:
+        if self._channels.get(channel.number) is channel:
+            self._say("channel", rpb.ChannelEvent(channel=channel.number, event=data))
+
+    def _say(self, field_: str, value: Any) -> None:
+        self._out.append(_event(field_, value))
+        self.opened.wake.set()
+
+    def _look(self, number: int) -> None:
+        self._ready[number] = None
+        self.opened.wake.set()
+
+    def close(self) -> None:
+        for number in list(self._channels):
+            self._unsubscribe(number)
+        for number in list(self._agents):
+            self._detach(number)
+
+
+def _event(field_: str, value: Any) -> rpb.FollowEvent:
+    return rpb.FollowEvent(event=cast(Any, Oneof(field_, value)))

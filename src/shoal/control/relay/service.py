@@ -1,0 +1,209 @@
+"""The calls of the cluster service at a relay: streams are served from its mirrors, everything else is passed on.
+
+Who calls is decided by the control plane: at the gate here a token is only taken along, and nothing is answered with it
+before the control plane has admitted it, now or earlier.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextvars import ContextVar
+from typing import Any, cast
+
+from connectrpc.code import Code
+from connectrpc.errors import ConnectError
+from connectrpc.request import RequestContext
+
+from shoal.base.clock import Clock
+from shoal.base.logs import get_logger
+from shoal.base.tasks import cancel_all
+from shoal.control.relay.config import RelayConfig
+from shoal.control.relay.forwarding import Forwarding, Reports
+from shoal.control.relay.link import Said
+from shoal.control.relay.metrics import RelayMetrics
+from shoal.control.relay.protocol import Mirror, RelaySession
+from shoal.control.relay.upstream import Served, Upstream
+from shoal.control.service.alarm import Alarm
+from shoal.control.service.auth import ALLOWED, bearer
+from shoal.control.service.events import PreparedEvent
+from shoal.control.service.outgoing import outgoing
+from shoal.control.service.protocol import Done, FullSync, Load, Resume, Send, SessionConfig, Wait
+from shoal.sync.keys import Stream
+from shoal.wire.fleet.v1 import cluster_pb as pb
+from shoal.wire.fleet.v1.cluster_connect import ClusterService
+
+_HEADER_LENGTH = 64
+
+_log = get_logger("control.relay.service")
+_said: ContextVar[Said | None] = ContextVar("shoal_relay_said", default=None)
+
+
+class TakeAlong:
+    """A metadata interceptor: every method needs a token, which is checked where it is used."""
+
+    async def on_start(self, ctx: RequestContext[Any, Any]) -> None:
+        _said.set(None)
+        headers = ctx.request_headers
+        token = bearer(headers.get("authorization") or "")
+        if ctx.method.name not in ALLOWED:
+            raise ConnectError(Code.UNIMPLEMENTED, f"there is no method {ctx.method.name}")
+        trace = (headers.get("traceparent") or "")[:_HEADER_LENGTH]
+        _said.set(Said(token, trace, (headers.get("x-correlation-id") or "")[:_HEADER_LENGTH]))
+
+    async def on_end(self, token: None, ctx: RequestContext[Any, Any], error: Exception | None, /) -> None:
+        if error is not None and not isinstance(error, ConnectError):
+            _log.error("a call failed", error=error, method=ctx.method.name)
+
+
+def said() -> Said:
+    found = _said.get()
+    if found is None:
+        raise ConnectError(Code.UNAUTHENTICATED, "this method is not open to anybody")
+    return found
+
+
+class RelayCalls(ClusterService):
+    def __init__(
+        self,
+        upstreams: Mapping[Stream, Upstream],
+        forwarding: Forwarding,
+        config: RelayConfig,
+        metrics: RelayMetrics,
+        *,
+        clock: Clock,
+        random: Callable[[], float],
+    ) -> None:
+        self._upstreams = upstreams
+        self._forwarding = forwarding
+        self._config = config
+        self._metrics = metrics
+        self._clock = clock
+        self._random = random
+
+    async def join(self, request: pb.JoinRequest, _ctx: RequestContext[Any, Any]) -> pb.JoinResponse:
+        return await self._forwarding.join(request, said())
+
+    async def heartbeat(self, request: pb.HeartbeatRequest, _ctx: RequestContext[Any, Any]) -> pb.HeartbeatResponse:
+        return await self._forwarding.heartbeat(request, said())
+
+    async def report_deployment_status(self, request: Reports, _ctx: RequestContext[Any, Any]) -> pb.ReportResponse:
+        return await self._forwarding.report(Stream.DEPLOYMENTS, request, said())
+
+    async def report_sentinel_status(self, request: Reports, _ctx: RequestContext[Any, Any]) -> pb.ReportResponse:
+        return await self._forwarding.report(Stream.SENTINELS, request, said())
+
+    async def get_desired_deployment(self, request: pb.GetDesiredRequest, _ctx: RequestContext[Any, Any]) -> pb.Item:
+        return await self._forwarding.get("get_desired_deployment", request, said())
+
+    async def get_desired_sentinel(self, request: pb.GetDesiredRequest, _ctx: RequestContext[Any, Any]) -> pb.Item:
+        return await self._forwarding.get("get_desired_sentinel", request, said())
+
+    def watch_deployments(
+        self, request: AsyncIterator[pb.WatchRequest], _ctx: RequestContext[Any, Any]
+    ) -> AsyncIterator[pb.WatchEvent]:
+        return self._watch(Stream.DEPLOYMENTS, request)
+
+    def watch_sentinels(
+        self, request: AsyncIterator[pb.WatchRequest], _ctx: RequestContext[Any, Any]
+    ) -> AsyncIterator[pb.WatchEvent]:
+        return self._watch(Stream.SENTINELS, request)
+
+    def sync_deployments(self, request: pb.SyncRequest, _ctx: RequestContext[Any, Any]) -> AsyncIterator[pb.WatchEvent]:
+        return self._sync(Stream.DEPLOYMENTS, request)
+
+    def sync_sentinels(self, request: pb.SyncRequest, _ctx: RequestContext[Any, Any]) -> AsyncIterator[pb.WatchEvent]:
+        return self._sync(Stream.SENTINELS, request)
+
+    # streams
+
+    async def _watch(self, stream: Stream, requests: AsyncIterator[pb.WatchRequest]) -> AsyncIterator[pb.WatchEvent]:
+        who, upstream = said(), self._upstreams[stream]
+        first = await anext(aiter(requests), None)
+        hello = first.request if first is not None else None
+        if hello is None or hello.field != "hello":
+            raise ConnectError(Code.INVALID_ARGUMENT, "the first request of a stream must be a hello")
+        identity = _complete(hello.value.identity)
+        served, mirror, how = await upstream.attach(identity, who.token, hello.value.cursor)
+        try:
+            session = self._session(mirror, hello.value.cursor if isinstance(how, Resume) else "", served, once=False)
+            reader = asyncio.create_task(_read(requests, session, served), name=f"relay-read/{served.place}")
+            try:
+                session.begin(how, self._clock.monotonic())
+                async for event in self._pump(session, served, mirror, stream):
+                    yield event
+            finally:
+                session.close()
+                await cancel_all(reader)
+        finally:
+            upstream.detach(served, mirror)
+
+    async def _sync(self, stream: Stream, request: pb.SyncRequest) -> AsyncIterator[pb.WatchEvent]:
+        who, upstream = said(), self._upstreams[stream]
+        served, mirror, _ = await upstream.attach(_complete(request.identity), who.token, "")
+        try:
+            session = self._session(mirror, "", served, once=True)
+            session.begin(FullSync("asked for"), self._clock.monotonic())
+            try:
+                async for event in self._pump(session, served, mirror, stream):
+                    yield event
+            finally:
+                session.close()
+        finally:
+            upstream.detach(served, mirror)
+
+    def _session(self, mirror: Mirror, hello: str, served: Served, *, once: bool) -> RelaySession:
+        config = SessionConfig(
+            batch=self._config.batch,
+            digest_every_s=self._config.digest_every_s,
+            progress_every_s=self._config.progress_every_s,
+            once=once,
+        )
+        return RelaySession(mirror, hello, config, wake=served.wake.set, random=self._random)
+
+    async def _pump(
+        self, session: RelaySession, served: Served, mirror: Mirror, stream: Stream
+    ) -> AsyncIterator[pb.WatchEvent]:
+        items, out, alarm = self._metrics.items.labels(stream), outgoing(), Alarm(self._clock, served.wake.set)
+        try:
+            while served.error is None:
+                served.wake.clear()
+                now = self._clock.monotonic()
+                match session.next(now):
+                    case Send(events):
+                        for event in events:
+                            yield event
+                    case Load(wanted):
+                        ready = session.loaded(mirror.load(wanted), now)
+                        for left, (_, loaded) in enumerate(ready, 1 - len(ready)):
+                            out.more = left < 0
+                            yield cast(pb.WatchEvent, PreparedEvent(loaded.data))
+                            items.inc()
+                    case Wait(until):
+                        alarm.set(until, now)
+                        await served.wake.wait()
+                    case Done():
+                        return
+            raise served.error
+        finally:
+            out.more = False
+            alarm.cancel()
+
+
+async def _read(requests: AsyncIterator[pb.WatchRequest], session: RelaySession, served: Served) -> None:
+    """Take what the agent says until it has nothing more to say. One that is gone ends the stream."""
+    try:
+        async for request in requests:
+            heard = request.request
+            if heard is not None and heard.field == "buckets":
+                session.ask(heard.value.buckets)
+            elif heard is not None and heard.field == "hello":
+                raise ConnectError(Code.INVALID_ARGUMENT, "a stream has one hello, its first request")
+    except ConnectError as error:
+        served.end(error)
+
+
+def _complete(identity: pb.Identity | None) -> pb.Identity:
+    if identity is None or not identity.cluster or not identity.shard:
+        raise ConnectError(Code.INVALID_ARGUMENT, "identity: Required value")
+    return identity

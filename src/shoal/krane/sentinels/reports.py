@@ -1,0 +1,156 @@
+"""What the objects of the cluster say of a sentinel, a route or a policy; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import orjson
+
+from shoal.krane import labels
+from shoal.krane.model import Owner
+from shoal.krane.sentinels.render import ENTRY_PORT, SENTINEL_PORT
+from shoal.wire.fleet.v1 import cluster_pb as pb
+
+Obj = dict[str, Any]
+
+STATS_SCOPE = f"{labels.COMPONENT}=sentinel-stats"
+_NODES_MAX = 8  # of those by whose addresses a sentinel is reached
+_STATS_BYTES = 60_000  # more is not kept by the control plane
+_MESSAGE_MAX = 1024
+
+
+def sentinel_report(deployment: Obj, services: Iterable[Obj], nodes: Iterable[Obj]) -> pb.SentinelReport:
+    """What a sentinel's Deployment and Service show."""
+    desired = deployment["spec"].get("replicas") or 0
+    available = (deployment.get("status") or {}).get("availableReplicas") or 0
+    known = list(services)
+    return pb.SentinelReport(
+        desired_replicas=desired,
+        available_replicas=available,
+        health=_health(desired, available),
+        running_image=running_image(deployment),
+        address=next((text for service in known if (text := _address(service))), ""),
+        entries=next((found for service in known if (found := _entries(service, nodes))), []),
+    )
+
+
+def running_image(deployment: Obj) -> str:
+    """The image, once every replica runs it and nothing of an older one is left; empty until then."""
+    spec, status = deployment["spec"], deployment.get("status") or {}
+    desired, updated = spec.get("replicas") or 0, status.get("updatedReplicas") or 0
+    rolled_out = (
+        (status.get("observedGeneration") or 0) >= deployment["metadata"]["generation"]
+        and updated >= desired
+        and (status.get("replicas") or 0) <= updated
+        and (status.get("availableReplicas") or 0) >= desired
+        and not status.get("unavailableReplicas")
+    )
+    return str(spec["template"]["spec"]["containers"][0].get("image") or "") if rolled_out else ""
+
+
+def _health(desired: int, available: int) -> pb.SentinelHealth:
+    """Whether it serves, not whether it is rolled out."""
+    if desired == 0:
+        return pb.SentinelHealth.PAUSED
+    return pb.SentinelHealth.HEALTHY if available > 0 else pb.SentinelHealth.UNHEALTHY
+
+
+def _address(service: Obj) -> str:
+    """Reachable from outside where the cluster offers that, else within it."""
+    return next((_with_port(host, SENTINEL_PORT) for host in (*_balancers(service), *_own(service))), "")
+
+
+def _entries(service: Obj, nodes: Iterable[Obj]) -> list[str]:
+    """Where sentinels of other regions come in: by the load balancer, by nodes, else by the Service's own address, for
+    clusters that share a network."""
+    kind = service["spec"].get("type")
+    if kind == "LoadBalancer":
+        return [_with_port(host, ENTRY_PORT) for host in _balancers(service)]
+    port = next((one for one in service["spec"].get("ports") or () if one.get("name") == "entry"), None)
+    if port is None:
+        return []
+    if kind == "NodePort":
+        hosts = sorted(place for node in nodes if (place := node.get("place")))[:_NODES_MAX]
+        return [_with_port(host, port["nodePort"]) for host in hosts] if port.get("nodePort") else []
+    return [_with_port(host, ENTRY_PORT) for host in _own(service)]
+
+
+def _balancers(service: Obj) -> list[str]:
+    ingress = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
+    return [found for each in ingress if (found := each.get("ip") or each.get("hostname"))]
+
+
+def _own(service: Obj) -> list[str]:
+    host = service["spec"].get("clusterIP") or ""
+    return [host] if host and host != "None" else []
+
+
+def _with_port(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def node_place(node: Obj) -> Obj:
+    """A transform: of a node only the address by which others reach it, while it is ready."""
+    about, status = node["metadata"], node.get("status") or {}
+    kept = {name: about[name] for name in ("name", "uid", "resourceVersion") if name in about}
+    ready = any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions") or ())
+    addresses = {each["type"]: each["address"] for each in reversed(status.get("addresses") or ())}
+    place = addresses.get("ExternalIP") or addresses.get("InternalIP") or ""
+    return {"metadata": kept, "place": place if ready else ""}
+
+
+def verdicts(obj: Obj) -> list[pb.Verdict]:
+    """What sentinels make of a route or policy as it is now; those that have not looked at it yet say nothing."""
+    entries = (obj.get("status") or {}).get("gateways") or ()
+    return [
+        pb.Verdict(
+            sentinel=entry["name"],
+            accepted=entry.get("accepted") is True,
+            message=str(entry.get("message") or "")[:_MESSAGE_MAX],
+        )
+        for entry in sorted(entries, key=lambda one: str(one["name"]))
+        if entry.get("generation") == obj["metadata"].get("generation")
+    ]
+
+
+def stats_key(owner: Owner, config_map: Obj) -> str | None:
+    """Whose counters a ConfigMap has. It is a sentinel's own, so only its labels say that it is of this fleet."""
+    found = config_map["metadata"].get("labels") or {}
+    ours = {name: text for name, text in labels.owner_labels(owner).items() if name != labels.MANAGED_BY}
+    id_ = found.get(labels.SENTINEL)
+    return f"sentinel/{id_}" if id_ and all(found.get(name) == text for name, text in ours.items()) else None
+
+
+def owned_stats(config_maps: Iterable[Obj], pods: Collection[str]) -> bytes:
+    """The counters of the pods that are there, as JSON by pod; the busiest deployments where not all have room. When
+    they were taken is left out, so that a sentinel nobody uses has nothing new to tell."""
+    found: dict[str, Obj] = {}
+    for one in config_maps:
+        for pod, text in sorted((one.get("data") or {}).items()):
+            entry = _parsed(text)
+            if pod in pods and entry is not None:
+                found[pod] = {name: value for name, value in entry.items() if name != "at"}
+    if not found:
+        return b""
+    made = orjson.dumps({"gateways": found})
+    while len(made) > _STATS_BYTES:
+        found = {pod: _busiest(entry) for pod, entry in found.items()}
+        made = orjson.dumps({"gateways": found})
+        if not any(entry["deployments"] for entry in found.values()):
+            break
+    return made if len(made) <= _STATS_BYTES else b""
+
+
+def _parsed(text: str) -> Obj | None:
+    try:
+        entry = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    return entry if isinstance(entry, dict) and isinstance(entry.get("deployments"), dict) else None
+
+
+def _busiest(entry: Obj) -> Obj:
+    known: dict[str, Obj] = entry["deployments"]
+    order = sorted(known, key=lambda name: (-sum(known[name].get("codes") or ()), name))
+    return {**entry, "deployments": {name: known[name] for name in order[: len(order) // 2]}}

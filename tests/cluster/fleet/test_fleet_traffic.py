@@ -1,0 +1,83 @@
+"""A real gateway and real instances under load, while an app rolls, an instance is killed, and nobody is in charge.
+
+The rate is lower than the 500 requests/s of `make chaos`, since other tests share the machine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.testing.fleets import LocalFleet
+from shoal.testing.load import Load, Outcome
+from shoal.testing.traffic import HOST, demo_app, demo_fleet, gateway_address, kill, process_of, until
+
+RATE = 150.0
+SLOW_MS = 2000
+MIX = ("GET /", "GET /", "POST /echo", "POST /slow?ms=400")
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
+    with demo_fleet(tmp_path_factory.mktemp("traffic")) as fleet:
+        yield fleet
+
+
+@pytest.fixture(scope="module")
+def address(fleet: LocalFleet) -> str:
+    return gateway_address(fleet.api)
+
+
+def bad(outcomes: list[Outcome]) -> Counter[tuple[str, int, str]]:
+    return Counter((one.asked, one.status, one.error) for one in outcomes if one.status != 200)
+
+
+def test_an_app_rolls_to_a_new_version_under_load_and_no_request_fails(
+    fleet: LocalFleet, address: str, tmp_path: Path
+) -> None:
+    with Load(tmp_path / "load", address, HOST, rate=RATE, mix=MIX) as load:
+        until(lambda: len(load.outcomes()) > RATE, "requests before the roll")
+        fleet.api.put(demo_app("v2"))
+        until(lambda: versions(load.outcomes()[-50:]) == {"v2"}, "only the new version answering")
+        until(lambda: not fleet.api.app_status("web")["others"], "the end of the old version")
+        until(lambda: versions(load.outcomes()[-50:]) == {"v2"}, "requests after the roll")
+    outcomes = load.outcomes()
+    assert not bad(outcomes)
+    assert versions(outcomes) == {"v1", "v2"}
+
+
+def versions(outcomes: list[Outcome]) -> set[str]:
+    return {one.version for one in outcomes if one.version}
+
+
+def test_after_the_death_of_an_instance_only_what_could_not_be_repeated_fails(
+    fleet: LocalFleet, address: str, tmp_path: Path
+) -> None:
+    fleet.control.stop()  # for the whole test: nobody needs it for traffic
+    slow = (f"GET /slow?ms={SLOW_MS}", f"POST /slow?ms={SLOW_MS}")
+    with (
+        Load(tmp_path / "load", address, HOST, rate=RATE, mix=MIX) as load,
+        Load(tmp_path / "slow", address, HOST, rate=10, mix=slow) as waiting,
+    ):
+        until(lambda: len(waiting.outcomes()) > 10, "instances with requests under way")
+        victim = load.outcomes()[-1].instance or load.outcomes()[-2].instance
+        before = time.monotonic()
+        dead = kill(process_of(victim))
+        until(lambda: waiting.outcomes()[-1].started > dead, "requests that began after the death")
+        until(lambda: revived(load.outcomes(), victim, dead), "the instance back")
+    outcomes = [*load.outcomes(), *waiting.outcomes()]
+    failed = [one for one in outcomes if one.status != 200]
+    assert {(one.status, one.error) for one in failed} == {(502, "upstream_reset")}
+    assert {one.asked.split()[0] for one in failed} == {"POST"}
+    assert not [one for one in failed if one.started > dead or one.ended < before]
+    again = [one for one in waiting.outcomes() if one.asked.startswith("GET") and one.started < dead < one.ended]
+    assert any(one.ended - one.started > SLOW_MS / 1000 + 0.1 for one in again), "nothing was tried again"
+    assert all(one.instance != victim for one in again if one.ended < dead + SLOW_MS / 1000)
+
+
+def revived(outcomes: list[Outcome], instance: str, dead: float) -> bool:
+    return any(one.instance == instance and one.started > dead for one in outcomes)

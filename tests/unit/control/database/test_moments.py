@@ -1,0 +1,104 @@
+"""Short reads: of one moment, over connections that are used again, with errors that mean what they mean elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from shoal.control.database.failures import DatabaseAway
+from shoal.control.database.moments import _KEPT, SqliteMoments
+
+NAMES = text("SELECT name FROM things WHERE name >= :least ORDER BY name")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    found = tmp_path / "a.db"
+    with sqlite3.connect(found) as writer:
+        writer.execute("PRAGMA journal_mode = WAL")
+        writer.execute("CREATE TABLE things (name TEXT PRIMARY KEY)")
+        writer.execute("INSERT INTO things VALUES ('a')")
+    writer.close()
+    return found
+
+
+@pytest.fixture
+def moments(path: Path) -> Iterator[SqliteMoments]:
+    made = SqliteMoments("main", path)
+    yield made
+    made.close()
+
+
+def write(path: Path, name: str) -> None:
+    with sqlite3.connect(path) as writer:
+        writer.execute("INSERT INTO things VALUES (?)", (name,))
+    writer.close()
+
+
+def test_everything_in_a_block_is_of_one_moment_and_the_next_block_sees_what_came(
+    moments: SqliteMoments, path: Path
+) -> None:
+    async def main() -> None:
+        with moments.open() as rows:
+            assert await rows(NAMES, {"least": ""}) == [("a",)]
+            write(path, "b")
+            assert await rows(NAMES, {"least": ""}) == [("a",)], "written after the block began"
+        with moments.open() as rows:
+            assert await rows(NAMES, {"least": "b"}) == [("b",)]
+
+    asyncio.run(main())
+
+
+def test_a_reader_cannot_write(moments: SqliteMoments, path: Path) -> None:
+    async def main() -> None:
+        with pytest.raises((sqlite3.Error, DatabaseAway)), moments.open() as rows:
+            await rows(text("INSERT INTO things VALUES ('x')"), {})
+        with moments.open() as rows:
+            assert await rows(NAMES, {"least": ""}) == [("a",)]
+
+    asyncio.run(main())
+
+
+def test_connections_are_used_again_a_few_are_kept_and_one_that_failed_is_not(moments: SqliteMoments) -> None:
+    async def main() -> None:
+        with moments.open() as rows:
+            await rows(NAMES, {"least": ""})
+        (kept,) = moments._free
+        with moments.open() as rows:
+            await rows(NAMES, {"least": ""})
+        assert moments._free == [kept]
+        with pytest.raises(RuntimeError), moments.open():
+            raise RuntimeError("whoever asked has failed")
+        assert moments._free == [], "what it was doing is not known"
+        opened = [moments.open() for _ in range(_KEPT + 2)]
+        for one in opened:
+            one.__enter__()
+        for one in opened:
+            one.__exit__(None, None, None)
+        assert len(moments._free) == _KEPT
+
+    asyncio.run(main())
+
+
+def test_a_database_that_cannot_be_read_is_away_and_a_wrong_statement_is_not(tmp_path: Path, path: Path) -> None:
+    async def main() -> None:
+        broken = tmp_path / "broken.db"
+        broken.write_bytes(b"this is no database " * 100)
+        moments = SqliteMoments("main", broken)
+        with pytest.raises(DatabaseAway, match="'main' is away"), moments.open() as rows:
+            await rows(NAMES, {"least": ""})
+        moments.close()
+        missing = SqliteMoments("main", tmp_path / "no" / "such.db")
+        with pytest.raises(DatabaseAway), missing.open():
+            pass
+        good = SqliteMoments("main", path)
+        with pytest.raises(sqlite3.OperationalError, match="no such table"), good.open() as rows:
+            await rows(text("SELECT * FROM nowhere"), {})
+        good.close()
+
+    asyncio.run(main())

@@ -1,0 +1,63 @@
+"""Which gateways of other regions one is told of, and the certificate by which it knows them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.control.service.directory import RegionFacts
+from shoal.control.service.gateway_rows import certificates, sentinel_row
+
+REGIONS = {
+    "reg_eu": RegionFacts("eu", {"us": 3}, "NodePort"),
+    "reg_us": RegionFacts("us", {}),
+    "reg_ap": RegionFacts("ap", {}, "", ("203.0.113.7:31043",)),
+}
+
+
+def row(region: str = "reg_eu", environment: str = "env_1") -> Any:
+    return ("sen_1", "ws_1", "prj_1", environment, "sentinel-x", "i", 2, {}, region, "running")
+
+
+def peer(id_: str, region: str, environment: str = "env_1", workspace: str = "ws_1", health: str = "healthy") -> Any:
+    return (environment, id_, region, [f"{id_}:8043"], health, workspace)
+
+
+def told(own: Any, *others: Any) -> dict[str, tuple[list[str], int, bool]]:
+    found: dict[str, tuple[list[str], int, bool]] = {}
+    for one in sentinel_row(own, others, REGIONS).peers:
+        addresses = found.setdefault(one.region, ([], one.distance, one.healthy))[0]
+        addresses.append(one.address)
+    return found
+
+
+def test_a_gateway_knows_its_environments_gateways_elsewhere_with_how_far_they_are() -> None:
+    found = told(
+        row(), peer("here", "reg_eu"), peer("us", "reg_us"), peer("other", "reg_us", environment="env_2"),
+        peer("sick", "reg_ap", health="unhealthy"),
+    )  # fmt: skip
+    assert found == {"us": (["us:8043"], 3, True), "ap": (["203.0.113.7:31043"], 1_000_000, False)}
+    assert sentinel_row(row(), (), REGIONS).service == "NodePort"
+    assert sentinel_row(row("reg_us"), (), REGIONS).service == "ClusterIP"
+
+
+def test_where_the_environment_has_none_of_its_own_the_shared_one_is_its_peer() -> None:
+    shared = peer("shared", "reg_us", environment="")
+    assert told(row(), shared)["us"][0] == ["shared:8043"]
+    assert told(row(), shared, peer("own", "reg_us"))["us"][0] == ["own:8043"]
+    assert told(row(environment=""), shared, peer("own", "reg_us"))["us"][0] == ["shared:8043"]
+
+
+def test_gateways_of_other_workspaces_are_strangers() -> None:
+    assert told(row(environment=""), peer("theirs", "reg_us", environment="", workspace="ws_2")) == {}
+
+
+def test_the_newest_certificate_that_is_shown_is_sent_with_everything_that_is_believed() -> None:
+    rows = [
+        ("ws_1", f"gwc_{revision}", revision, f"ca{revision}".encode(), b"c", b"d", "m", revision < 3)
+        for revision in (1, 2, 3)
+    ]
+    found = certificates(rows)["ws_1"]
+    assert (found.id, found.authority) == ("gwc_2", b"ca1ca2ca3")
+    made = found.sealed(b"wrapped")
+    assert (made.secret.wrapped_key, list(made.secret.variables)) == (b"wrapped", ["tls.crt", "tls.key"])
+    assert certificates([]) == {}

@@ -1,0 +1,99 @@
+"""What the cluster service keeps in memory: encoded states, marks of changes, and what the collector is spared."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal.base.clock import FakeClock
+from shoal.base.tasks import cancel_all
+from shoal.control.service import garbage, marks, states
+from shoal.control.service.marks import Marks, mark_of
+from shoal.control.service.render import EncodedDeployment
+from shoal.control.service.states import StateCache
+
+
+def test_a_state_is_found_by_what_was_read_and_by_nothing_else() -> None:
+    cache, one = StateCache(), EncodedDeployment(b"one")
+    cache.put(("dep_1", '{"a": 1}'), one)
+    assert cache.get(("dep_1", '{"a": 1}')) is one
+    assert cache.get(("dep_1", '{"a": 2}')) is None
+
+
+def test_a_driver_that_decodes_documents_costs_memory_for_nothing_and_breaks_nothing() -> None:
+    cache = StateCache()
+    cache.put(("dep_1", {"a": 1}), EncodedDeployment(b"one"))
+    assert cache.get(("dep_1", {"a": 1})) is None
+
+
+def test_the_cache_of_states_is_bounded_and_the_oldest_go() -> None:
+    cache = StateCache()
+    for number in range(states._KEPT + 5):
+        cache.put(number, EncodedDeployment(b"%d" % number))
+    assert cache.get(4) is None and cache.get(5) is not None and cache.get(states._KEPT + 4) is not None
+    assert len(cache._known) == states._KEPT
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(1, 200), unique=True, max_size=40), st.integers(0, 210))
+def test_a_mark_is_that_of_the_last_change_up_to_a_number(numbers: list[int], asked: int) -> None:
+    kept = Marks()
+    for number in sorted(numbers):
+        kept.put(number, f"m{number}")
+        kept.put(number, "again")
+    before = [number for number in numbers if number <= asked]
+    assert kept.at(asked) == (f"m{max(before)}" if before else "")
+
+
+def test_marks_are_bounded_and_those_forgotten_are_empty_not_wrong() -> None:
+    kept, many = Marks(), 3 * marks._KEPT
+    for number in range(1, many + 1):
+        kept.put(number, str(number))
+    assert kept.at(many) == str(many) and kept.at(many + 7) == str(many) and kept.at(1) == ""
+    assert len(kept._numbers) <= 2 * marks._KEPT
+
+
+def test_two_changes_with_one_number_have_two_marks() -> None:
+    one = mark_of(7, 1000, "c", "s", "deployment/a")
+    others = [mark_of(7, 1001, "c", "s", "deployment/a"), mark_of(7, 1000, "c", "s", "deployment/b")]
+    assert one not in others and one == mark_of(7, 1000, "c", "s", "deployment/a")
+
+
+def test_what_stays_is_put_aside_at_the_start_and_when_a_fleet_has_come_and_given_back_at_the_end() -> None:
+    async def main() -> None:
+        before, clock, streams, frozen = gc.get_threshold(), FakeClock(), [0], list[int]()
+        real, put_aside = gc.freeze, 0
+
+        def freeze() -> None:
+            nonlocal put_aside
+            put_aside += 1
+            frozen.append(streams[0])
+            real()
+
+        gc.freeze = freeze
+        try:
+            task = asyncio.create_task(garbage.keep_aside(clock, lambda: streams[0]), name="aside")
+            await clock.settle()
+            assert frozen == [0] and gc.get_threshold() == garbage._THRESHOLDS
+            streams[0] = 500
+            await clock.advance(garbage._LOOK_S)
+            assert frozen == [0], "they still come"
+            await clock.advance(garbage._LOOK_S)
+            assert frozen == [0, 500], "settled"
+            streams[0] = 505
+            await clock.advance(10 * garbage._LOOK_S)
+            assert frozen == [0, 500], "a few more are not worth it"
+            await clock.advance(garbage._EVERY_S)
+            assert frozen == [0, 500, 505], "now and then in any case"
+            assert gc.get_freeze_count() > 0
+            await cancel_all(task)
+            assert gc.get_threshold() == before and gc.get_freeze_count() == 0
+        finally:
+            gc.freeze = real
+            gc.unfreeze()
+            gc.set_threshold(*before)
+
+    asyncio.run(main())

@@ -1,0 +1,62 @@
+"""The agent's part of a trace: applying follows from the change, the report of it too."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from krane_doubles import FakePlane, Rig
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, get_current_span
+
+from shoal.base import tracing
+from shoal.sync.keys import Stream
+from shoal.wire.fleet.v1 import cluster_pb as pb
+
+CHANGE = f"00-{'c' * 32}-{'d' * 16}-01"
+
+
+class Tracer:
+    def __init__(self) -> None:
+        self.spans: list[tuple[str, str]] = []  # name, parent
+
+    def start_span(self, name: str, context: Any, attributes: Any, start_time: Any) -> NonRecordingSpan:
+        above = get_current_span(context).get_span_context()
+        self.spans.append((name, f"{above.span_id:016x}"))
+        own = SpanContext(above.trace_id or 1, len(self.spans), is_remote=False, trace_flags=TraceFlags(1))
+        return NonRecordingSpan(own)
+
+
+@pytest.fixture
+def tracer() -> Iterator[Tracer]:
+    made: Any = Tracer()
+    tracing.use(made)
+    yield made
+    tracing.use(None)
+
+
+class Listening(FakePlane):
+    """Remembers in which span it was called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+
+    async def report(self, stream: Stream, request: Any) -> pb.ReportResponse:
+        self.said.append(tracing.current())
+        return await super().report(stream, request)
+
+
+def test_applying_and_reporting_follow_from_the_change(tmp_path: Path, tracer: Tracer) -> None:
+    async def main() -> None:
+        plane = Listening()
+        plane.desired.want("deployment/a").trace = CHANGE
+        async with Rig(tmp_path, plane=plane) as rig:
+            await rig.settle()
+            assert rig.running() == {"deployment/a": 1}
+        assert ("krane.apply", "d" * 16) in tracer.spans and ("krane.report", "d" * 16) in tracer.spans
+        assert plane.said and all(text.startswith(f"00-{'c' * 32}-") for text in plane.said)
+
+    asyncio.run(main())
