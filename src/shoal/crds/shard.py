@@ -107,7 +107,7 @@ class ConfigSpec(_View, frozen=True, kw_only=True):
     lease_duration: str = "15s"
     heartbeat_interval: str = "3s"
     rebalance_threshold: float = 0.2
-    max_concurrent_migrations: int = 64  # slots
+    max_concurrent_migrations: int = 256  # slots
     migration_timeout: str = "30s"  # of one step
     forecast: Forecast | None = None
     cost: Cost | None = None
@@ -192,9 +192,7 @@ def definitions() -> list[Obj]:
     ]
 
 
-def _definition(
-    kind: str, plural: str, whole: Obj, columns: list[Obj], *, short: str = "", status: bool = True
-) -> Obj:
+def _definition(kind: str, plural: str, whole: Obj, columns: list[Obj], *, short: str = "", status: bool = True) -> Obj:
     names: Obj = {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower()}
     if short:
         names["shortNames"] = [short]

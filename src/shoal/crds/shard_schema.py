@@ -111,7 +111,7 @@ _CONFIG_SPEC = _object(
         "leaseDuration": _duration("15s"),
         "heartbeatInterval": _duration("3s"),
         "rebalanceThreshold": {**_RATIO, "default": 0.2},
-        "maxConcurrentMigrations": {"type": "integer", "minimum": 1, "maximum": SLOTS_LIMIT, "default": 64},
+        "maxConcurrentMigrations": {"type": "integer", "minimum": 1, "maximum": SLOTS_LIMIT, "default": 256},
         "migrationTimeout": _duration("30s"),
         "forecast": _object({"horizon": _duration("1m")}),
         "cost": _object(

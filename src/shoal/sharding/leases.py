@@ -95,6 +95,7 @@ class ShardLease:
     report: Report = Report()
     acks: Mapping[int, Ack] = field(default_factory=dict)
     leaving: bool = False
+    reported: bool = False  # whether there is a report at all
 
     @property
     def held(self) -> bool:
@@ -116,6 +117,7 @@ def read_lease(obj: Obj) -> ShardLease:
         report=_report(annotations.get(REPORT, "")),
         acks=_acks(annotations.get(ACKS, "")),
         leaving=annotations.get(LEAVING) == "true",
+        reported=REPORT in annotations,
     )
 
 

@@ -14,7 +14,7 @@ from heapq import heapify, heapreplace
 from math import ceil, floor
 
 from shoal.sharding.model import SLOTS
-from shoal.sharding.ring import Ring, slot_of_key
+from shoal.sharding.ring import Ring, preferences, slot_of_key
 
 BOUND = 1.25  # no shard has more than this times the mean, by number of slots
 REBALANCED = 0.1  # of the busiest shard's slots at a time
@@ -49,12 +49,11 @@ def share_out(
         if successor in present:
             made[slot] = successor
     _adopt(made, members, strategy, weights)
-    known = list(members.settled)
     successors = set(members.successors.values())
-    for newcomer in members.joining:
-        if newcomer not in successors:
-            _join(made, newcomer, known, strategy, weights)
-        known.append(newcomer)
+    newcomers = [name for name in members.joining if name not in successors]
+    if newcomers:
+        known = [*members.settled, *(name for name in members.joining if name in successors)]
+        _join(made, newcomers, known, strategy, weights)
     return made
 
 
@@ -88,37 +87,43 @@ def _adopt(made: list[str], members: Members, strategy: str, weights: Sequence[f
 
 
 def _join(
-    made: list[str], newcomer: str, known: Sequence[str], strategy: str, weights: Sequence[float] | None
+    made: list[str], newcomers: Sequence[str], known: Sequence[str], strategy: str, weights: Sequence[float] | None
 ) -> None:
-    """Let a newcomer take its share from those who are there."""
-    size = len(known) + 1
+    """Let newcomers take their share from those who are there."""
     counts = Counter(made)
+    size = len(known) + len(newcomers)
     if strategy == "consistent-hash":
-        limit = max(1, floor(BOUND * SLOTS / size))
-        cap = ceil(BOUND * SLOTS / size)
-        ring = Ring((*known, newcomer))
-        wanted = [slot for slot in range(SLOTS) if made[slot] != newcomer and ring.preferred(slot) == newcomer]
-        # what is too much for its owner now goes first, and anything of theirs when that is not enough
-        crowded = {shard for shard in known if counts[shard] > cap}
-        first = [slot for slot in wanted if made[slot] in crowded]
-        order = [*first, *(slot for slot in range(SLOTS) if made[slot] in crowded)]
-        for slot in dict.fromkeys(order):
-            if counts[newcomer] < limit and counts[made[slot]] > cap:
-                _hand_over(made, counts, slot, newcomer)
-        for slot in wanted:
-            if counts[newcomer] < limit and made[slot] != newcomer:
-                _hand_over(made, counts, slot, newcomer)
+        _join_ring(made, counts, newcomers, known)
         return
-    share = max(1, SLOTS // size)
     weighed = weights if strategy == "least-loaded" and weights is not None else None
     owned = _owned(made)
-    while counts[newcomer] < share:
-        donor = max((shard for shard in known if owned.get(shard)), key=lambda shard: (counts[shard], shard), default="")
-        if not donor or counts[donor] <= counts[newcomer] + 1:
-            return
-        slot = _middling(owned[donor], weighed)
-        owned[donor].remove(slot)
-        _hand_over(made, counts, slot, newcomer)
+    share = max(1, SLOTS // size)
+    for newcomer in newcomers:
+        while counts[newcomer] < share:
+            donors = (shard for shard in known if owned.get(shard))
+            donor = max(donors, key=lambda shard: (counts[shard], shard), default="")
+            if not donor or counts[donor] <= counts[newcomer] + 1:
+                break
+            slot = _middling(owned[donor], weighed)
+            owned[donor].remove(slot)
+            _hand_over(made, counts, slot, newcomer)
+
+
+def _join_ring(made: list[str], counts: Counter[str], newcomers: Sequence[str], known: Sequence[str]) -> None:
+    size = len(known) + len(newcomers)
+    limit, cap = max(1, floor(BOUND * SLOTS / size)), ceil(BOUND * SLOTS / size)
+    preferred = preferences(frozenset((*known, *newcomers)))
+    fresh, donors = frozenset(newcomers), frozenset(known)
+    wanted = [slot for slot in range(SLOTS) if preferred[slot] in fresh and made[slot] in donors]
+    # what is too much for its owner now goes first, and anything of theirs when that is not enough
+    for slot in sorted(wanted, key=lambda slot: counts[made[slot]] <= cap):
+        if counts[preferred[slot]] < limit:
+            _hand_over(made, counts, slot, preferred[slot])
+    for slot in range(SLOTS):
+        if made[slot] in donors and counts[made[slot]] > cap:
+            idlest = min(newcomers, key=lambda shard: (counts[shard], shard))
+            if counts[idlest] < limit:
+                _hand_over(made, counts, slot, idlest)
 
 
 def _hand_over(made: list[str], counts: Counter[str], slot: int, to: str) -> None:
@@ -186,9 +191,7 @@ def rebalance(
 # choosing an object's slot
 
 
-def choose_slot(
-    strategy: str, key: str, *, turn: int = 0, idlest: Sequence[int] = ()
-) -> int:
+def choose_slot(strategy: str, key: str, *, turn: int = 0, idlest: Sequence[int] = ()) -> int:
     """The slot of a new object: by its key, or the next in turn, or one of the least loaded shard's (``idlest``)."""
     if strategy == "round-robin":
         return _SPREAD[turn % SLOTS]

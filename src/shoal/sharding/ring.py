@@ -72,3 +72,9 @@ class Ring:
     def owners(self) -> list[str]:
         """The preferred shard of every slot."""
         return [self.preferred(slot) for slot in range(SLOTS)]
+
+
+@lru_cache(maxsize=64)
+def preferences(shards: frozenset[str]) -> tuple[str, ...]:
+    """The shard that every slot prefers among these. Asked again and again while slots move."""
+    return tuple(Ring(shards).owners())

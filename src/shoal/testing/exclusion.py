@@ -10,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import orjson
 
-from shoal.client import Obj
+from shoal.client import Client, Obj
+from shoal.client.verbs import ResourceClient
 from shoal.sharding.model import epoch_of
+from shoal.sharding.worker import Owned, Worker
+from shoal.sharding.worker.handling import Handling
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -66,3 +70,41 @@ def read_journals(paths: Iterable[Path]) -> Iterator[Accepted]:
             except ValueError:
                 continue
             yield Accepted(family, revision, epoch, who, what)
+
+
+# what the checker has to catch
+
+Changes = list[tuple[type, str, Any]]  # a class, the name of what is changed in it, what it becomes
+
+
+def unfenced() -> Changes:
+    """A worker on a server that knows no fences."""
+    return [(Client, "fenced", lambda self, fence: self)]
+
+
+def blind() -> Changes:
+    """A worker that writes whatever the object has become: no versions, no stamps."""
+    patch = ResourceClient.patch
+
+    async def blind_patch(self: ResourceClient, name: str, body: Any, *args: Any, **more: Any) -> Obj:
+        return await patch(self, name, _unversioned(body), *args, **more)
+
+    return [
+        (ResourceClient, "patch", blind_patch),
+        (Owned, "_based", lambda self, obj, on: _unversioned(obj)),
+        (Owned, "_newer", lambda self, obj: True),
+    ]
+
+
+def unguarded() -> Changes:
+    """A worker that believes in its slots for ever: nothing of it is fenced, looked at, or cancelled."""
+    never: Changes = [
+        (Worker, "check", lambda self, slot, epoch: None),
+        (Handling, "_cancel", lambda self, task, **more: None),
+    ]
+    return [*unfenced(), *blind(), *never]
+
+
+def _unversioned(obj: Obj) -> Obj:
+    about = {key: value for key, value in obj.get("metadata", {}).items() if key != "resourceVersion"}
+    return {**obj, "metadata": about}

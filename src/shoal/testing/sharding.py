@@ -7,12 +7,13 @@ from collections.abc import Awaitable
 from random import Random
 from typing import Any
 
-from shoal.base.clock import RealClock
+from shoal.base.clock import Clock, RealClock
 from shoal.base.ids import Ids
 from shoal.base.tasks import cancel_all
 from shoal.client import Client, Obj, builtin
 from shoal.crds.shard import GROUP, VERSION, definitions
-from shoal.sharding.leases import read_lease
+from shoal.errors import Conflict
+from shoal.sharding.leases import read_lease, taken
 from shoal.sharding.model import SLOTS, Entry, slot_label, table_name, tables_of
 from shoal.sharding.worker import ShardedController, Worker, WorkerConfig
 from shoal.testing.controllers import eventually
@@ -56,9 +57,21 @@ class SlotWorld:
         labels = {slot_label(CONFIG): str(slot)}
         return await self.maps.create({"metadata": {"name": name, "namespace": "default", "labels": labels}})
 
-    def start(self, shard: str, app: ShardedController, **settings: Any) -> Worker:
+    def start(
+        self,
+        shard: str,
+        app: ShardedController,
+        *,
+        client: Client | None = None,
+        clock: Clock | None = None,
+        **settings: Any,
+    ) -> Worker:
+        """A worker of this process; ``client`` and ``clock`` when they are not to be everybody's."""
         config = WorkerConfig(config=CONFIG, shard=shard, **settings)
-        worker = Worker(self.client, app, config, clock=RealClock(), random=Random(1).random, new_id=Ids().new_suffix)
+        worker = Worker(
+            client or self.client, app, config, clock=clock or RealClock(), random=Random(1).random,
+            new_id=Ids().new_suffix,
+        )  # fmt: skip
         stop = asyncio.Event()
         self.workers[shard] = worker, stop, asyncio.create_task(worker.run(stop), name=shard)
         return worker
@@ -75,6 +88,19 @@ class SlotWorld:
 
         found: int = await eventually(look)
         return found
+
+    async def take(self, shard: str) -> None:
+        """Take the shard's Lease as a manager does, whoever holds it."""
+        leases = self.client.of(_LEASES)
+
+        async def one() -> bool:
+            try:
+                await leases.replace(taken(await leases.get(shard, "default"), "2026-01-01T00:00:00.000000Z"))
+            except Conflict:
+                return False
+            return True
+
+        await eventually(one)
 
     async def acks(self, shard: str) -> dict[int, str]:
         lease = read_lease(await self.client.of(_LEASES).get(shard, "default"))

@@ -22,11 +22,9 @@ class WorkerConfig:
     cpus: float = 1.0  # what the reported processor time is a part of
 
     def __post_init__(self) -> None:
-        for name in ("config", "shard", "namespace"):
+        for name, variable in (("config", "SHARD_CONFIG"), ("shard", "SHARD_ID"), ("namespace", "SHARD_NAMESPACE")):
             if not getattr(self, name):
-                raise ConfigError(
-                    f"worker.{name} is empty: give it, or set SHARD_{name.upper().replace('SHARD', 'ID')}"
-                )
+                raise ConfigError(f"{name} is empty: give --{name}, or set {variable}")
         if self.concurrency < 1 or self.batch < 1:
             raise ConfigError("worker.concurrency and worker.batch must be 1 or more")
         if self.handler_timeout_s <= 0 or self.drain_timeout_s < 0 or self.cpus <= 0 or self.memory_limit_bytes <= 0:

@@ -10,14 +10,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
+from shoal.base.backoff import Backoff
 from shoal.base.clock import Clock
 from shoal.base.tasks import cancel_all
 from shoal.client import Obj, ResourceClient, Scope
-from shoal.reconcile import Cache, Reflector
+from shoal.reconcile import Cache, Reflector, ReflectorConfig
 from shoal.reconcile.keys import controller_of
 from shoal.sharding.model import SLOTS, slot_label, slot_of, slot_selector
 
 BY_SLOT, BY_OWNER = "slot", "owner"
+
+# slots may be ours while we cannot see them: whoever was cut off must not wait for long when it is over
+FOLLOWING = ReflectorConfig(backoff=Backoff(base_s=0.2, cap_s=2.0))
 
 
 class _Told(Cache):
@@ -31,8 +35,8 @@ class _Told(Cache):
         super().__init__(indexes={BY_SLOT: slots, BY_OWNER: _owner})
         self.listed = asyncio.Event()
 
-    def replace(self, objects: Iterable[Obj], resource_version: str) -> None:
-        super().replace(objects, resource_version)
+    def replace(self, objects: Iterable[Obj], resource_version: str, *, shaped: bool = False) -> None:
+        super().replace(objects, resource_version, shaped=shaped)
         self.listed.set()
 
 
@@ -61,8 +65,9 @@ class Feed:
             return
         selector = slot_label(self._config) if len(slots) == SLOTS else slot_selector(self._config, slots)
         reflector = Reflector(
-            self.resource, self.cache, clock=self._clock, random=self._random, scope=Scope(label_selector=selector)
-        )
+            self.resource, self.cache, clock=self._clock, random=self._random, scope=Scope(label_selector=selector),
+            config=FOLLOWING,
+        )  # fmt: skip
         self._task = asyncio.create_task(reflector.run(), name=f"feed/{self.resource.type.qualified}")
         await self.cache.listed.wait()
 

@@ -59,7 +59,7 @@ class Handling:
         self._feeds: dict[Kind, Feed] = {}
         self._gone: dict[_Key, tuple[int, Obj]] = {}  # slot and last state of what was deleted and not handled
         self._running: dict[asyncio.Task[None], tuple[frozenset[int], float]] = {}  # its slots, since when
-        self._cancelled: set[asyncio.Task[None]] = set()
+        self._cancelled: dict[asyncio.Task[None], bool] = {}  # whether because it took too long
         self._ended = asyncio.Event()  # a handler has ended
         self._paused_s = clock.monotonic()
         self.handled = 0
@@ -139,9 +139,9 @@ class Handling:
             self._ended.clear()
             await self._ended.wait()
 
-    def _cancel(self, task: asyncio.Task[None]) -> None:
+    def _cancel(self, task: asyncio.Task[None], *, overdue: bool = False) -> None:
         if task not in self._cancelled:
-            self._cancelled.add(task)
+            self._cancelled[task] = overdue
             task.cancel()
 
     # handlers
@@ -157,7 +157,7 @@ class Handling:
             for task, (_, since_s) in tuple(self._running.items()):
                 if now_s - since_s > self._config.handler_timeout_s:
                     log.warning("a handler takes too long and is cancelled", limit_s=self._config.handler_timeout_s)
-                    self._cancel(task)
+                    self._cancel(task, overdue=True)
 
     async def _work(self) -> None:
         task = asyncio.current_task()
@@ -209,10 +209,13 @@ class Handling:
             if task not in self._cancelled:
                 raise
             task.uncancel()
-            if any(self._owner.epoch_of(each.slot) is not None for each in owned):
-                self._again(keys, TimeoutError("cancelled"))
+            if self._cancelled[task]:
+                self._again(keys, TimeoutError("the handler took too long"))
+            else:
+                for key in keys:  # of a batch, not all may have been lost
+                    self._queue.add(key)
         finally:
-            self._cancelled.discard(task)
+            self._cancelled.pop(task, None)
             del self._running[task]
             self._ended.set()
             self._gauges.took(self._clock.monotonic() - now_s)
@@ -237,7 +240,11 @@ class Handling:
             elif handler.reconcile is not None and owned:
                 after_s = await handler.reconcile(owned[0])
         except Exception as error:
-            self._again(keys, error)
+            late = isinstance(error, Late | LostLease)
+            if late and not any(self._owner.epoch_of(each.slot) == each.epoch for each in owned):
+                log.info("not the owner any more", reason=str(error))  # no failure: the next owner does it
+            else:
+                self._again(keys, error)
             return
         self.handled += len(keys)
         for key in keys:
@@ -246,14 +253,16 @@ class Handling:
                 self._queue.add_after(key, after_s)
 
     def _again(self, keys: list[_Key], error: Exception) -> None:
-        """Later each time. Being late is no failure: the next owner does it."""
-        if isinstance(error, Late | LostLease):
-            log.info("not the owner any more", reason=str(error))
-            return
+        """Later each time."""
         self.failed += len(keys)
         for key in keys:
             delay_s = self._queue.add_rate_limited(key)
-            if isinstance(error, Conflict | NotFound):
-                log.info("the object changed meanwhile", key=str(key[1]), reason=str(error), delay_s=round(delay_s, 3))
+            if isinstance(error, Conflict | NotFound | Late | LostLease):
+                log.info(
+                    "the object or its owner changed meanwhile",
+                    key=str(key[1]),
+                    reason=str(error),
+                    delay_s=round(delay_s, 3),
+                )
             else:
                 log.error("a handler failed", error=error, key=str(key[1]), delay_s=round(delay_s, 3))

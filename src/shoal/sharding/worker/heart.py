@@ -176,13 +176,13 @@ class Heart:
         return float(self._lease["spec"]["leaseDurationSeconds"])
 
     async def release(self) -> None:
-        """Give the Lease back, so that the slots move at once. Only when nothing runs any more."""
+        """Give the Lease back, so that the slots move at once. Only when nothing runs any more. What was acknowledged
+        last stays in it: states that were saved are still to be taken over."""
         term = self.term
         self._end()
         if term < 0:
             return
-        gone = self._said(self._lease, term=term)
-        gone["spec"]["holderIdentity"] = ""
+        gone = {**self._lease, "spec": {**self._lease["spec"], "holderIdentity": ""}}
         try:
             async with within(self._clock, _RELEASE_S):
                 await self._leases.replace(gone)

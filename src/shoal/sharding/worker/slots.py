@@ -93,7 +93,9 @@ class SlotMachine:
             self._entries[entry.slot] = entry
             steps += self._entry(entry)
             self._prune(entry)
-        if frozenset(self._slots) != before:
+        after = frozenset(self._slots)
+        if after != before:
+            self._watched -= before - after  # caches drop what left; if it comes back it is looked at anew
             steps.append(Step(StepKind.WATCH, -1))
         return steps
 

@@ -23,7 +23,7 @@ from shoal.sharding.leases import Report
 from shoal.sharding.model import CONFIG_LABEL, read_table
 from shoal.sharding.worker.app import ShardedController
 from shoal.sharding.worker.config import WorkerConfig
-from shoal.sharding.worker.feeding import BY_OWNER, Feed
+from shoal.sharding.worker.feeding import BY_OWNER, FOLLOWING, Feed
 from shoal.sharding.worker.gauges import Gauges
 from shoal.sharding.worker.handling import Handling
 from shoal.sharding.worker.heart import Heart, Pulse, TermOver
@@ -76,11 +76,13 @@ class Worker:
         self._spec: ConfigSpec | None = None
         self._listeners: list[Callable[[], None]] = []
         here = Scope(namespace=config.namespace, label_selector=f"{CONFIG_LABEL}={config.config}")
-        self._tables = Informer(client.resource(GROUP, VERSION, "shardslots"), clock=clock, random=random, scope=here)
         named = Scope(namespace=config.namespace, field_selector=f"metadata.name={config.config}")
-        self._configs = Informer(
-            client.resource(GROUP, VERSION, "shardconfigs"), clock=clock, random=random, scope=named
-        )
+
+        def informer(plural: str, scope: Scope) -> Informer:
+            resource = client.resource(GROUP, VERSION, plural)
+            return Informer(resource, clock=clock, random=random, scope=scope, config=FOLLOWING)
+
+        self._tables, self._configs = informer("shardslots", here), informer("shardconfigs", named)
 
     # what others ask
 
@@ -146,7 +148,6 @@ class Worker:
         self._tables.cache.add_handler(self._table_changed)
         self._configs.cache.add_handler(self._config_changed)
         parts: dict[str, Any] = {
-            "worker/tables": self._tables.run(),
             "worker/config": self._configs.run(),
             "worker/feeds": self._watch(),
             "worker/handlers": self._handling.run(),
@@ -205,6 +206,8 @@ class Worker:
 
     async def _serve(self, stopping: asyncio.Task[bool], background: asyncio.Task[None]) -> None:
         beating = asyncio.create_task(self.heart.beat(), name="worker/heart")
+        # a watch of the term before may hang on a connection that is dead without anybody knowing
+        tables = asyncio.create_task(self._tables.run(), name="worker/tables")
         try:
             for table in self._tables.cache:
                 self._do(self._machine.table(read_table(table)))
@@ -222,7 +225,7 @@ class Worker:
             self._do(self._machine.lost())
             await self._moving.settle()
             await self._handling.still()
-            await cancel_all(beating)
+            await cancel_all(beating, tables)
             await self.heart.release()
             self.heart.leaving = False
 

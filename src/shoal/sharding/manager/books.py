@@ -1,0 +1,121 @@
+"""What the manager remembers of one ShardConfig between passes. All of it can be lost: a new leader starts with empty
+books, counts anew, and does no harm by it."""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from dataclasses import dataclass, field
+
+from shoal.sharding.leases import Sightings
+from shoal.sharding.manager.scaling import Sample
+from shoal.sharding.model import SLOTS, Entry
+
+_TRIES = 3  # moves of a slot that fail after each other; then it stays for as long as a step may take
+_BRIEFLY = 1 / 30  # of that time: the pause after the first ones
+_NAMES_PER_SLOT = 4
+
+
+@dataclass(slots=True)
+class SlotCounts:
+    """How many objects are in each slot, and the names of a few; from the last sweep."""
+
+    counts: array[int] = field(default_factory=lambda: array("L", bytes(8 * SLOTS)))
+    names: dict[int, list[str]] = field(default_factory=dict)
+    known: bool = False
+
+    def add(self, slot: int, name: str) -> None:
+        self.counts[slot] += 1
+        names = self.names.setdefault(slot, [])
+        if len(names) < _NAMES_PER_SLOT:
+            names.append(name)
+
+    def merge(self, other: SlotCounts) -> None:
+        for slot, count in enumerate(other.counts):
+            self.counts[slot] += count
+        for slot, names in other.names.items():
+            mine = self.names.setdefault(slot, [])
+            mine += names[: _NAMES_PER_SLOT - len(mine)]
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts)
+
+
+class Timers:
+    """How long each move has been in its step, and how long in all; on this manager's monotonic clock."""
+
+    def __init__(self) -> None:
+        self._steps: dict[int, tuple[tuple[object, ...], float]] = {}
+        self._begun: dict[int, float] = {}
+        self._failed: dict[int, tuple[int, float]] = {}  # slot -> (failures in a row, not before)
+
+    def look(self, entries: tuple[Entry, ...], now_s: float) -> None:
+        if not self._steps and not any(entry.move for entry in entries):
+            return
+        for entry in entries:
+            if entry.move is None:
+                self._steps.pop(entry.slot, None)
+                continue
+            step = (entry.owner, entry.epoch, entry.move.phase)
+            known = self._steps.get(entry.slot)
+            if known is None or known[0] != step:
+                self._steps[entry.slot] = step, now_s
+            self._begun.setdefault(entry.slot, now_s)
+
+    def in_step_s(self, entry: Entry, now_s: float) -> float:
+        known = self._steps.get(entry.slot)
+        return now_s - known[1] if known is not None else 0.0
+
+    def ended(self, slot: int, now_s: float, *, well: bool, pause_s: float) -> float:
+        """A move ended; how long it took. After a failure the slot may not move again for a while."""
+        if well:
+            self._failed.pop(slot, None)
+        else:
+            failures = self._failed.get(slot, (0, 0.0))[0] + 1
+            again = failures < _TRIES
+            self._failed[slot] = failures if again else 0, now_s + (pause_s * _BRIEFLY if again else pause_s)
+        return now_s - self._begun.pop(slot, now_s)
+
+    def may_move(self, slot: int, now_s: float) -> bool:
+        return slot not in self._failed or self._failed[slot][1] <= now_s
+
+
+@dataclass(slots=True)
+class Health:
+    """What a shard's own check has said."""
+
+    errors: int = 0  # in a row
+    checked_at: str = ""
+    message: str = ""
+
+
+@dataclass(slots=True)
+class Books:
+    sightings: Sightings = field(default_factory=Sightings)
+    timers: Timers = field(default_factory=Timers)
+    samples: deque[Sample] = field(default_factory=deque)
+    health: dict[str, Health] = field(default_factory=dict)
+    objects: SlotCounts = field(default_factory=SlotCounts)
+    turn: int = 0  # of round-robin
+    status_s: dict[str, float] = field(default_factory=dict)  # when a status was last written
+    imbalanced_s: float | None = None  # since when the loads lie too far apart
+    scaled_s: float | None = None
+    facts: Facts | None = None
+
+    def forget(self, shard: str) -> None:
+        self.sightings.forget(shard)
+        self.health.pop(shard, None)
+        self.status_s.pop(shard, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """The figures of the last pass, for metrics."""
+
+    phases: dict[str, int]
+    healthy: int
+    load: float
+    queue_depth: int
+    unowned: int
+    moving: int

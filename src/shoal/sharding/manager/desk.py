@@ -1,0 +1,101 @@
+"""What the parts of the manager write with: fenced clients, what they wrote, events, counters, time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from shoal.base.clock import Clock
+from shoal.client import Client, ResourceClient, ResourceType, builtin
+from shoal.crds.shard import API_VERSION, GROUP, VERSION
+from shoal.errors import Conflict, NotFound
+from shoal.reconcile import EventRecorder, EventType
+from shoal.reconcile.keys import Obj, version_of
+from shoal.sharding.manager.metrics import ShardMetrics
+from shoal.sharding.manager.overlay import Overlay
+
+CONFIGS = ResourceType(GROUP, VERSION, "shardconfigs", True, "ShardConfig")
+INSTANCES = ResourceType(GROUP, VERSION, "shardinstances", True, "ShardInstance")
+TABLE = ResourceType(GROUP, VERSION, "shardslots", True, "ShardSlots")
+STATES = ResourceType(GROUP, VERSION, "shardstates", True, "ShardState")
+LEASES = builtin("leases", "coordination.k8s.io")
+PODS = builtin("pods")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """``client``'s writes carry the leader's fence."""
+
+    client: Client
+    events: EventRecorder
+    clock: Clock
+    metrics: ShardMetrics
+    new_suffix: Callable[[], str]
+    kept_s: float = 60.0  # a shard that has ended is shown for this long
+
+
+class Kept:
+    """One resource: writes go to the server, and what it answered is remembered until the cache shows it."""
+
+    def __init__(self, resource: ResourceClient, overlay: Overlay) -> None:
+        self._resource = resource
+        self.overlay = overlay
+
+    async def create(self, obj: Obj) -> Obj:
+        return self._note(await self._resource.create(obj))
+
+    async def replace(self, obj: Obj) -> Obj:
+        return self._note(await self._resource.replace(obj))
+
+    async def replace_status(self, obj: Obj) -> Obj:
+        return self._note(await self._resource.replace_status(obj))
+
+    async def delete(self, obj: Obj) -> None:
+        """Delete what was seen and nothing that came later; what is gone or has changed is left to the next pass."""
+        about = obj["metadata"]
+        with suppress(NotFound, Conflict):
+            await self._resource.delete(about["name"], about["namespace"], uid=about["uid"])
+            self.overlay.deleted(obj)
+
+    async def delete_unchanged(self, obj: Obj) -> None:
+        about = obj["metadata"]
+        with suppress(NotFound, Conflict):
+            await self._resource.delete(
+                about["name"], about["namespace"], uid=about["uid"], resource_version=version_of(obj)
+            )
+            self.overlay.deleted(obj)
+
+    def _note(self, obj: Obj) -> Obj:
+        obj["metadata"].pop("managedFields", None)
+        self.overlay.wrote(obj)
+        return obj
+
+
+class Desk:
+    def __init__(self, tools: Tools) -> None:
+        client = tools.client
+        self.clock = tools.clock
+        self.metrics = tools.metrics
+        self.new_suffix = tools.new_suffix
+        self.kept_s = tools.kept_s
+        self._events = tools.events
+        self.configs = Kept(client.of(CONFIGS), Overlay(tools.clock))
+        self.instances = Kept(client.of(INSTANCES), Overlay(tools.clock))
+        self.tables = Kept(client.of(TABLE), Overlay(tools.clock))
+        self.leases = Kept(client.of(LEASES), Overlay(tools.clock))
+        self.pods = Kept(client.of(PODS), Overlay(tools.clock))
+        self.states = client.of(STATES)
+
+    def tell(self, obj: Obj, reason: str, message: str, *, warning: bool = False) -> None:
+        kind = EventType.WARNING if warning else EventType.NORMAL
+        typed = obj if "kind" in obj else {"apiVersion": API_VERSION, **obj}
+        self._events.record(typed, kind, reason, message)
+
+
+def config_reference(config: Obj) -> Obj:
+    about = config["metadata"]
+    return {
+        "apiVersion": API_VERSION, "kind": "ShardConfig", "name": about["name"], "uid": about["uid"],
+        "controller": True,
+    }  # fmt: skip

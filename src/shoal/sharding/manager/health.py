@@ -1,0 +1,122 @@
+"""Asks workers how they are, as their ShardConfig says, and heeds what they say of themselves.
+
+Whether a shard lives its Lease says; this is about shards that live and cannot work. A failure counts only when
+``failureThreshold`` follow each other, and one success forgets them all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from shoal.base.clock import Clock
+from shoal.base.logs import get_logger
+from shoal.client.deadline import within
+from shoal.crds.shard import ConfigSpec, HealthCheck, read_config, seconds
+from shoal.kube.labels import from_set
+from shoal.kube.times import format_time
+from shoal.reconcile.keys import Obj, ObjectKey
+from shoal.sharding.leases import read_lease
+from shoal.sharding.manager.books import Books, Health
+from shoal.sharding.manager.observed import Sources
+from shoal.sharding.model import CONFIG_LABEL
+
+log = get_logger("sharding.health")
+
+Probe = Callable[[str, int, str, float], Awaitable[str]]  # host, port, path, seconds -> what is wrong; empty: nothing
+
+_AT_ONCE = 32
+_PACE_S = 0.25
+
+
+async def http_probe(host: str, port: int, path: str, timeout_s: float, *, clock: Clock) -> str:
+    """GET, and only the first line of the answer is read."""
+    try:
+        async with within(clock, timeout_s):
+            reader, writer = await asyncio.open_connection(host, port)
+            try:
+                request = (
+                    f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nUser-Agent: shard-manager\r\n\r\n"
+                )
+                writer.write(request.encode())
+                line = await reader.readline()
+            finally:
+                writer.close()
+    except (OSError, TimeoutError, ValueError) as error:
+        return f"no answer: {str(error) or type(error).__name__}"
+    parts = line.split()
+    good = len(parts) >= 2 and parts[1].isdigit() and 200 <= int(parts[1]) < 300
+    return "" if good else f"answered {line[:60].decode(errors='replace').strip() or 'nothing'}"
+
+
+class HealthMonitor:
+    """A part that a manager runs while it leads. ``wake`` is called with the config of a shard that turned."""
+
+    name = "sharding/health"
+
+    def __init__(
+        self,
+        sources: Sources,
+        books: dict[ObjectKey, Books],
+        *,
+        clock: Clock,
+        probe: Probe,
+        wake: Callable[[ObjectKey], None],
+    ) -> None:
+        self._sources = sources
+        self._books = books
+        self._clock = clock
+        self._probe = probe
+        self._wake = wake
+        self._due_s: dict[ObjectKey, float] = {}
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        while not self._stopping.is_set():
+            now_s = self._clock.monotonic()
+            for key in self._sources.configs.cache.keys():
+                obj = self._sources.configs.cache.get(key)
+                if obj is not None and self._due_s.get(key, 0.0) <= now_s:
+                    spec = read_config(obj)
+                    self._due_s[key] = now_s + seconds(spec.health_check_interval)
+                    await self.check(key, spec)
+            await self._clock.sleep(_PACE_S)
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    async def check(self, key: ObjectKey, spec: ConfigSpec) -> None:
+        """Look at every shard of a config once."""
+        limit = asyncio.Semaphore(_AT_ONCE)
+        leases = self._sources.leases.cache.select(from_set({CONFIG_LABEL: key.name}), namespace=key.namespace)
+
+        async def one(obj: Obj) -> None:
+            async with limit:
+                await self._check_one(key, spec, obj)
+
+        await asyncio.gather(*map(one, leases))
+
+    async def _check_one(self, key: ObjectKey, spec: ConfigSpec, obj: Obj) -> None:
+        lease = read_lease(obj)
+        if not lease.held:
+            return
+        wrong = "" if lease.report.healthy else lease.report.message or "it says that it is not well"
+        if not wrong and spec.health_check is not None:
+            wrong = await self._ask(key, lease.shard, spec.health_check)
+        books = self._books.setdefault(key, Books())
+        health = books.health.setdefault(lease.shard, Health())
+        before = health.errors
+        health.errors = health.errors + 1 if wrong else 0
+        health.message = wrong
+        health.checked_at = format_time(self._clock.wall_s())
+        threshold = spec.health_check.failure_threshold if spec.health_check is not None else 3
+        if (before >= threshold) != (health.errors >= threshold):
+            log.info("the health of a shard turned", shard=lease.shard, wrong=wrong)
+            self._wake(key)
+
+    async def _ask(self, key: ObjectKey, shard: str, check: HealthCheck) -> str:
+        pod = self._sources.pods.cache.get(ObjectKey(key.namespace, shard))
+        address = ((pod or {}).get("status") or {}).get("podIP", "")
+        if not address:
+            return ""  # no pod of ours: its Lease is all that is known of it
+        return await self._probe(address, check.port, check.path, seconds(check.timeout))

@@ -1,0 +1,78 @@
+"""Pods of workers, pure: made from the template of a ShardConfig, and what state one is in."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from math import ceil
+from typing import Any
+
+import orjson
+
+from shoal.crds.shard import API_VERSION, ConfigSpec, seconds
+from shoal.sharding.manager.lifecycle import PodState
+from shoal.sharding.model import CONFIG_LABEL, SHARD_LABEL
+
+Obj = dict[str, Any]
+
+
+def template_hash(spec: ConfigSpec) -> str:
+    """Names what workers are made from; empty when someone else starts them."""
+    if spec.template is None:
+        return ""
+    made = orjson.dumps([spec.template, spec.resources], option=orjson.OPT_SORT_KEYS)
+    return blake2b(made, digest_size=5).hexdigest()
+
+
+def instance_reference(instance: Obj) -> Obj:
+    about = instance["metadata"]
+    return {
+        "apiVersion": API_VERSION, "kind": "ShardInstance", "name": about["name"], "uid": about["uid"],
+        "controller": True,
+    }  # fmt: skip
+
+
+def worker_pod(spec: ConfigSpec, config: str, instance: Obj) -> Obj:
+    """The pod of a shard. Its name, its Lease's and the shard's are one."""
+    template = spec.template or {}
+    about, name = template.get("metadata") or {}, instance["metadata"]["name"]
+    namespace = instance["metadata"]["namespace"]
+    inside: Obj = {"restartPolicy": "Always", **(template.get("spec") or {})}
+    grace_s = ceil(seconds(spec.graceful_shutdown_timeout))
+    inside.setdefault("terminationGracePeriodSeconds", grace_s)
+    given = {
+        "SHARD_ID": name,
+        "SHARD_CONFIG": config,
+        "SHARD_NAMESPACE": namespace,
+        "SHARD_TERM_GRACE_S": str(inside["terminationGracePeriodSeconds"]),
+    }
+    inside["containers"] = [_container(each, given, spec.resources) for each in inside.get("containers") or ()]
+    metadata: Obj = {
+        "name": name,
+        "namespace": namespace,
+        "labels": {**(about.get("labels") or {}), CONFIG_LABEL: config, SHARD_LABEL: name},
+        "ownerReferences": [instance_reference(instance)],
+    }
+    if about.get("annotations"):
+        metadata["annotations"] = dict(about["annotations"])
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": inside}
+
+
+def _container(container: Obj, given: dict[str, str], resources: Obj | None) -> Obj:
+    own = container.get("env") or []
+    named = {each["name"] for each in own}
+    env = [*({"name": name, "value": value} for name, value in given.items() if name not in named), *own]
+    made = {**container, "env": env}
+    if resources and not container.get("resources"):
+        made["resources"] = resources
+    return made
+
+
+def pod_state(pod: Obj | None, *, expected: bool) -> PodState:
+    if pod is None:
+        return PodState.MISSING if expected else PodState.NONE
+    if pod["metadata"].get("deletionTimestamp"):
+        return PodState.LEAVING
+    phase = (pod.get("status") or {}).get("phase", "")
+    if phase in ("Failed", "Succeeded"):
+        return PodState.ENDED
+    return PodState.RUNNING if phase == "Running" else PodState.STARTING

@@ -1,0 +1,291 @@
+"""The manager's pass over one ShardConfig: read, decide, write. It is told a key and works out everything else.
+
+    take Leases that ran out ─▶ phases ─▶ slot table ─▶ how many shards ─▶ make, drain, remove ─▶ statuses
+
+Every write is at the resourceVersion that was read and carries the fence of the leader. A conflict ends the pass; the
+next one reads again. Nothing here waits for a worker: what workers do comes back through the caches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+
+from shoal.base.logs import get_logger
+from shoal.crds.shard import InstanceSpec, seconds, written
+from shoal.errors import Conflict, NotFound
+from shoal.kube.times import format_micro_time, parse_epoch
+from shoal.reconcile import DONE, Change, Result
+from shoal.reconcile.keys import Obj, ObjectKey
+from shoal.sharding.leases import LeaseState, next_change_s, taken
+from shoal.sharding.manager import lifecycle, scaling
+from shoal.sharding.manager.books import Books
+from shoal.sharding.manager.desk import Desk
+from shoal.sharding.manager.lifecycle import Phase, Shard, Verdict
+from shoal.sharding.manager.observed import Instance, Observed, Observer, SeenLease, Sources
+from shoal.sharding.manager.scaling import Decision, Direction
+from shoal.sharding.manager.slots import TablePlan
+from shoal.sharding.manager.staffing import Staffing
+from shoal.sharding.manager.table import TableKeeper, still_gathering
+from shoal.sharding.manager.view import (
+    Pass,
+    condition,
+    config_status,
+    differs,
+    facts_of,
+    instance_status,
+    members_of,
+    parties_of,
+    sample_of,
+    shards_of,
+)
+from shoal.sharding.model import CONFIG_LABEL, TABLES, arcs, largest, slots_by_owner
+from shoal.sharding.plan import Members
+
+log = get_logger("sharding.manager")
+
+_LOOK_S = 5.0  # a pass at least this often: samples for scaling
+_FIGURES_S = 5.0  # figures in statuses are at most this old
+_REFUSED_S = 60.0
+_AT_ONCE = 32  # writes
+
+
+class ShardManager:
+    """Reconciles ShardConfigs."""
+
+    def __init__(self, desk: Desk, sources: Sources) -> None:
+        self._desk = desk
+        self._clock = desk.clock
+        self._sources = sources
+        self._observer = Observer(
+            sources,
+            desk.configs.overlay,
+            desk.instances.overlay,
+            desk.tables.overlay,
+            desk.leases.overlay,
+            desk.pods.overlay,
+        )
+        self._table = TableKeeper(desk)
+        self._staffing = Staffing(desk)
+        self.books: dict[ObjectKey, Books] = {}
+
+    def sight(self, change: Change) -> None:
+        """A Lease was seen, by the leader or by a standby; or it is gone, and its shard with it."""
+        about = change.object["metadata"]
+        key = ObjectKey(about.get("namespace") or "", (about.get("labels") or {}).get(CONFIG_LABEL, ""))
+        books = self.books.setdefault(key, Books())
+        if change.new is not None:
+            self._observer.sight(change.new, books, self._clock.monotonic())
+        else:
+            books.forget(about["name"])
+
+    async def reconcile(self, key: ObjectKey) -> Result:
+        books = self.books.setdefault(key, Books())
+        seen = self._observer.observe(key, books, self._clock.monotonic())
+        if seen is None or seen.config["metadata"].get("deletionTimestamp"):
+            await self._abandon(key)
+            return DONE
+        elder = self._elder(seen)
+        if elder:
+            await self._refuse(seen, f"{elder} has the same name and is older: labels of objects carry only the name")
+            return Result(after_s=_REFUSED_S)
+        seen = await self._take(seen)
+        if seen.spec.template is None:
+            adopted = await self._staffing.adopt(seen)
+            seen = replace(seen, instances={**seen.instances, **adopted})
+        return await self._pass(seen, books)
+
+    async def _pass(self, seen: Observed, books: Books) -> Result:
+        now_s, now_at = self._clock.monotonic(), self._clock.wall_s()
+        shards = shards_of(seen, books, now_at)
+        verdicts = {name: found for name, shard in shards.items() if (found := lifecycle.judge(shard)) is not None}
+        _heed(shards, verdicts)
+        members = members_of(shards)
+        parties = parties_of(seen, members)
+        if len(seen.tables) < TABLES:
+            await self._table.make(seen)
+        entries, table = seen.entries, None
+        if entries and not still_gathering(seen, shards):
+            table = await self._table.advance(seen, books, members, parties, shards, now_s)
+            entries = table.entries
+            _note_joined(shards, members, table)
+        decision = self._decide(seen, books, shards, now_s, now_at)
+        done = Pass(
+            seen=seen, shards=shards, entries=entries, table=table, parties=parties, decision=decision,
+            desired=decision.shards, now_at=now_at,
+        )  # fmt: skip
+        await self._report(done, books, now_s)
+        if seen.spec.template is not None:
+            ordered = await self._staffing.order(seen, shards, decision.shards)
+            verdicts |= ordered
+            _heed(shards, ordered)
+            await self._staffing.equip(seen, shards)
+        await self._staffing.remove(seen, shards)
+        await self._write_instances(done, books, verdicts, now_s)
+        return Result(after_s=self._again_s(seen, table, now_s))
+
+    def _again_s(self, seen: Observed, table: TablePlan | None, now_s: float) -> float:
+        after_s = min(_LOOK_S, max(0.2, min(seconds(seen.spec.sustained_for), seconds(seen.spec.cooldown)) / 4))
+        for found in seen.leases.values():
+            after_s = min(after_s, next_change_s(found.lease, found.observed_s, now_s))
+        if table is None or table.moving or table.pending:
+            after_s = min(after_s, 1.0, seconds(seen.spec.migration_timeout))
+        return max(0.01, after_s)
+
+    # leases
+
+    async def _take(self, seen: Observed) -> Observed:
+        """Take the Leases that ran out. Only then are their slots anybody else's."""
+        late = [found for found in seen.leases.values() if found.state is LeaseState.UNCERTAIN]
+        now = format_micro_time(self._clock.wall_s())
+        answers = await asyncio.gather(*(self._take_one(found, now) for found in late))
+        leases = dict(seen.leases)
+        for found, ok in zip(late, answers, strict=True):
+            if ok:
+                shard = found.lease.shard
+                leases[shard] = replace(found, state=LeaseState.DEAD)
+                text = f"shard {shard} did not renew its Lease for {found.lease.lease_s:g} s; its slots go to others"
+                self._desk.tell(seen.config, "LeaseTaken", text, warning=True)
+        return replace(seen, leases=leases)
+
+    async def _take_one(self, found: SeenLease, now: str) -> bool:
+        try:
+            await self._desk.leases.replace(taken(found.obj, now))
+        except (Conflict, NotFound):
+            return False  # its worker was faster
+        self._desk.metrics.taken.inc()
+        log.warning("took a Lease that was not renewed", shard=found.lease.shard)
+        return True
+
+    async def _abandon(self, key: ObjectKey) -> None:
+        """The config is gone and what it owns is collected. Leases belong to workers; those they gave back go too."""
+        self.books.pop(key, None)
+        for obj in self._sources.leases.cache:
+            about = obj["metadata"]
+            ours = about.get("namespace") == key.namespace and about["labels"].get(CONFIG_LABEL) == key.name
+            if ours and not (obj.get("spec") or {}).get("holderIdentity"):
+                await self._desk.leases.delete_unchanged(obj)
+
+    # accepted or not
+
+    def _elder(self, seen: Observed) -> str:
+        """A config of the same name in another namespace that was there first."""
+        mine = seen.config["metadata"]
+        for obj in self._sources.configs.cache:
+            other = obj["metadata"]
+            if other["name"] == mine["name"] and other["namespace"] != mine["namespace"]:
+                if (other["creationTimestamp"], other["uid"]) < (mine["creationTimestamp"], mine["uid"]):
+                    return f"{other['namespace']}/{other['name']}"
+        return ""
+
+    async def _refuse(self, seen: Observed, message: str) -> None:
+        before: Obj = seen.config.get("status") or {}
+        known = before.get("conditions") or []
+        generation = seen.config["metadata"].get("generation", 0)
+        now = condition("Accepted", ("False", "NameTaken", message), known, generation, self._clock.wall_s())
+        if now not in known:
+            await self._desk.configs.replace_status({**seen.config, "status": {**before, "conditions": [now]}})
+
+    # how many
+
+    def _decide(
+        self, seen: Observed, books: Books, shards: Mapping[str, Shard], now_s: float, now_at: float
+    ) -> Decision:
+        spec, status = seen.spec, seen.config.get("status") or {}
+        sample = sample_of(seen, shards, now_s)
+        if sample is not None:
+            books.samples.append(sample)
+        horizon_s = max(seconds(spec.sustained_for), seconds(spec.cooldown)) + 2 * _LOOK_S
+        while books.samples and books.samples[0].at_s < now_s - horizon_s:
+            books.samples.popleft()
+        if books.scaled_s is None and status.get("lastScaleTime"):
+            books.scaled_s = now_s - max(0.0, now_at - parse_epoch(status["lastScaleTime"]))
+        standing = scaling.Standing(
+            desired=status.get("desiredShards") or spec.min_shards,
+            scaled_s=books.scaled_s,
+            arriving=sum(
+                shard.phase is Phase.PENDING or (shard.phase is Phase.RUNNING and not shard.joined)
+                for shard in shards.values()
+            ),
+        )
+        decision = scaling.decide(spec, tuple(books.samples), standing, now_s)
+        if decision.direction is not Direction.HOLD:
+            books.scaled_s = now_s
+            self._desk.metrics.scalings.labels(decision.direction.value, decision.reason).inc()
+            reason = "ScalingUp" if decision.direction is Direction.UP else "ScalingDown"
+            text = f"{standing.desired} to {decision.shards} shards: {decision.explanation}"
+            self._desk.tell(seen.config, reason, text)
+            log.info("scaling", config=str(seen.key), to=decision.shards, reason=decision.explanation)
+        return decision
+
+    # statuses
+
+    async def _report(self, done: Pass, books: Books, now_s: float) -> None:
+        books.facts = facts = facts_of(done)
+        status = config_status(done, books, facts)
+        before = done.seen.config.get("status") or {}
+        if differs(before, status, wholly=self._figures_due(done, books, "", now_s)):
+            await self._desk.configs.replace_status({**done.seen.config, "status": status})
+            books.status_s[""] = now_s
+
+    def _figures_due(self, done: Pass, books: Books, name: str, now_s: float) -> bool:
+        """Figures alone are written with every health check, if those are not too far apart."""
+        pause_s = min(_FIGURES_S, seconds(done.seen.spec.health_check_interval))
+        return now_s - books.status_s.get(name, float("-inf")) >= pause_s
+
+    async def _write_instances(self, done: Pass, books: Books, verdicts: Mapping[str, Verdict], now_s: float) -> None:
+        owned = slots_by_owner(done.entries)
+        limit = asyncio.Semaphore(_AT_ONCE)
+
+        async def write(name: str) -> None:
+            async with limit:
+                await self._write_instance(done, books, name, owned.get(name, []), verdicts.get(name), now_s)
+
+        await asyncio.gather(*map(write, done.shards))
+
+    async def _write_instance(
+        self, done: Pass, books: Books, name: str, slots: list[int], verdict: Verdict | None, now_s: float
+    ) -> None:
+        instance, shard = done.seen.instances[name], done.shards[name]
+        at_rest = done.table is not None and not done.table.moving and not done.table.pending
+        due = verdict is not None or self._figures_due(done, books, name, now_s)
+        obj = await self._write_ranges(instance, slots) if due or at_rest else instance.obj
+        status = instance_status(instance, shard, done, books, slots, verdict.reason if verdict is not None else "")
+        if differs(obj.get("status") or {}, status, wholly=due):
+            await self._desk.instances.replace_status({**obj, "status": status})
+            books.status_s[name] = now_s
+        if verdict is not None and shard.phase.value != instance.status.phase:
+            warning = shard.phase is Phase.FAILED
+            self._desk.tell(instance.obj, shard.phase.value, f"{verdict.reason}: {verdict.text}", warning=warning)
+
+    async def _write_ranges(self, instance: Instance, slots: list[int]) -> Obj:
+        ranges = arcs(slots)
+        spec: InstanceSpec = instance.spec
+        if ranges == spec.hash_ranges:
+            return instance.obj
+        kept = {k: v for k, v in instance.obj["spec"].items() if k not in ("hashRange", "hashRanges")}
+        widest = largest(ranges)
+        if widest is not None:
+            kept |= {"hashRange": written(widest), "hashRanges": [written(each) for each in ranges]}
+        return await self._desk.instances.replace({**instance.obj, "spec": kept})
+
+
+def _heed(shards: dict[str, Shard], verdicts: Mapping[str, Verdict]) -> None:
+    """Put the shards into their new phases."""
+    for name, verdict in verdicts.items():
+        shard = shards[name]
+        if verdict.phase is shard.phase:
+            continue
+        lifecycle.transition(shard.phase, verdict.phase)
+        # who comes back gets a share again
+        joined = shard.joined and verdict.phase is not Phase.RUNNING
+        shards[name] = replace(shard, phase=verdict.phase, reason=verdict.reason, phase_age_s=0.0, joined=joined)
+
+
+def _note_joined(shards: dict[str, Shard], members: Members, table: TablePlan) -> None:
+    """A newcomer has joined when it has slots and no more are to come."""
+    owners = {entry.owner for entry in table.entries}
+    for name in members.joining:
+        if name in owners and name not in table.waiting_for:
+            shards[name] = replace(shards[name], joined=True)

@@ -1,0 +1,133 @@
+"""The next slot table, pure: moves go on, slots of the dead are given away, and new moves begin, within bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from shoal.sharding.migration.plan import Outcome, Party, Step, advance, begin, give
+from shoal.sharding.model import Entry
+from shoal.sharding.plan import Members, rebalance, share_out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePlan:
+    """The table as it should be written, and what happened on the way."""
+
+    entries: tuple[Entry, ...]
+    changed: tuple[int, ...] = ()  # slots
+    finished: tuple[Step, ...] = ()  # moves that came to an end, well or not
+    given: Mapping[str, int] = field(default_factory=dict)  # shard -> slots it got because nobody had them
+    begun: tuple[Entry, ...] = ()
+    moving: int = 0
+    pending: int = 0  # moves that should begin and may not yet
+    waiting_for: frozenset[str] = frozenset()  # shards that moves, under way or pending, go to or come from
+    rebalanced: int = 0  # of the moves that should begin, those that only even out loads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableView:
+    """What the next table depends on."""
+
+    config: str
+    entries: Sequence[Entry]
+    parties: Mapping[str, Party]
+    members: Members
+    strategy: str
+    limit: int  # moves under way at a time
+    weights: Sequence[float] | None = None
+    loads: Mapping[str, float] = field(default_factory=dict)  # of those that may own slots; empty: no rebalancing
+    rebalance_threshold: float = 1.0
+    timed_out: Callable[[Entry], bool] = lambda _: False
+    may_move: Callable[[int], bool] = lambda _: True  # whether a slot may begin a move; not soon after an abort
+
+
+def plan_table(view: TableView) -> TablePlan:
+    entries = list(view.entries)
+    finished: list[Step] = []
+    for slot, entry in enumerate(entries):
+        if entry.move is not None:
+            step = advance(entry, view.parties, view.config, timed_out=view.timed_out(entry))
+            entries[slot] = step.entry
+            if step.outcome in (Outcome.MOVED, Outcome.ABORTED):
+                finished.append(step)
+    held = _held(view)
+    heirs = _heirs(entries, held, view)
+    wanted = share_out(heirs, view.members, view.strategy, view.weights)
+    given = _give(entries, wanted, held, view)
+    evened = _rebalanced(entries, wanted, view)
+    for slot, shard in evened.items():
+        wanted[slot] = shard
+    begun, pending, busy = _begin(entries, wanted, held, view)
+    changed = tuple(slot for slot, entry in enumerate(entries) if entry != view.entries[slot])
+    return TablePlan(
+        entries=tuple(entries),
+        changed=changed,
+        finished=tuple(finished),
+        given=given,
+        begun=tuple(begun),
+        moving=sum(entry.move is not None for entry in entries),
+        pending=pending,
+        waiting_for=frozenset(busy),
+        rebalanced=len(evened),
+    )
+
+
+Held = frozenset[tuple[str, int]]  # (shard, term) of those who may work on what they own
+
+
+def _held(view: TableView) -> Held:
+    return frozenset((name, party.term) for name, party in view.parties.items() if party.alive)
+
+
+def _heirs(entries: Sequence[Entry], held: Held, view: TableView) -> list[str]:
+    # a shard that started anew gets its slots back, or its successor does; those of others are nobody's
+    known = frozenset((*view.members.receiving, *view.members.successors))
+    return [
+        entry.heir if (entry.owner, entry.term) in held else entry.owner if entry.owner in known else ""
+        for entry in entries
+    ]
+
+
+def _give(entries: list[Entry], wanted: Sequence[str], held: Held, view: TableView) -> dict[str, int]:
+    """Slots that nobody works on change hands at once."""
+    given: dict[str, int] = {}
+    receiving = frozenset(view.members.receiving)
+    for slot, entry in enumerate(entries):
+        to = wanted[slot]
+        if (entry.owner, entry.term) not in held and to in receiving:
+            entries[slot] = give(entry, to, view.parties[to].term)
+            given[to] = given.get(to, 0) + 1
+    return given
+
+
+def _rebalanced(entries: Sequence[Entry], wanted: Sequence[str], view: TableView) -> dict[int, str]:
+    """Only in quiet times: loads say nothing about slots that are on their way."""
+    if not view.loads or any(entry.move is not None or entry.owner != wanted[entry.slot] for entry in entries):
+        return {}
+    return rebalance(wanted, view.loads, view.rebalance_threshold, view.weights)
+
+
+def _begin(
+    entries: list[Entry], wanted: Sequence[str], held: Held, view: TableView
+) -> tuple[list[Entry], int, set[str]]:
+    busy = {
+        name for entry in entries if entry.move is not None for name in (entry.owner, entry.heir, entry.move.source)
+    }
+    room = view.limit - sum(entry.move is not None for entry in entries)
+    begun: list[Entry] = []
+    pending = 0
+    for slot, entry in enumerate(entries):
+        to = wanted[slot]
+        if to == entry.owner or entry.move is not None or to not in view.parties:
+            continue
+        if (entry.owner, entry.term) not in held:
+            continue
+        busy.update((entry.owner, to))
+        if room <= 0 or not view.may_move(slot):
+            pending += 1
+            continue
+        room -= 1
+        entries[slot] = begin(entry, to, view.parties[to].term)
+        begun.append(entries[slot])
+    return begun, pending, busy

@@ -1,0 +1,117 @@
+"""Makes and removes shards: ShardInstances and the pods of their workers."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from shoal.base.logs import get_logger
+from shoal.crds.shard import API_VERSION, InstanceSpec, read_instance, written
+from shoal.errors import AlreadyExists
+from shoal.reconcile.keys import Obj
+from shoal.sharding.leases import LeaseState
+from shoal.sharding.manager import lifecycle
+from shoal.sharding.manager.desk import Desk, config_reference
+from shoal.sharding.manager.lifecycle import Create, Drain, Keep, Phase, PodState, Shard, Verdict
+from shoal.sharding.manager.observed import Instance, Observed
+from shoal.sharding.manager.pods import template_hash, worker_pod
+from shoal.sharding.model import CONFIG_LABEL
+
+log = get_logger("sharding.staffing")
+
+_AT_ONCE = 32  # writes
+
+
+class Staffing:
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def order(self, seen: Observed, shards: dict[str, Shard], desired: int) -> dict[str, Verdict]:
+        """Do what is needed for ``desired`` shards; phases that change by it are returned."""
+        verdicts: dict[str, Verdict] = {}
+        for order in lifecycle.staff(tuple(shards.values()), desired, max_surge=seen.spec.update.max_surge):
+            match order:
+                case Create(replaces):
+                    await self._create(seen, replaces)
+                case Drain(name, reason, text):
+                    shard = shards[name]
+                    if shard.phase is not Phase.FAILED or shard.slots == 0:
+                        verdicts[name] = Verdict(lifecycle.LET_GO[shard.phase], reason, text)
+                case Keep(name):
+                    verdicts[name] = Verdict(Phase.RUNNING, "DrainCancelled", "it is needed again")
+        return verdicts
+
+    async def adopt(self, seen: Observed) -> dict[str, Instance]:
+        """Workers that someone else started become shards."""
+        strangers = [
+            name
+            for name, found in seen.leases.items()
+            if name not in seen.instances and found.state is LeaseState.READY and not found.lease.leaving
+        ]
+        limit = asyncio.Semaphore(_AT_ONCE)
+
+        async def make(name: str) -> Instance | None:
+            async with limit:
+                return await self._instance(seen, InstanceSpec(shard_id=name, config=seen.key.name))
+
+        found = await asyncio.gather(*map(make, strangers))
+        return {instance.name: instance for instance in found if instance is not None}
+
+    async def equip(self, seen: Observed, shards: dict[str, Shard]) -> None:
+        """Give pods to shards that wait for one."""
+        for name, shard in shards.items():
+            if shard.phase is Phase.PENDING and shard.pod is PodState.MISSING and seen.spec.template is not None:
+                pod = worker_pod(seen.spec, seen.key.name, seen.instances[name].obj)
+                with suppress(AlreadyExists):
+                    await self._desk.pods.create(pod)
+
+    async def remove(self, seen: Observed, shards: dict[str, Shard]) -> None:
+        """Remove what is left of shards that have ended: the pod at once, the rest when it is gone."""
+        for name, shard in shards.items():
+            if shard.phase is not Phase.TERMINATED:
+                continue
+            pod, lease, instance = seen.pods.get(name), seen.leases.get(name), seen.instances[name]
+            if pod is not None:
+                if not pod["metadata"].get("deletionTimestamp"):
+                    await self._desk.pods.delete(pod)
+                continue
+            held = lease is not None and lease.lease.held
+            anew = lease is not None and held and lease.lease.term != instance.status.term
+            # a worker that started again will be a shard anew; one that is still there is not to be mistaken for it
+            over = not held and shard.phase_age_s >= self._desk.kept_s
+            if instance.status.phase == Phase.TERMINATED and (anew or over):
+                await self._desk.instances.delete(instance.obj)
+                if lease is not None and not held:  # with the shard, not before: terms must not begin at 1 again
+                    await self._desk.leases.delete_unchanged(lease.obj)
+
+    async def _create(self, seen: Observed, replaces: str) -> None:
+        name = f"{seen.key.name}-{self._desk.new_suffix()}"
+        spec = InstanceSpec(
+            shard_id=name, config=seen.key.name, replaces=replaces, template_hash=template_hash(seen.spec)
+        )
+        instance = await self._instance(seen, spec)
+        if instance is None:
+            return
+        with suppress(AlreadyExists):
+            await self._desk.pods.create(worker_pod(seen.spec, seen.key.name, instance.obj))
+        text = f"created shard {name}" + (f" in place of {replaces}" if replaces else "")
+        self._desk.tell(seen.config, "ShardCreated", text)
+        log.info("created a shard", shard=name, replaces=replaces)
+
+    async def _instance(self, seen: Observed, spec: InstanceSpec) -> Instance | None:
+        obj: Obj = {
+            "apiVersion": API_VERSION,
+            "kind": "ShardInstance",
+            "metadata": {
+                "name": spec.shard_id,
+                "namespace": seen.key.namespace,
+                "labels": {CONFIG_LABEL: seen.key.name},
+                "ownerReferences": [config_reference(seen.config)],
+            },
+            "spec": written(spec),
+        }
+        try:
+            made = await self._desk.instances.create(obj)
+        except AlreadyExists:
+            return None  # the cache does not show it yet
+        return Instance(made, *read_instance(made))

@@ -1,0 +1,267 @@
+"""The sweep: gives a slot to every object that has none, counts objects per slot, and removes states that nobody needs.
+
+New objects are found by a watch that shows only those without a slot, so that it costs nothing per object that has one.
+Every few minutes all of them are listed, metadata only and in pages: what a watch has missed, children of objects
+(which follow their owner), the counts. Only the leader sweeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from shoal.base.backoff import Backoff
+from shoal.base.clock import Clock
+from shoal.base.logs import get_logger
+from shoal.base.tasks import cancel_all, run_all, wait_first
+from shoal.client import Client, ResourceType, Scope, TransportError
+from shoal.client.verbs import MetadataClient
+from shoal.client.watch import ADDED, MODIFIED
+from shoal.crds.shard import ConfigSpec, Controlled, Target
+from shoal.errors import ApiError, Conflict, Expired, NotFound
+from shoal.kube.labels import Selector, from_object
+from shoal.reconcile import Change, Informer
+from shoal.reconcile.keys import Obj, ObjectKey, controller_of, key_of
+from shoal.sharding.manager.assigning import Chooser, label_patch
+from shoal.sharding.manager.books import Books, SlotCounts
+from shoal.sharding.manager.metrics import ShardMetrics
+from shoal.sharding.model import Entry, slot_label, slot_of, unassigned_selector
+
+log = get_logger("sharding.sweep")
+
+WORKERS = 32  # patches of one target at a time
+_PAGE = 500
+_WATCH_S = 300
+_SHORT_S = 1.0  # a watch that ends sooner is not opened again at once
+_RETRY_AT_MOST_S = 300.0
+_RETRY_S = 5.0  # after a failure: rebalancing must not hammer a server that is busy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepTools:
+    client: Client  # fenced
+    clock: Clock
+    random: Callable[[], float]
+    metrics: ShardMetrics
+    namespaces: Informer
+    period_s: float = 300.0  # between two rounds over everything
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What all sweeps of one config share; read anew each time."""
+
+    key: ObjectKey
+    books: Books
+    chooser: Chooser
+    spec: Callable[[], ConfigSpec | None]
+    entries: Callable[[], Sequence[Entry]]
+    counted: Callable[[], None]  # a target has been counted
+
+
+def find_type(types: Sequence[ResourceType], group: str, kind: str) -> ResourceType | None:
+    return next((each for each in types if each.group == group and each.kind == kind), None)
+
+
+class TargetSweep:
+    """Sweeps one target of one config, until cancelled. Holds no objects but those it is writing."""
+
+    def __init__(self, tools: SweepTools, shared: Shared, target: Target) -> None:
+        self._tools = tools
+        self._clock = tools.clock
+        self._shared = shared
+        self._target = target
+        self._config = shared.key.name
+        self._selector = from_object(target.selector or {})
+        self._namespaces = from_object(target.namespace_selector) if target.namespace_selector is not None else None
+        self._unassigned = Scope(label_selector=_both(unassigned_selector(self._config), self._selector))
+        self._backoff = Backoff(base_s=_RETRY_S, cap_s=_RETRY_AT_MOST_S, floor_s=1.0)
+        self._busy = asyncio.Semaphore(WORKERS)
+        self._writing: set[asyncio.Task[None]] = set()
+        self._again = asyncio.Event()  # objects that were passed over have to be looked at
+        self._failed = False  # writing one did
+        self.counts = SlotCounts()
+
+    async def run(self) -> None:
+        """Until cancelled; a kind that is not there yet is waited for."""
+        resource = MetadataClient(self._tools.client, await self._resolve(self._target.group, self._target.kind))
+        namespaces = self._tools.namespaces.cache
+        if self._namespaces is not None:
+            namespaces.add_handler(self._on_namespace)
+        try:
+            await run_all(
+                {
+                    f"sweep/{self._config}/new": self._follow_new(resource),
+                    f"sweep/{self._config}/rounds": self._rounds(resource),
+                }
+            )
+        finally:
+            if self._namespaces is not None:
+                namespaces.remove_handler(self._on_namespace)
+            await cancel_all(*self._writing)
+
+    async def _resolve(self, group: str, kind: str) -> ResourceType:
+        while True:
+            try:
+                found = find_type(await self._tools.client.resource_types(), group, kind) or find_type(
+                    await self._tools.client.resource_types(refresh=True), group, kind
+                )
+                if found is not None:
+                    return found
+                log.info("the kind of a target is not there yet", config=self._config, group=group, kind=kind)
+            except (ApiError, TransportError) as error:
+                log.warning("asking for the kinds of the server failed", reason=str(error))
+            await self._clock.sleep(_RETRY_S)
+
+    # objects as they come
+
+    def _on_namespace(self, change: Change) -> None:
+        before, after = change.old or {}, change.new or {}
+        if (before.get("metadata") or {}).get("labels") != (after.get("metadata") or {}).get("labels"):
+            self._again.set()
+
+    async def _follow_new(self, resource: MetadataClient) -> None:
+        """All that have no slot, page by page, and from then on those that come."""
+        failures = 0
+        while True:
+            self._failed = False
+            self._again.clear()
+            try:
+                version = await self._those_there(resource)
+                await wait_first(self._those_coming(resource, version), self._called_again())
+                failures = 0
+            except Expired:
+                continue
+            except (ApiError, TransportError) as error:
+                failures += 1
+                self._tools.metrics.errors.labels("sweep").inc()
+                log.warning("looking for objects without a slot failed", config=self._config, reason=str(error))
+                await self._clock.sleep(self._backoff.delay_s(failures, self._tools.random))
+
+    async def _called_again(self) -> None:
+        await self._again.wait()
+        if self._failed:
+            await self._clock.sleep(_RETRY_S)
+
+    async def _those_there(self, resource: MetadataClient) -> str:
+        version = ""
+        async for page in resource.pages(self._unassigned, limit=_PAGE):
+            version = version or page.resource_version
+            for obj in page.items:
+                await self._begin(resource, obj)
+        return version
+
+    async def _those_coming(self, resource: MetadataClient, version: str) -> None:
+        while True:
+            began_s = self._clock.monotonic()
+            async with await resource.watch(self._unassigned, resource_version=version, timeout_s=_WATCH_S) as watch:
+                async for event in watch:
+                    version = event.resource_version or version
+                    if event.type in (ADDED, MODIFIED):
+                        await self._begin(resource, event.object)
+            if self._clock.monotonic() - began_s < _SHORT_S:
+                await self._clock.sleep(_SHORT_S)
+
+    async def _begin(self, resource: MetadataClient, obj: Obj) -> None:
+        """Give it a slot, beside others; waits while too many are being written."""
+        if not self._selected(obj):
+            return
+        await self._busy.acquire()
+        task = asyncio.create_task(self._give(resource, obj), name=f"sweep/{self._config}/object")
+        self._writing.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._writing.discard(task)
+        self._busy.release()
+
+    async def _give(self, resource: MetadataClient, obj: Obj) -> None:
+        spec = self._shared.spec()
+        if spec is None or obj["metadata"].get("deletionTimestamp"):
+            return
+        target = self._target
+        slot = self._shared.chooser.choose(spec, self._shared.entries, target.group, target.kind, obj)
+        try:
+            await self._label(resource, obj, slot)
+        except (Conflict, NotFound):
+            return  # the watch brings what it is now
+        except (ApiError, TransportError) as error:
+            self._tools.metrics.errors.labels("sweep").inc()
+            log.warning("giving a slot failed", key=str(key_of(obj)), reason=str(error))
+            self._failed = True
+            self._again.set()
+
+    def _selected(self, obj: Obj) -> bool:
+        namespace = obj["metadata"].get("namespace")
+        if self._namespaces is None or not namespace:
+            return True
+        found = self._tools.namespaces.cache.get(ObjectKey("", namespace))
+        return found is not None and self._namespaces.matches(found["metadata"].get("labels") or {})
+
+    async def _label(self, resource: MetadataClient, obj: Obj, slot: int) -> None:
+        about = obj["metadata"]
+        patch = label_patch(obj, self._config, slot)
+        await resource.patch(about["name"], patch, about.get("namespace") or "")
+        self._tools.metrics.assignments.labels("sweep").inc()
+
+    # everything, now and then
+
+    async def _rounds(self, resource: MetadataClient) -> None:
+        while True:
+            try:
+                await self._round(resource)
+                pause_s = self._tools.period_s * (0.9 + 0.2 * self._tools.random())
+            except (ApiError, TransportError) as error:
+                self._tools.metrics.errors.labels("sweep").inc()
+                log.warning("a round of the sweep failed", config=self._config, reason=str(error))
+                pause_s = _RETRY_S
+            await self._clock.sleep(pause_s)
+
+    async def _round(self, resource: MetadataClient) -> None:
+        counts = SlotCounts(known=True)
+        scope = Scope(label_selector=_both(slot_label(self._config), self._selector))
+        async for page in resource.pages(scope, limit=_PAGE, resource_version="0"):
+            for obj in page.items:
+                slot = slot_of(obj, self._config)
+                if slot is not None:
+                    counts.add(slot, str(key_of(obj)))
+        self.counts = counts
+        self._shared.counted()
+        for controlled in self._target.controlled:
+            await self._children(resource, controlled)
+
+    async def _children(self, owners: MetadataClient, controlled: Controlled) -> None:
+        """Objects whose controller is one of ours get its slot."""
+        found = find_type(await self._tools.client.resource_types(), controlled.group, controlled.kind)
+        if found is None:
+            return
+        resource = MetadataClient(self._tools.client, found)
+        limit = asyncio.Semaphore(WORKERS)
+        async for page in resource.pages(Scope(label_selector=unassigned_selector(self._config)), limit=_PAGE):
+            children = [obj for obj in page.items if self._is_child(obj)]
+            await asyncio.gather(*(self._follow(owners, resource, child, limit) for child in children))
+
+    def _is_child(self, obj: Obj) -> bool:
+        reference = controller_of(obj)
+        if reference is None or reference["kind"] != self._target.kind:
+            return False
+        return bool(reference["apiVersion"].rpartition("/")[0] == self._target.group)
+
+    async def _follow(
+        self, owners: MetadataClient, resource: MetadataClient, child: Obj, limit: asyncio.Semaphore
+    ) -> None:
+        reference = controller_of(child)
+        assert reference is not None
+        async with limit:
+            with suppress(NotFound, Conflict):
+                namespace = child["metadata"].get("namespace") or "" if owners.type.namespaced else ""
+                owner = await owners.get(reference["name"], namespace, resource_version="0")
+                slot = slot_of(owner, self._config)
+                if slot is not None and owner["metadata"]["uid"] == reference["uid"]:
+                    await self._label(resource, child, slot)
+
+
+def _both(text: str, selector: Selector) -> str:
+    return text if selector.everything else f"{text},{selector}"

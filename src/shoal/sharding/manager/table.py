@@ -1,0 +1,142 @@
+"""Keeps the slot table of a config: makes its objects, writes what ``slots`` planned, cleans up after moves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+
+from shoal.base.logs import get_logger
+from shoal.crds.shard import seconds
+from shoal.errors import AlreadyExists, NotFound
+from shoal.reconcile.keys import ObjectKey
+from shoal.sharding.manager.books import Books
+from shoal.sharding.manager.desk import Desk, config_reference
+from shoal.sharding.manager.lifecycle import Phase, Shard
+from shoal.sharding.manager.observed import Observed
+from shoal.sharding.manager.slots import TablePlan, TableView, plan_table
+from shoal.sharding.migration.plan import Outcome, Party
+from shoal.sharding.model import SLOTS_PER_TABLE, TABLES, Entry, first_epoch, table_object, table_spec
+from shoal.sharding.plan import Members
+
+log = get_logger("sharding.table")
+
+_AT_ONCE = 32  # deletions of states
+
+
+class TableKeeper:
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def make(self, seen: Observed) -> None:
+        """Create what is missing of the table, with epochs above all that were ever issued."""
+        known = (seen.config.get("status") or {}).get("epoch", 0)
+        epoch = first_epoch(self._desk.clock.wall_s(), known)
+        owner = config_reference(seen.config)
+        for index in range(TABLES):
+            if index in seen.tables:
+                continue
+            first = index * SLOTS_PER_TABLE
+            entries = [Entry(slot=slot, epoch=epoch) for slot in range(first, first + SLOTS_PER_TABLE)]
+            with suppress(AlreadyExists):
+                await self._desk.tables.create(table_object(seen.key.name, seen.key.namespace, index, entries, owner))
+
+    async def advance(
+        self,
+        seen: Observed,
+        books: Books,
+        members: Members,
+        parties: Mapping[str, Party],
+        shards: Mapping[str, Shard],
+        now_s: float,
+    ) -> TablePlan:
+        """Let moves go on, give away what is nobody's, begin what should move; and write it."""
+        books.timers.look(seen.entries, now_s)
+        plan = self._plan(seen, books, members, parties, shards, now_s)
+        for index in sorted({slot // SLOTS_PER_TABLE for slot in plan.changed}):
+            first = index * SLOTS_PER_TABLE
+            spec = table_spec(seen.key.name, plan.entries[first : first + SLOTS_PER_TABLE])
+            await self._desk.tables.replace({**seen.tables[index], "spec": spec})
+        books.timers.look(plan.entries, now_s)
+        self._count(seen, books, plan, now_s)
+        await self._discard(seen.key, [step.discard for step in plan.finished if step.discard])
+        return plan
+
+    def _plan(
+        self,
+        seen: Observed,
+        books: Books,
+        members: Members,
+        parties: Mapping[str, Party],
+        shards: Mapping[str, Shard],
+        now_s: float,
+    ) -> TablePlan:
+        timeout_s = seconds(seen.spec.migration_timeout)
+        view = TableView(
+            config=seen.key.name,
+            entries=seen.entries,
+            parties=parties,
+            members=members,
+            strategy=seen.spec.load_balance_strategy,
+            limit=seen.spec.max_concurrent_migrations,
+            weights=books.objects.counts if books.objects.known else None,
+            loads=_loads(seen, books, members, shards, now_s),
+            rebalance_threshold=seen.spec.rebalance_threshold,
+            timed_out=lambda entry: books.timers.in_step_s(entry, now_s) >= timeout_s,
+            may_move=lambda slot: books.timers.may_move(slot, now_s),
+        )
+        return plan_table(view)
+
+    def _count(self, seen: Observed, books: Books, plan: TablePlan, now_s: float) -> None:
+        metrics, pause_s = self._desk.metrics, seconds(seen.spec.migration_timeout)
+        for step in plan.finished:
+            well = step.outcome is Outcome.MOVED
+            status = "succeeded" if well else "aborted"
+            took_s = books.timers.ended(step.entry.slot, now_s, well=well, pause_s=pause_s)
+            metrics.migrations.labels(status).inc()
+            metrics.migration_s.labels(status).observe(took_s)
+        aborted = [step for step in plan.finished if step.outcome is Outcome.ABORTED]
+        if aborted:
+            reasons = "; ".join(sorted({step.reason for step in aborted}))
+            self._desk.tell(seen.config, "MovesAborted", f"{len(aborted)} slots: {reasons}", warning=True)
+            log.warning("moves were aborted", config=str(seen.key), slots=len(aborted), reasons=reasons)
+        if plan.given:
+            metrics.given.inc(sum(plan.given.values()))
+            shown = ", ".join(f"{count} to {name}" for name, count in sorted(plan.given.items()))
+            self._desk.tell(seen.config, "SlotsGiven", f"slots that nobody had: {shown}")
+        if plan.rebalanced:
+            books.imbalanced_s = None
+            self._desk.tell(
+                seen.config, "Rebalancing", f"{plan.rebalanced} slots go from the busiest shard to the idlest"
+            )
+
+    async def _discard(self, key: ObjectKey, names: Iterable[str]) -> None:
+        """States that have been taken over, or never will be. What is missed here the sweep finds."""
+        limit = asyncio.Semaphore(_AT_ONCE)
+
+        async def discard(name: str) -> None:
+            async with limit:
+                with suppress(NotFound):
+                    await self._desk.states.delete(name, key.namespace)
+
+        await asyncio.gather(*map(discard, names))
+
+
+def still_gathering(seen: Observed, shards: Mapping[str, Shard]) -> bool:
+    """Whether the first shards are still arriving: slots that wait a moment for all of them need not move."""
+    if any(entry.owner for entry in seen.entries):
+        return False
+    return any(shard.phase is Phase.PENDING and shard.phase_age_s < seen.spec.lease_s for shard in shards.values())
+
+
+def _loads(
+    seen: Observed, books: Books, members: Members, shards: Mapping[str, Shard], now_s: float
+) -> dict[str, float]:
+    """The loads to even out, once they have lain too far apart for long enough; none before."""
+    loads = {name: shards[name].load for name in members.settled}
+    if members.joining or len(loads) < 2 or max(loads.values()) - min(loads.values()) <= seen.spec.rebalance_threshold:
+        books.imbalanced_s = None
+        return {}
+    if books.imbalanced_s is None:
+        books.imbalanced_s = now_s
+    return loads if now_s - books.imbalanced_s >= seconds(seen.spec.sustained_for) else {}

@@ -1,0 +1,279 @@
+"""What a pass looks at, pure: shards, members and parties worked out from what was observed; and the statuses."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from shoal.crds.shard import HealthStatus, InstanceStatus, written
+from shoal.kube.times import format_time
+from shoal.reconcile.keys import Obj
+from shoal.sharding.leases import LeaseState
+from shoal.sharding.manager.books import Books, Facts
+from shoal.sharding.manager.lifecycle import Phase, PodState, Shard
+from shoal.sharding.manager.observed import Instance, Observed
+from shoal.sharding.manager.pods import pod_state, template_hash
+from shoal.sharding.manager.scaling import Decision, Direction, Sample
+from shoal.sharding.manager.slots import TablePlan
+from shoal.sharding.migration.plan import Party, is_held
+from shoal.sharding.model import Entry
+from shoal.sharding.plan import Members
+
+_ALIVE = frozenset({LeaseState.READY, LeaseState.EXPIRED, LeaseState.UNCERTAIN})
+_NAMES_SHOWN = 100
+
+
+def slots_per_shard(entries: Iterable[Entry]) -> Counter[str]:
+    """How many slots concern each shard: its own, those on their way to it, and those that may come back to it."""
+    listed = tuple(entries)
+    counts = Counter(entry.owner for entry in listed)
+    for entry in listed:
+        if entry.move is not None:
+            counts.update({entry.move.to, entry.move.source} - {entry.owner})
+    del counts[""]
+    return counts
+
+
+def shards_of(seen: Observed, books: Books, now_at: float) -> dict[str, Shard]:
+    counts = slots_per_shard(seen.entries)
+    wanted = template_hash(seen.spec)
+    return {
+        name: _shard(seen, books, instance, counts[name], wanted, now_at) for name, instance in seen.instances.items()
+    }
+
+
+def _shard(seen: Observed, books: Books, instance: Instance, slots: int, template: str, now_at: float) -> Shard:
+    spec, status, name = instance.spec, instance.status, instance.name
+    lease = seen.leases.get(name)
+    ours = bool(spec.template_hash)
+    threshold = seen.spec.health_check.failure_threshold if seen.spec.health_check is not None else 3
+    return Shard(
+        name=name,
+        phase=Phase(status.phase),
+        phase_age_s=seen.phase_age_s(instance, now_at),
+        reason=status.reason,
+        lease=lease.state if lease is not None else None,
+        leaving=lease is not None and lease.lease.leaving,
+        pod=pod_state(seen.pods.get(name), expected=ours),
+        slots=slots,
+        joined=status.joined,
+        load=lease.lease.report.effective_load if lease is not None else 0.0,
+        outdated=ours and spec.template_hash != template,
+        replaces=spec.replaces,
+        drain=spec.drain,
+        unhealthy=name in books.health and books.health[name].errors >= threshold,
+    )
+
+
+def members_of(shards: Mapping[str, Shard]) -> Members:
+    """Who may own slots, and who gets whose."""
+    waiting = {shard.name for shard in shards.values() if _waits(shard, shards)}
+    able = {shard.name for shard in shards.values() if _able(shard)} - waiting
+    fresh = any(not shards[name].outdated for name in able)
+    settled: list[str] = []
+    joining: list[str] = []
+    keeping: list[str] = []
+    successors: dict[str, str] = {}
+    for shard in shards.values():
+        if shard.phase is not Phase.RUNNING or shard.lease not in _ALIVE:
+            continue
+        if shard.name not in able or (shard.outdated and fresh):
+            keeping.append(shard.name)
+            continue
+        (settled if shard.joined else joining).append(shard.name)
+        if shard.replaces in shards and shards[shard.replaces].slots:
+            successors[shard.replaces] = shard.name  # without anything to inherit it is a newcomer like others
+    return Members(
+        settled=tuple(sorted(settled)), joining=tuple(sorted(joining)), keeping=tuple(sorted(keeping)),
+        successors=successors,
+    )  # fmt: skip
+
+
+def _waits(shard: Shard, shards: Mapping[str, Shard]) -> bool:
+    """Whether its predecessor still works."""
+    return shard.replaces in shards and shards[shard.replaces].phase is Phase.RUNNING
+
+
+def _able(shard: Shard) -> bool:
+    return (
+        shard.phase is Phase.RUNNING
+        and shard.lease is LeaseState.READY
+        and not shard.leaving
+        and not shard.unhealthy
+        and shard.pod is not PodState.LEAVING
+    )
+
+
+def parties_of(seen: Observed, members: Members) -> dict[str, Party]:
+    receiving = frozenset(members.receiving)
+    return {
+        name: Party(
+            term=found.lease.term,
+            alive=found.state in _ALIVE,
+            receiving=name in receiving,
+            acks=found.lease.acks,
+        )
+        for name, found in seen.leases.items()
+    }
+
+
+def sample_of(seen: Observed, shards: Mapping[str, Shard], now_s: float) -> Sample | None:
+    """The live shards now; None when there is none."""
+    reports = [
+        seen.leases[name].lease.report
+        for name, shard in shards.items()
+        if shard.phase is Phase.RUNNING and shard.lease is LeaseState.READY and seen.leases[name].lease.reported
+    ]
+    if not reports:
+        return None
+    count = len(reports)
+    names = {name for report in reports for name in report.metrics}
+    return Sample(
+        at_s=now_s,
+        shards=count,
+        load=sum(report.effective_load for report in reports) / count,
+        queue_depth=sum(report.queue_depth for report in reports) / count,
+        latency_s=max(report.latency_s for report in reports),
+        metrics={name: sum(report.metrics.get(name, 0.0) for report in reports) / count for name in names},
+    )
+
+
+# statuses
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """What a pass has worked out, as far as statuses need it."""
+
+    seen: Observed
+    shards: Mapping[str, Shard]  # in their new phases
+    entries: Sequence[Entry]
+    table: TablePlan | None
+    parties: Mapping[str, Party]
+    decision: Decision
+    desired: int
+    now_at: float
+
+
+def facts_of(done: Pass) -> Facts:
+    live = [shard for shard in done.shards.values() if shard.phase is Phase.RUNNING and shard.lease is LeaseState.READY]
+    reports = [done.seen.leases[shard.name].lease.report for shard in live]
+    return Facts(
+        phases=dict(Counter(shard.phase.value for shard in done.shards.values())),
+        healthy=sum(not shard.unhealthy for shard in live),
+        load=sum(shard.load for shard in live),
+        queue_depth=sum(report.queue_depth for report in reports),
+        unowned=sum(not is_held(entry, done.parties) for entry in done.entries),
+        moving=sum(entry.move is not None for entry in done.entries),
+    )
+
+
+def config_status(done: Pass, books: Books, facts: Facts) -> Obj:
+    seen = done.seen
+    before: Obj = seen.config.get("status") or {}
+    current = [shard for shard in done.shards.values() if shard.phase is not Phase.TERMINATED]
+    live = facts.phases.get("Running", 0)
+    made: Obj = {
+        "observedGeneration": seen.config["metadata"].get("generation", 0),
+        "currentShards": len(current),
+        "healthyShards": facts.healthy,
+        "desiredShards": done.desired,
+        "drainingShards": facts.phases.get("Draining", 0),
+        "updatedShards": sum(not shard.outdated for shard in current),
+        "totalLoad": round(facts.load, 3),
+        "averageLoad": round(facts.load / live, 3) if live else 0.0,
+        "queueDepth": facts.queue_depth,
+        "strategy": seen.spec.load_balance_strategy,
+        "assignedCount": books.objects.total,
+        "unassignedSlots": facts.unowned,
+        "movingSlots": facts.moving,
+        "epoch": max((entry.epoch for entry in done.entries), default=before.get("epoch", 0)),
+        "decision": f"{done.decision.reason}: {done.decision.explanation}",
+    }
+    for name in ("lastScaleTime", "lastScale"):
+        if name in before:
+            made[name] = before[name]
+    if done.decision.direction is not Direction.HOLD:
+        made["lastScaleTime"] = format_time(done.now_at)
+        made["lastScale"] = f"{done.decision.direction} to {done.desired}: {done.decision.explanation}"
+    made["conditions"] = _conditions(done, facts, before.get("conditions") or [])
+    return made
+
+
+def _conditions(done: Pass, facts: Facts, before: Sequence[Obj]) -> list[Obj]:
+    enough = facts.healthy >= done.seen.spec.min_shards
+    pending = done.table.pending if done.table is not None else 0
+    if facts.unowned:
+        ready = ("False", "SlotsUnowned", f"{facts.unowned} slots have no live owner")
+    elif not enough:
+        ready = ("False", "TooFewShards", f"{facts.healthy} of at least {done.seen.spec.min_shards} shards are healthy")
+    else:
+        ready = ("True", "AllSlotsOwned", f"{facts.healthy} healthy shards own all slots")
+    if facts.moving or pending:
+        going = ("True", "SlotsMoving", f"{facts.moving} slots are moving, {pending} wait for their turn")
+    else:
+        going = ("False", "Settled", "no slot is moving")
+    generation = done.seen.config["metadata"].get("generation", 0)
+    return [
+        condition("Accepted", ("True", "Valid", "the manager acts on it"), before, generation, done.now_at),
+        condition("Ready", ready, before, generation, done.now_at),
+        condition("Progressing", going, before, generation, done.now_at),
+    ]
+
+
+def condition(kind: str, now: tuple[str, str, str], before: Sequence[Obj], generation: int, now_at: float) -> Obj:
+    known = next((each for each in before if each["type"] == kind), None)
+    since = known["lastTransitionTime"] if known is not None and known["status"] == now[0] else format_time(now_at)
+    return {
+        "type": kind, "status": now[0], "reason": now[1], "message": now[2], "lastTransitionTime": since,
+        "observedGeneration": generation,
+    }  # fmt: skip
+
+
+def instance_status(
+    instance: Instance, shard: Shard, done: Pass, books: Books, owned: Sequence[int], changed_reason: str
+) -> Obj:
+    lease = done.seen.leases.get(instance.name)
+    health, report = books.health.get(instance.name), lease.lease.report if lease is not None else None
+    before = instance.status
+    moved_on = shard.phase.value != before.phase
+    names = [name for slot in owned for name in books.objects.names.get(slot, ())][:_NAMES_SHOWN]
+    status = InstanceStatus(
+        phase=shard.phase.value,
+        phase_since=format_time(done.now_at) if moved_on or not before.phase_since else before.phase_since,
+        reason=changed_reason if moved_on else before.reason,
+        state=shard.lease.value if shard.lease is not None else "",
+        term=lease.lease.term if lease is not None and shard.phase is not Phase.TERMINATED else before.term,
+        joined=shard.joined,
+        load=round(report.effective_load, 3) if report is not None else 0.0,
+        queue_depth=report.queue_depth if report is not None else 0,
+        last_heartbeat=lease.lease.renewed_at if lease is not None and lease.lease.held else before.last_heartbeat,
+        slots=len(owned),
+        assigned_count=sum(books.objects.counts[slot] for slot in owned),
+        assigned_resources=names,
+        health_status=HealthStatus(
+            healthy=shard.phase is Phase.RUNNING and shard.lease is LeaseState.READY and not shard.unhealthy,
+            last_check=health.checked_at if health is not None else "",
+            error_count=health.errors if health is not None else 0,
+            message=health.message if health is not None else "",
+        ),
+    )
+    return {"phase": status.phase, **written(status)}
+
+
+VOLATILE = frozenset(
+    {"load", "queueDepth", "lastHeartbeat", "assignedCount", "assignedResources", "healthStatus", "totalLoad",
+     "averageLoad", "decision", "movingSlots", "slots", "conditions", "epoch", "term"}
+)  # fmt: skip
+
+
+def differs(before: Obj, after: Obj, *, wholly: bool) -> bool:
+    """Whether a status is worth writing now: at any difference when ``wholly``, else only for more than figures."""
+    if before == after:
+        return False
+    if wholly:
+        return True
+    return {k: v for k, v in before.items() if k not in VOLATILE} != {
+        k: v for k, v in after.items() if k not in VOLATILE
+    }

@@ -1,0 +1,170 @@
+"""What the manager watches, and how its parts are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from shoal.base.clock import Clock
+from shoal.base.metrics import Metrics
+from shoal.client import Scope, builtin
+from shoal.reconcile import (
+    Change,
+    Controller,
+    ControllerConfig,
+    EventRecorder,
+    Manager,
+    RateLimit,
+    ReconcileMetrics,
+)
+from shoal.reconcile.keys import Obj, ObjectKey
+from shoal.sharding.leases import ACKS, LEAVING, read_lease
+from shoal.sharding.manager.admission import Assigner
+from shoal.sharding.manager.books import Books, Facts
+from shoal.sharding.manager.desk import CONFIGS, INSTANCES, LEASES, PODS, TABLE, Desk, Tools
+from shoal.sharding.manager.health import HealthMonitor, Probe, http_probe
+from shoal.sharding.manager.metrics import ShardMetrics
+from shoal.sharding.manager.observed import Sources
+from shoal.sharding.manager.reconcile import ShardManager
+from shoal.sharding.manager.sweep import SweepTools
+from shoal.sharding.manager.sweeper import Sweeper
+from shoal.sharding.model import CONFIG_LABEL
+
+_WORKERS = 5  # configs at a time
+_PHASES = ("Pending", "Running", "Draining", "Failed", "Terminated")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the process gives its manager."""
+
+    clock: Clock
+    random: Callable[[], float]
+    new_id: Callable[[], str]
+    new_suffix: Callable[[], str]
+    metrics: Metrics
+    probe: Probe | None = None
+    kept_s: float = 60.0  # shards that have ended are shown for this long
+    period_s: float = 300.0  # between two rounds of the sweep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    manager: ShardManager
+    sweeper: Sweeper
+    health: HealthMonitor
+    sources: Sources
+    controller: Controller
+    metrics: ShardMetrics
+    loops: ReconcileMetrics
+    assigner: Assigner
+
+
+def add(manager: Manager, events: EventRecorder, around: Surroundings, *, before: Parts | None = None) -> Parts:
+    """Wire the parts into a manager that is not running yet. ``before`` are those of the term before in this process:
+    counters go on, and so does what was seen of Leases."""
+    labelled = Scope(label_selector=CONFIG_LABEL)
+    sources = Sources(
+        configs=manager.informer(CONFIGS),
+        instances=manager.informer(INSTANCES),
+        tables=manager.informer(TABLE),
+        leases=manager.informer(LEASES, labelled),
+        pods=manager.informer(PODS, labelled),
+    )
+    namespaces = manager.informer(builtin("namespaces"))
+    metrics = before.metrics if before is not None else ShardMetrics(around.metrics)
+    loops = before.loops if before is not None else ReconcileMetrics(around.metrics)
+    desk = Desk(
+        Tools(
+            client=manager.client,
+            events=events,
+            clock=around.clock,
+            metrics=metrics,
+            new_suffix=around.new_suffix,
+            kept_s=around.kept_s,
+        )
+    )
+    shards = ShardManager(desk, sources)
+    controller = Controller(
+        "shards", shards.reconcile, clock=around.clock, random=around.random, new_id=around.new_id,
+        metrics=loops,
+        config=ControllerConfig(workers=_WORKERS, limit=RateLimit(base_s=0.02, cap_s=30.0)),
+    )  # fmt: skip
+    # before the controller's own handler: a pass must find the Lease sighted
+    sources.leases.cache.add_handler(shards.sight)
+    controller.watches(sources.configs, when=_more_than_status)
+    for informer in (sources.instances, sources.tables, sources.pods):
+        controller.maps(informer, _config_of)
+    controller.maps(sources.leases, _config_of, when=_more_than_a_heartbeat)
+    sweep_tools = SweepTools(
+        client=manager.client,
+        clock=around.clock,
+        random=around.random,
+        metrics=metrics,
+        namespaces=namespaces,
+        period_s=around.period_s,
+    )
+    sweeper = Sweeper(sweep_tools, sources, shards.books)
+    probe = around.probe or partial(http_probe, clock=around.clock)
+    health = HealthMonitor(sources, shards.books, clock=around.clock, probe=probe, wake=controller.queue.add)
+    for part in (controller, sweeper, health):
+        manager.add(part)
+    if before is not None:
+        for key, books in before.manager.books.items():
+            shards.books[key] = Books(sightings=books.sightings, objects=books.objects)
+    _follow(metrics, shards)
+    return Parts(
+        manager=shards, sweeper=sweeper, health=health, sources=sources, controller=controller, metrics=metrics,
+        loops=loops, assigner=Assigner(sources, namespaces.cache, sweeper.chooser, metrics),
+    )  # fmt: skip
+
+
+def _config_of(obj: Obj) -> tuple[ObjectKey, ...]:
+    about = obj["metadata"]
+    name = (about.get("labels") or {}).get(CONFIG_LABEL)
+    return (ObjectKey(about.get("namespace") or "", name),) if name else ()
+
+
+def _more_than_status(change: Change) -> bool:
+    if change.old is None or change.new is None:
+        return True
+    before, after = change.old["metadata"], change.new["metadata"]
+    return bool(
+        before.get("generation") != after.get("generation")
+        or before.get("deletionTimestamp") != after.get("deletionTimestamp")
+    )
+
+
+def _more_than_a_heartbeat(change: Change) -> bool:
+    """Renewals are only sighted: a pass for each would cost more than they say."""
+    if change.old is None or change.new is None:
+        return True
+    old, new = change.old["metadata"].get("annotations") or {}, change.new["metadata"].get("annotations") or {}
+    if any(old.get(name) != new.get(name) for name in (ACKS, LEAVING)):
+        return True
+    before, after = read_lease(change.old), read_lease(change.new)
+    return (before.holder, before.term, before.lease_s) != (after.holder, after.term, after.lease_s)
+
+
+def _follow(metrics: ShardMetrics, shards: ShardManager) -> None:
+    def facts() -> list[Facts]:
+        return [books.facts for books in shards.books.values() if books.facts is not None]
+
+    for phase in _PHASES:
+        metrics.shards.follow(partial(_in_phase, facts, phase), phase)
+    metrics.healthy.follow(lambda: float(sum(each.healthy for each in facts())))
+    metrics.load.follow(lambda: _average(facts()))
+    metrics.queue_depth.follow(lambda: float(sum(each.queue_depth for each in facts())))
+    metrics.unowned.follow(lambda: float(sum(each.unowned for each in facts())))
+    metrics.moving.follow(lambda: float(sum(each.moving for each in facts())))
+    metrics.resources.follow(lambda: float(sum(books.objects.total for books in shards.books.values())))
+
+
+def _in_phase(facts: Callable[[], list[Facts]], phase: str) -> float:
+    return float(sum(each.phases.get(phase, 0) for each in facts()))
+
+
+def _average(facts: list[Facts]) -> float:
+    live = sum(each.phases.get("Running", 0) for each in facts)
+    return sum(each.load for each in facts) / live if live else 0.0

@@ -1,0 +1,1 @@
+"""Moving slots between live shards, with what their handlers remember."""

@@ -1,0 +1,114 @@
+"""What a manager and its workers may do, as data: no more than they need.
+
+The manager acts in the whole cluster, since ShardConfigs may stand in any namespace and their targets in all; a worker
+only in the namespace of its config, and on the kinds that it is sharded by, which its owner names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shoal.crds.shard import GROUP
+
+Obj = dict[str, Any]
+
+NAMESPACE = "shoal-system"
+MANAGER = "shard-manager"  # its ServiceAccount, roles, Deployment and Lease
+WORKER = "shard-worker"
+
+
+@dataclass(frozen=True, slots=True)
+class TargetKind:
+    """A kind that is sharded, by the name of its resource; ``verbs`` are what workers do with it."""
+
+    group: str
+    plural: str
+    controlled: bool = False
+    verbs: tuple[str, ...] = ()  # what workers do with it; none: what the SDK can do
+
+    @property
+    def work_verbs(self) -> tuple[str, ...]:
+        """Children are made and removed by workers, targets by their users."""
+        if self.verbs:
+            return self.verbs
+        known = ("get", "list", "patch", "update", "watch")
+        return ("create", "delete", *known) if self.controlled else known
+
+
+def rule(group: str, resources: Iterable[str], verbs: Iterable[str]) -> Obj:
+    return {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
+
+
+MANAGER_RULES: tuple[Obj, ...] = (
+    rule(GROUP, ("shardconfigs",), ("list", "watch")),
+    rule(GROUP, ("shardconfigs/status", "shardinstances/status"), ("update",)),
+    rule(GROUP, ("shardinstances",), ("create", "delete", "list", "update", "watch")),
+    rule(GROUP, ("shardslots",), ("create", "list", "update", "watch")),
+    rule(GROUP, ("shardstates",), ("delete", "list")),
+    rule("coordination.k8s.io", ("leases",), ("delete", "list", "update", "watch")),
+    rule("", ("pods",), ("create", "delete", "list", "watch")),
+    rule("", ("namespaces",), ("list", "watch")),
+    rule("", ("events",), ("create", "patch")),
+)
+"""In the whole cluster, whatever is sharded."""
+
+ELECTION_RULES: tuple[Obj, ...] = (rule("coordination.k8s.io", ("leases",), ("create", "get", "update")),)
+"""In the manager's own namespace."""
+
+WORKER_RULES: tuple[Obj, ...] = (
+    rule(GROUP, ("shardconfigs", "shardslots"), ("list", "watch")),
+    rule(GROUP, ("shardstates",), ("create", "get")),
+    rule("coordination.k8s.io", ("leases",), ("create", "get", "update")),
+)
+"""In the namespace of the ShardConfig."""
+
+
+def sweep_rules(kinds: Sequence[TargetKind]) -> list[Obj]:
+    """What the manager does with the kinds that are sharded: find objects and give them a label."""
+    made = []
+    for kind in kinds:
+        verbs = ("list", "patch") if kind.controlled else ("get", "list", "patch", "watch")
+        made.append(rule(kind.group, (kind.plural,), verbs))
+    return made
+
+
+def target_rules(kinds: Sequence[TargetKind]) -> list[Obj]:
+    """What workers do with them."""
+    return [rule(kind.group, (kind.plural, f"{kind.plural}/status"), kind.work_verbs) for kind in kinds]
+
+
+def manager_rights(kinds: Sequence[TargetKind] = (), *, namespace: str = NAMESPACE) -> list[Obj]:
+    """The manager's account and its roles."""
+    account = _object("v1", "ServiceAccount", MANAGER, namespace)
+    return [
+        account,
+        *_granted(MANAGER, "", (*MANAGER_RULES, *sweep_rules(kinds)), account),
+        *_granted(MANAGER, namespace, ELECTION_RULES, account),
+    ]
+
+
+def worker_rights(kinds: Sequence[TargetKind] = (), *, namespace: str = "default") -> list[Obj]:
+    """The account of the workers of a namespace; what they are sharded by may stand in any namespace."""
+    account = _object("v1", "ServiceAccount", WORKER, namespace)
+    made = [account, *_granted(WORKER, namespace, WORKER_RULES, account)]
+    if kinds:
+        made += _granted(f"{WORKER}-{namespace}", "", target_rules(kinds), account)
+    return made
+
+
+def _granted(name: str, namespace: str, rules: Sequence[Obj], account: Obj) -> list[Obj]:
+    kind, version = "Role" if namespace else "ClusterRole", "rbac.authorization.k8s.io/v1"
+    about = account["metadata"]
+    subject = {"kind": "ServiceAccount", "name": about["name"], "namespace": about["namespace"]}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
+    return [
+        _object(version, kind, name, namespace, rules=list(rules)),
+        _object(version, f"{kind}Binding", name, namespace, roleRef=reference, subjects=[subject]),
+    ]
+
+
+def _object(api_version: str, kind: str, name: str, namespace: str, **rest: Any) -> Obj:
+    about = {"name": name, "namespace": namespace} if namespace else {"name": name}
+    return {"apiVersion": api_version, "kind": kind, "metadata": about, **rest}

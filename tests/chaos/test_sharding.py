@@ -1,0 +1,153 @@
+"""Sharding while everything breaks at once: no write of an earlier owner after one of a later, no object lost, no slot
+without a worker for longer than promised. And a worker without guards is caught."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+import uvloop
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from shard_chaos import LEASE_S, World, sharded_world, template
+
+from shoal.base.tasks import cancel_all
+from shoal.client import Scope, builtin
+from shoal.sharding.model import slot_of
+from shoal.testing.controllers import eventually
+from shoal.testing.exclusion import violations
+from shoal.testing.proxy import Proxy
+
+OBJECTS = int(os.environ.get("SHARD_CHAOS_OBJECTS", "10000"))
+FAULTS_S = float(os.environ.get("SHARD_CHAOS_S", "120"))
+CALM_S = 300.0
+
+
+async def hurt_workers(world: World, random: Random) -> None:
+    while True:
+        await asyncio.sleep(random.uniform(0.5, 3.0))
+        victims = world.victims()
+        if len(victims) < 2:
+            continue  # somebody has to be left
+        shard = random.choice(victims)
+        long_s = random.choice((0.5, 1.4, 2.0)) * LEASE_S
+        match random.randrange(6):
+            case 0 | 1:
+                await world.kill(shard)
+            case 2 | 3:
+                await world.pause(shard, long_s)
+            case _:
+                await world.cut(shard, random.choice((Proxy.refuse, Proxy.mute, Proxy.deafen)), long_s)
+
+
+async def hurt_managers(world: World, random: Random) -> None:
+    while True:
+        await asyncio.sleep(random.uniform(5.0, 15.0))
+        manager = random.choice(world.managers)
+        if random.random() < 0.5:
+            await world.hurt_manager(manager, signal.SIGKILL, random.uniform(0.5, 3.0))
+        else:
+            await world.hurt_manager(manager, signal.SIGSTOP, random.choice((3.0, 20.0)))
+
+
+async def change_size(world: World, random: Random) -> None:
+    """Scale up and down, and bring new templates out."""
+    number = 0
+    while True:
+        await asyncio.sleep(random.uniform(8.0, 16.0))
+        if random.random() < 0.6:
+            size = random.choice((2, 3, 4, 5))
+            world.note(f"{size} shards")
+            await world.change(minShards=size, maxShards=size)
+        else:
+            number += 1
+            world.note(f"template {number}")
+            await world.change(template=template(number), update={"maxSurge": random.choice((1, 2))})
+
+
+async def children_are_as_wanted(world: World) -> None:
+    maps = {obj["metadata"]["name"]: obj for obj in (await world.client.of(builtin("configmaps")).list(Scope())).items}
+    for obj in world.watch.items.cache:
+        name = obj["metadata"]["name"]
+        assert name in maps, f"{name} has no child"
+        assert maps[name]["data"]["value"] == str(obj["spec"]["value"]), name
+        assert maps[name]["metadata"]["ownerReferences"][0]["uid"] == obj["metadata"]["uid"]
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", [1])
+def test_everything_at_once(tmp_path: Path, seed: int) -> None:
+    random = Random(seed)
+
+    async def main() -> None:
+        async with sharded_world(tmp_path) as world:
+            try:
+                await everything(world)
+            finally:
+                print(*world.faults, sep="\n")
+                print(f"longest without a worker: {world.watch.longest_s:.1f} s")
+
+    async def everything(world: World) -> None:
+        names = [f"item-{number:05}" for number in range(OBJECTS)]
+        await world.settled(3, timeout_s=60.0)
+        breaking = [
+            asyncio.create_task(hurt_workers(world, random), name="workers"),
+            asyncio.create_task(hurt_managers(world, random), name="managers"),
+            asyncio.create_task(change_size(world, random), name="size"),
+            asyncio.create_task(world.rewrite(names, random), name="rewrite"),
+        ]
+        filling = asyncio.create_task(world.fill(iter(names)), name="fill")
+        try:
+            await asyncio.sleep(FAULTS_S)
+            for task in breaking:
+                assert not task.done(), task.exception()
+            await filling
+        finally:
+            await cancel_all(*breaking, filling)
+        world.heal()
+        await world.change(minShards=3, maxShards=3)
+        await world.settled(3, timeout_s=CALM_S)
+        found = {obj["metadata"]["name"] for obj in (await world.items.list(Scope())).items}
+        assert found == set(names), "objects were lost"
+        assert all(slot_of(obj, "items") is not None for obj in world.watch.items.cache)
+        await children_are_as_wanted(world)
+        accepted = world.accepted()
+        print(f"{len(accepted)} accepted writes of {len({each.who for each in accepted})} processes")
+        assert violations(accepted) == []
+        assert world.watch.gaps == []
+
+    uvloop.run(main())
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("guard", ["whole", "broken"])
+def test_a_worker_that_wakes_up_late_does_no_harm_and_is_caught_without_its_guards(tmp_path: Path, guard: str) -> None:
+    """Everybody writes all the time; one worker is paused until its slots have been given away, and goes on."""
+
+    async def main() -> None:
+        spec = {"minShards": 2, "maxShards": 2}
+        async with sharded_world(tmp_path, spec=spec, SHARD_TEST_BEAT_S="0.2", SHARD_TEST_GUARD=guard) as world:
+            await world.settled(2, timeout_s=60.0)
+            names = [f"item-{number:03}" for number in range(60)]
+            await world.fill(iter(names))
+            await world.settled(2, timeout_s=60.0)
+            sleeper = world.victims()[0]
+            before = world.watch.terms()[sleeper.name]
+            pausing = asyncio.create_task(world.pause(sleeper, 2.5 * LEASE_S), name="pause")
+            await pausing
+
+            def back() -> bool:
+                return world.watch.terms().get(sleeper.name, before) > before
+
+            await eventually(back, timeout_s=60.0)
+            await world.settled(2, timeout_s=60.0)
+            found = violations(world.accepted())
+            assert bool(found) is (guard == "broken"), found[:3]
+
+    uvloop.run(main())

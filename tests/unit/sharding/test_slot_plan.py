@@ -1,0 +1,173 @@
+"""Sharing out slots: every slot has one owner, and as few as possible move."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import ceil
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal.crds.shard import STRATEGIES
+from shoal.sharding.model import SLOTS, arcs
+from shoal.sharding.plan import BOUND, Members, choose_slot, rebalance, share_out
+from shoal.sharding.ring import Ring, hash32, object_key, slot_of_key
+
+NAMES = st.lists(st.from_regex(r"[a-z]{1,8}-[a-z0-9]{5}", fullmatch=True), min_size=1, max_size=12, unique=True)
+EVERY = pytest.mark.parametrize("strategy", STRATEGIES)
+
+
+def grown(names: list[str], strategy: str) -> list[str]:
+    heirs = [""] * SLOTS
+    for count in range(len(names)):
+        members = Members(settled=tuple(names[:count]), joining=(names[count],))
+        heirs = share_out(heirs, members, strategy)
+    return heirs
+
+
+def moved(before: list[str], after: list[str]) -> list[int]:
+    return [slot for slot in range(SLOTS) if before[slot] != after[slot]]
+
+
+@EVERY
+@settings(max_examples=12, deadline=None)
+@given(names=NAMES, newcomer=st.from_regex(r"new-[a-z0-9]{5}", fullmatch=True))
+def test_one_more_shard_takes_at_most_its_share_and_nothing_else_moves(strategy, names, newcomer):
+    before = grown(names, strategy)
+    after = share_out(before, Members(settled=tuple(names), joining=(newcomer,)), strategy)
+    changed = moved(before, after)
+    assert len(changed) <= 1.25 / (len(names) + 1) * SLOTS
+    assert {after[slot] for slot in changed} <= {newcomer}
+    assert newcomer in after
+    assert set(after) <= {*names, newcomer}
+
+
+@EVERY
+def test_the_share_of_a_newcomer_is_bounded_also_where_the_ring_would_give_it_more(strategy):
+    heirs = [""] * SLOTS
+    for size in range(64):
+        known = tuple(f"web-{number}" for number in range(size))
+        after = share_out(heirs, Members(settled=known, joining=(f"web-{size}",)), strategy)
+        if size:
+            assert len(moved(heirs, after)) <= 1.25 / (size + 1) * SLOTS
+        heirs = after
+
+
+@EVERY
+@settings(max_examples=12, deadline=None)
+@given(names=NAMES, data=st.data())
+def test_one_shard_fewer_moves_only_its_own_slots(strategy, names, data):
+    before = grown(names, strategy)
+    leaver = data.draw(st.sampled_from(names))
+    rest = tuple(name for name in names if name != leaver)
+    after = share_out(before, Members(settled=rest), strategy)
+    if not rest:
+        assert after == before  # it keeps everything until somebody is there to take it
+        return
+    assert all(before[slot] == leaver for slot in moved(before, after))
+    assert leaver not in after
+
+
+@EVERY
+@settings(max_examples=10, deadline=None)
+@given(names=NAMES)
+def test_nobody_has_more_than_a_quarter_above_the_mean(strategy, names):
+    counts = Counter(grown(names, strategy))
+    assert sum(counts.values()) == SLOTS
+    assert max(counts.values()) <= ceil(BOUND * SLOTS / len(names)) + 1
+    assert set(counts) == set(names)
+
+
+def test_hundreds_of_shards_all_get_slots():
+    names = [f"web-{number}" for number in range(300)]
+    counts = Counter(share_out([""] * SLOTS, Members(settled=tuple(names)), "consistent-hash"))
+    assert max(counts.values()) <= ceil(BOUND * SLOTS / 300)
+
+
+@EVERY
+def test_the_same_question_has_the_same_answer_while_a_join_is_under_way(strategy):
+    names = ["a", "b", "c"]
+    before = grown(names, strategy)
+    members = Members(settled=tuple(names), joining=("d",))
+    after = share_out(before, members, strategy)
+    changed = moved(before, after)
+    half = list(before)
+    for slot in changed[: len(changed) // 2]:
+        half[slot] = "d"
+    again = share_out(half, members, strategy)
+    assert again.count("d") == after.count("d")
+    if strategy == "consistent-hash":
+        assert again == after
+
+
+def test_who_only_keeps_gets_nothing_and_loses_nothing():
+    before = grown(["a", "b", "c"], "consistent-hash")
+    after = share_out(before, Members(settled=("a",), keeping=("b",)), "consistent-hash")
+    assert [heir for heir in after if heir == "b"] == [heir for heir in before if heir == "b"]
+    assert {after[slot] for slot in moved(before, after)} == {"a"}
+
+
+def test_a_successor_takes_exactly_what_its_predecessor_had():
+    before = grown(["a", "b", "c"], "consistent-hash")
+    members = Members(settled=("b", "c"), joining=("a2",), successors={"a": "a2"})
+    after = share_out(before, members, "consistent-hash")
+    assert [("a2" if heir == "a" else heir) for heir in before] == after
+
+
+def test_least_loaded_evens_out_weights_not_numbers():
+    weights = [100.0 if slot < 8 else 1.0 for slot in range(SLOTS)]
+    heirs = share_out([""] * SLOTS, Members(settled=("a", "b", "c", "d")), "least-loaded", weights)
+    sums = Counter[str]()
+    for slot, heir in enumerate(heirs):
+        sums[heir] += weights[slot]
+    assert max(sums.values()) - min(sums.values()) < 20
+
+
+@settings(max_examples=30, deadline=None)
+@given(owned=st.sets(st.integers(0, SLOTS - 1)))
+def test_arcs_tile_the_ring_exactly(owned):
+    mine, theirs = arcs(owned), arcs(set(range(SLOTS)) - owned)
+    ends = sorted((each.start, each.end) for each in (*mine, *theirs))
+    assert ends[0][0] == 0
+    assert ends[-1][1] == 2**32 - 1
+    assert all(second[0] == first[1] + 1 for first, second in zip(ends, ends[1:], strict=False))
+    assert len(mine) == sum(slot - 1 not in owned for slot in owned)
+
+
+def test_load_moves_from_the_busiest_to_the_idlest_and_only_if_they_differ_enough():
+    heirs = grown(["a", "b", "c"], "round-robin")
+    assert rebalance(heirs, {"a": 0.6, "b": 0.5, "c": 0.45}, 0.2) == {}
+    plan = rebalance(heirs, {"a": 0.9, "b": 0.5, "c": 0.1}, 0.2)
+    assert set(plan.values()) == {"c"}
+    assert all(heirs[slot] == "a" for slot in plan)
+    assert 1 <= len(plan) <= heirs.count("a") // 10
+
+
+def test_a_rebalance_never_takes_more_weight_than_closes_the_gap():
+    heirs = ["a"] * 512 + ["b"] * 512
+    weights = [1000.0] + [1.0] * 1023
+    plan = rebalance(heirs, {"a": 0.9, "b": 0.3}, 0.2, weights)
+    taken = sum(weights[slot] for slot in plan)
+    assert taken <= sum(weights[:512]) / 2 or len(plan) == 1
+
+
+def test_new_objects_are_placed_by_key_in_turn_or_where_least_is_done():
+    key = object_key("example.com", "Website", "default", "a")
+    assert choose_slot("consistent-hash", key, turn=5) == slot_of_key(key)
+    turns = [choose_slot("round-robin", "", turn=turn) for turn in range(SLOTS)]
+    assert sorted(turns) == list(range(SLOTS))
+    assert choose_slot("least-loaded", key, turn=3, idlest=(7, 9)) == 9
+    assert choose_slot("least-loaded", key) == slot_of_key(key)
+
+
+def test_the_hash_is_what_it_was():
+    """Other managers, and objects that carry their slot, rely on it."""
+    assert hash32("example.com/Website/default/a") == 0xE5726062
+    assert slot_of_key("example.com/Website/default/a") == 0xE5726062 >> 22
+
+
+def test_the_ring_does_not_depend_on_the_order_of_the_shards():
+    assert Ring(["a", "b", "c"]).owners() == Ring(["c", "a", "b"]).owners()
+    assert Ring([]).preferred(3) == ""
+    assert sorted(Ring(["a", "b", "c"]).successors(17)) == ["a", "b", "c"]
