@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -99,7 +99,6 @@ class Kubelet:
         self._server = server
         self._folder = folder
         self._environ = environ
-        self.by_start: Callable[[int], dict[str, str]] = lambda number: {}  # what the n-th worker gets besides
         self.shards: dict[str, Shard] = {}
         self._started = 0
 
@@ -133,6 +132,13 @@ class Kubelet:
         else:
             shard.process.start()
 
+    def _kubeconfig(self, name: str, port: int) -> Path:
+        access = orjson.loads(Path(self._server.kubeconfig).read_bytes())
+        access["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"
+        path = self._folder / f"{name}.kubeconfig"
+        path.write_bytes(orjson.dumps(access))
+        return path
+
     async def _start(self, pod: Obj) -> None:
         about = pod["metadata"]
         if about.get("deletionTimestamp"):
@@ -140,13 +146,10 @@ class Kubelet:
         name = about["name"]
         link = TcpProxy(int(self._server.url.rpartition(":")[2]))
         await link.__aenter__()
-        kubeconfig = self._folder / f"{name}.kubeconfig"
-        access = orjson.loads(Path(self._server.kubeconfig).read_bytes())
-        access["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{link.port}"
-        kubeconfig.write_bytes(orjson.dumps(access))
+        kubeconfig = self._kubeconfig(name, link.port)
         env = {each["name"]: each["value"] for each in pod["spec"]["containers"][0]["env"]}
         env["SHARD_TEST_SKEW_S"] = str(_SKEWS_S[self._started % len(_SKEWS_S)])
-        env |= self._environ | self.by_start(self._started)
+        env |= self._environ
         self._started += 1
         worker = Process(
             name, "shard", "worker", "shard_process:app", "--kubeconfig", str(kubeconfig), "--log-level", "info",
@@ -181,21 +184,20 @@ class Watch:
         self._world = world
         self._tables = informer(TABLE, **ours)
         self._leases = informer(LEASES, **ours)
-        self.seen: list[Accepted] = []  # what objects said of epochs, as the server showed it
+        self.seen: list[Accepted] = []  # the stamps of objects, as the server showed them
         self.gaps: list[Gap] = []
         self.longest_s = 0.0
         self._since: dict[int, tuple[Entry, float]] = {}
         self._parsed: dict[str, tuple[str, tuple[Entry, ...]]] = {}
-        self.items = Informer(
-            client.resource(GROUP, "v1", "items"), clock=RealClock(), random=Random(2).random
-        )
+        self.items = Informer(client.resource(GROUP, "v1", "items"), clock=RealClock(), random=Random(2).random)
         self.items.cache.add_handler(self._noted)
 
     def _noted(self, change: Change) -> None:
         if change.new is not None:
             about = change.new["metadata"]
-            epoch = epoch_of(change.new, CONFIG)
-            self.seen.append(Accepted(about["uid"], int(about["resourceVersion"]), epoch, "server", about["name"]))
+            # people write too, and keep the stamp: what is seen says only that stamps of one object never go back
+            stamp, epoch = f"stamp/{about['uid']}", epoch_of(change.new, CONFIG)
+            self.seen.append(Accepted(stamp, int(about["resourceVersion"]), epoch, "server", about["name"]))
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -273,7 +275,7 @@ class World:
         ]  # fmt: skip
         self.watch = Watch(client, self)
         self.faults: list[str] = []
-        self._managers_hurt: list[float] = []
+        self._managers_hurt: list[tuple[str, float, float]] = []  # who, from when, until when
         self._began_s = time.monotonic()
 
     def note(self, text: str) -> None:
@@ -348,9 +350,9 @@ class World:
     # faults
 
     def without_manager_s(self, since_s: float, until_s: float) -> float:
-        """What a failover of the manager adds."""
-        hurt = any(since_s - MANAGER_LEASE_S <= at_s <= until_s for at_s in self._managers_hurt)
-        return MANAGER_LEASE_S if hurt else 0.0
+        """What failovers of managers add: a lease for each that was hurt then, or shortly before."""
+        hurt = {who for who, begin, end in self._managers_hurt if begin <= until_s and end + MANAGER_LEASE_S >= since_s}
+        return MANAGER_LEASE_S * len(hurt)
 
     @asynccontextmanager
     async def _down(self, shard: Shard, what: str) -> AsyncIterator[None]:
@@ -383,14 +385,14 @@ class World:
 
     async def hurt_manager(self, manager: Process, what: signal.Signals, for_s: float) -> None:
         self.note(f"{manager.name}: {what.name} for {for_s:.1f} s")
-        self._managers_hurt.append(time.monotonic())
+        began_s = time.monotonic()
+        self._managers_hurt.append((manager.name, began_s, began_s + for_s))
         manager.send(what)
         await asyncio.sleep(for_s)
         if what is signal.SIGSTOP:
             manager.send(signal.SIGCONT)
         else:
             manager.start()
-        self._managers_hurt.append(time.monotonic())
 
     def victims(self) -> list[Shard]:
         terms = self.watch.terms()
@@ -457,12 +459,3 @@ async def sharded_world(folder: Path, *, spec: dict[str, Any] | None = None, **e
                     task.result()
         finally:
             await cancel_all(*running)
-
-
-async def until(condition: Awaitable[object], *tasks: asyncio.Task[Any]) -> None:
-    """Wait for something, but not past the end of a task that should go on."""
-    waiting = asyncio.ensure_future(condition)
-    await asyncio.wait({waiting, *tasks}, return_when=asyncio.FIRST_COMPLETED)
-    for task in (*tasks, waiting):
-        if task.done():
-            task.result()

@@ -5,19 +5,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
+from random import Random
 from typing import Any, cast
 
 import pytest
+from shard_world import NAMESPACE, World, run
 
 from shoal.base.clock import RealClock
-from shoal.client import Client
+from shoal.base.ids import Ids
+from shoal.base.tasks import cancel_all
+from shoal.client import Client, builtin
 from shoal.client.transport import Reply, StreamReply, Transport
 from shoal.sharding.model import Entry
-from shoal.sharding.worker import Owned, ShardedController
+from shoal.sharding.worker import Owned, ShardedController, Worker, WorkerConfig
 from shoal.testing.controllers import eventually
 from shoal.testing.exclusion import Accepted, Changes, blind, unfenced, unguarded, violations
 from shoal.testing.servers import local_server
-from shoal.testing.sharding import SlotWorld
+from shoal.testing.sharding import CONFIG, SlotWorld
 
 OBJECTS = 3
 
@@ -110,6 +114,10 @@ class Journal:
 
         return note
 
+    def everybody(self) -> set[str]:
+        """The objects that somebody has written."""
+        return {each.family for each in self.writes}
+
     def families(self, who: str, epoch: int) -> int:
         """For how many objects somebody has written something in an epoch."""
         return len({each.family for each in self.writes if (each.who, each.epoch) == (who, epoch)})
@@ -149,8 +157,8 @@ async def late(world: SlotWorld, transport: Transport) -> tuple[Slow, Journal]:
         await world.give(Entry(slot=1, owner="a", term=await world.held("a"), epoch=5))
         await eventually(lambda: journal.families("a", 5) == OBJECTS)
         way.hold()
-        clock.stand()
         await eventually(lambda: any("site-" in each for each in way.held))
+        clock.stand()  # not before: what waits in its queue for a moment would wait for ever
         await world.take("a")
         await world.give(Entry(slot=1, owner="b", term=await world.held("b"), epoch=6))
         await eventually(lambda: journal.families("b", 6) == OBJECTS)
@@ -192,3 +200,44 @@ def test_what_a_late_worker_has_sent_is_refused(
         assert all(status >= 400 for status in late_writes), way.answers
     else:
         assert found
+
+
+def test_a_worker_that_is_cut_off_is_replaced_and_does_no_harm_when_it_is_back() -> None:
+    """With a manager: everything that the worker sent meanwhile arrives at the end."""
+
+    async def test(world: World) -> None:
+        journal, way = Journal(), Slow(cast(Transport, world.server.transport))
+        writers = {name: Writer(name, journal) for name in "ab"}
+        clients = {"a": Client(way, clock=RealClock(), field_manager="worker"), "b": world.client}
+        workers = {
+            name: Worker(
+                clients[name], writers[name].app, WorkerConfig(config=CONFIG, shard=name), clock=RealClock(),
+                random=Random(1).random, new_id=Ids().new_suffix,
+            )
+            for name in "ab"
+        }  # fmt: skip
+        target = {"kind": "ConfigMap", "selector": {"matchLabels": {"sharded": "yes"}}}
+        await world.config(CONFIG, targets=[target], leaseDuration="3s", heartbeatInterval="500ms")
+        stop = asyncio.Event()
+        tasks = [asyncio.create_task(worker.run(stop), name=name) for name, worker in workers.items()]
+        try:
+            await eventually(lambda: all(worker.owned for worker in workers.values()))
+            maps = world.client.of(builtin("configmaps"))
+            for number in range(12):
+                about = {"name": f"site-{number}", "namespace": NAMESPACE, "labels": {"sharded": "yes"}}
+                await maps.create({"metadata": about})
+            await eventually(lambda: len({each.family for each in journal.writes if each.who == "a"}) > 0)
+            await eventually(lambda: len(journal.everybody()) == 12)
+            way.hold()
+            await eventually(lambda: any("site-" in each for each in way.held))
+            theirs = {each.family for each in journal.writes if each.who == "a"}
+            await eventually(lambda: len(workers["b"].owned) == 1024)
+            await eventually(lambda: theirs <= {each.family for each in journal.writes if each.who == "b"})
+            await way.release()
+            await eventually(lambda: workers["a"].owned)  # it is a shard again
+        finally:
+            await way.release()
+            await cancel_all(*tasks)
+        assert violations(journal.writes) == []
+
+    run(test)

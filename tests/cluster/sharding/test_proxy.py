@@ -125,6 +125,15 @@ def test_a_controller_sees_and_writes_its_share(tmp_path: Path) -> None:
             child = await world.client.of(MAPS).get("child", "default")
             assert (child["metadata"]["labels"][slot_label(CONFIG)], epoch_of(child, CONFIG)) == ("0", 5)
             await client.of(MAPS).patch("own", {"data": {"b": "2"}}, "default")
+            await world.give("a", 7, 0)
+
+            async def family() -> tuple[int, int]:
+                """A write to the child claims its owner too."""
+                await client.of(MAPS).patch("child", {"data": {"a": "2"}}, "default")
+                found = await world.client.of(MAPS).get("child", "default"), await world.sites.get("s0", "default")
+                return epoch_of(found[0], CONFIG), epoch_of(found[1], CONFIG)
+
+            await eventually(lambda: _equal(family(), (7, 7)))
             await client.of(MAPS).delete("child", "default")
             await websites(client).delete("s1", "default")
             assert await names(client) == ["s0"]
@@ -155,6 +164,17 @@ def test_a_move_ends_watches_so_that_controllers_list_again(tmp_path: Path) -> N
                     async for _ in events:
                         pass
             await eventually(lambda: _equal(names(client), ["one", "two"]))
+            page = await websites(client).page(limit=1)
+            await world.give("a", 6, 3)
+
+            async def rest() -> bool:
+                try:
+                    await websites(client).page(limit=1, continue_token=page.continue_token)
+                except Expired:
+                    return True
+                return False
+
+            await eventually(rest)  # the first page was of another share
             late = await websites(client).watch(resource_version=listed.resource_version)
             async with late:  # the list it follows was of another share
                 with pytest.raises(Expired):

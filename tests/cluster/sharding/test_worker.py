@@ -234,6 +234,49 @@ def test_a_worker_that_is_stopped_leaves_when_its_slots_have_moved() -> None:
     run(test)
 
 
+def test_a_worker_that_goes_leaves_word_of_what_it_has_saved() -> None:
+    async def test(world: SlotWorld) -> None:
+        await world.site("site", 1)
+        app, seen = recorder()
+
+        @app.save_state
+        async def save(slot: int) -> bytes:
+            return b"what it knew"
+
+        world.start("a", app)
+        term = await world.held("a")
+        await world.give(mine(1, "a", term, 5))
+        await eventually(lambda: seen == ["site@5"])
+        move = Move(phase=MovePhase.DRAIN, to="b", to_term=1, next_epoch=6)
+        await world.give(mine(1, "a", term, 5, move=move))
+        await eventually(lambda: _is(world.acks("a"), {1: "drained"}))
+        await world.end()
+        lease = read_lease(await world.client.of(LEASES).get("a", "default"))
+        assert not lease.held
+        state = await world.states.get(state_name(CONFIG, 1, 6), "default")
+        assert lease.acks[1].digest == state["spec"]["digest"]
+
+    run(test)
+
+
+def test_a_handler_that_was_late_runs_again_when_the_slot_is_still_owned() -> None:
+    async def test(world: SlotWorld) -> None:
+        await world.site("site", 1)
+        app, calls = ShardedController(), []
+
+        @app.reconcile("", "ConfigMap")
+        async def handle(owned: Owned) -> None:
+            calls.append(owned.epoch)
+            if len(calls) == 1:
+                raise Late("time was up, and then it was not")
+
+        world.start("a", app)
+        await world.give(mine(1, "a", await world.held("a"), 5))
+        await eventually(lambda: calls == [5, 5])
+
+    run(test)
+
+
 def test_many_objects_are_handled_in_batches_and_failures_are_tried_again() -> None:
     async def test(world: SlotWorld) -> None:
         for number in range(50):

@@ -140,6 +140,19 @@ def test_an_update_makes_the_successor_first_and_then_lets_the_predecessor_go():
     ]  # fmt: skip
 
 
+def test_a_predecessor_that_never_started_is_given_up():
+    old = named("a", outdated=True, phase=Phase.PENDING, lease=None, slots=0, joined=False)
+    ready = named("a2", replaces="a", slots=0, joined=False)
+    assert staff([old, ready], 1, max_surge=1) == [Drain("a", "Updated", "a2 of the new template takes over")]
+
+
+def test_a_successor_with_nothing_to_inherit_joins_like_any_other():
+    other, new = named("b"), named("a2", replaces="a", joined=False, slots=0)
+    for gone in ({}, {"a": named("a", phase=Phase.TERMINATED, slots=0)}):
+        found = members_of({**gone, "b": other, "a2": new})
+        assert (found.settled, found.joining, found.successors) == (("b",), ("a2",), {})
+
+
 def test_in_an_update_slots_go_from_the_predecessor_to_its_successor_and_nowhere_else():
     a, b = named("a", outdated=True), named("b", outdated=True)
     new = named("a2", replaces="a", joined=False, slots=0)

@@ -229,7 +229,8 @@ def _update(shards: Sequence[Shard], max_surge: int) -> list[Order]:
     by_name = {shard.name: shard for shard in shards}
     for name, successor in sorted(successors.items()):
         old = by_name.get(name)
-        if old is not None and old.phase is Phase.RUNNING and successor.phase is Phase.RUNNING:
+        replaceable = old is not None and old.phase in (Phase.RUNNING, Phase.PENDING)
+        if replaceable and successor.phase is Phase.RUNNING:
             orders.append(Drain(name, "Updated", f"{successor.name} of the new template takes over"))
     under_way = sum(
         old in by_name

@@ -16,7 +16,7 @@ from shoal.base.backoff import Backoff
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all, run_all, wait_first
-from shoal.client import Client, ResourceType, Scope, TransportError
+from shoal.client import Client, LostLease, ResourceType, Scope, TransportError
 from shoal.client.verbs import MetadataClient
 from shoal.client.watch import ADDED, MODIFIED
 from shoal.crds.shard import ConfigSpec, Controlled, Target
@@ -146,12 +146,18 @@ class TargetSweep:
             await self._clock.sleep(_RETRY_S)
 
     async def _those_there(self, resource: MetadataClient) -> str:
-        version = ""
-        async for page in resource.pages(self._unassigned, limit=_PAGE):
-            version = version or page.resource_version
-            for obj in page.items:
-                await self._begin(resource, obj)
-        return version
+        """Give a slot to all that have none; returns a revision from which on nobody was missed. After many it looks
+        again: a watch from before them would tell of each."""
+        while True:
+            version, begun = "", 0
+            async for page in resource.pages(self._unassigned, limit=_PAGE):
+                version = version or page.resource_version
+                for obj in page.items:
+                    begun += await self._begin(resource, obj)
+            if begun <= _PAGE:
+                return version
+            if self._writing:
+                await asyncio.wait(tuple(self._writing))
 
     async def _those_coming(self, resource: MetadataClient, version: str) -> None:
         while True:
@@ -164,14 +170,15 @@ class TargetSweep:
             if self._clock.monotonic() - began_s < _SHORT_S:
                 await self._clock.sleep(_SHORT_S)
 
-    async def _begin(self, resource: MetadataClient, obj: Obj) -> None:
-        """Give it a slot, beside others; waits while too many are being written."""
+    async def _begin(self, resource: MetadataClient, obj: Obj) -> bool:
+        """Give it a slot, beside others, if it is to have one; waits while too many are being written."""
         if not self._selected(obj):
-            return
+            return False
         await self._busy.acquire()
         task = asyncio.create_task(self._give(resource, obj), name=f"sweep/{self._config}/object")
         self._writing.add(task)
         task.add_done_callback(self._ended)
+        return True
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._writing.discard(task)
@@ -187,6 +194,9 @@ class TargetSweep:
             await self._label(resource, obj, slot)
         except (Conflict, NotFound):
             return  # the watch brings what it is now
+        except LostLease:  # the next leader does it; or this one, should it lead on
+            self._failed = True
+            self._again.set()
         except (ApiError, TransportError) as error:
             self._tools.metrics.errors.labels("sweep").inc()
             log.warning("giving a slot failed", key=str(key_of(obj)), reason=str(error))
@@ -222,7 +232,7 @@ class TargetSweep:
     async def _round(self, resource: MetadataClient) -> None:
         counts = SlotCounts(known=True)
         scope = Scope(label_selector=_both(slot_label(self._config), self._selector))
-        async for page in resource.pages(scope, limit=_PAGE, resource_version="0"):
+        async for page in resource.pages(scope, limit=_PAGE):
             for obj in page.items:
                 slot = slot_of(obj, self._config)
                 if slot is not None:

@@ -25,7 +25,7 @@ def guarded_body(
         return _delete(body, current)
     if method == "PUT":
         sent = _object(body)
-        if not (sent.get("metadata") or {}).get("resourceVersion"):
+        if not _version_of(sent.get("metadata")):
             raise Conflict(
                 "a replacement without metadata.resourceVersion could undo what another shard wrote; read first"
             )
@@ -36,7 +36,7 @@ def guarded_body(
             return _json_patch(body, version, config, epoch, stamp=stamp)
         if kind not in (PatchType.MERGE, PatchType.STRATEGIC, PatchType.APPLY):
             raise BadRequest(f"the proxy does not know patches of the type {kind!r}")
-        return _merge(body, version, config, epoch, stamp=stamp)
+        return _merge(body, current, config, epoch, stamp=stamp)
     raise MethodNotAllowed(f"the proxy does not pass {method} on")
 
 
@@ -57,10 +57,16 @@ def carries_version(method: str, content_type: str, body: bytes) -> bool:
     except ValueError:
         return False
     if method == "DELETE":
-        return bool((sent.get("preconditions") or {}).get("resourceVersion"))
+        return bool(_version_of(sent.get("preconditions")))
     if isinstance(sent, list):
         return any(each.get("path") == "/metadata/resourceVersion" for each in sent)
-    return bool((sent.get("metadata") or {}).get("resourceVersion"))
+    return bool(_version_of(sent.get("metadata")))
+
+
+def _version_of(named: Any) -> str:
+    """The version that metadata or preconditions name; empty when they name none, or one that matches everything."""
+    version: str = (named or {}).get("resourceVersion") or ""
+    return "" if version == "0" else version
 
 
 def _object(body: bytes) -> Obj:
@@ -75,23 +81,25 @@ def _object(body: bytes) -> Obj:
 
 def _delete(body: bytes, current: Obj) -> bytes:
     options = _object(body)
-    about = current["metadata"]
+    about, theirs = current["metadata"], options.get("preconditions") or {}
     conditions = {
-        "uid": about["uid"],
-        "resourceVersion": about["resourceVersion"],
-        **(options.get("preconditions") or {}),
+        "uid": theirs.get("uid") or about["uid"],
+        "resourceVersion": _version_of(theirs) or about["resourceVersion"],
     }
     return orjson.dumps({"apiVersion": "v1", "kind": "DeleteOptions", **options, "preconditions": conditions})
 
 
-def _merge(body: bytes, version: str, config: str, epoch: int, *, stamp: bool) -> bytes:
+def _merge(body: bytes, current: Obj, config: str, epoch: int, *, stamp: bool) -> bytes:
     patch = _object(body)
-    about = {"resourceVersion": version, **(patch.get("metadata") or {})}
+    theirs, about, slot = patch.get("metadata") or {}, current["metadata"], slot_label(config)
+    made = {**theirs, "resourceVersion": _version_of(theirs) or about["resourceVersion"]}
     if stamp:
-        about["annotations"] = {**(about.get("annotations") or {}), epoch_annotation(config): str(epoch)}
-        if slot_label(config) in (about.get("labels") or {}):
-            about["labels"] = {name: value for name, value in about["labels"].items() if name != slot_label(config)}
-    return orjson.dumps({**patch, "metadata": about})
+        made["annotations"] = {**(theirs.get("annotations") or {}), epoch_annotation(config): str(epoch)}
+        if "labels" in theirs:
+            # null means all of them; the slot stays whatever is said
+            labels = theirs["labels"] if theirs["labels"] is not None else dict.fromkeys(about.get("labels") or {})
+            made["labels"] = {name: value for name, value in labels.items() if name != slot}
+    return orjson.dumps({**patch, "metadata": made})
 
 
 def _json_patch(body: bytes, version: str, config: str, epoch: int, *, stamp: bool) -> bytes:

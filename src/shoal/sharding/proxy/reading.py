@@ -90,13 +90,12 @@ async def narrowed_watch(client: Client, path: str, query: str, share: Share) ->
         reply = await client.stream("GET", f"{path}?{share.narrowed(query)}")
         yield b""  # it has begun
         lines = _lines(reply)
-        while True:
+        while share.generation == generation:
             following = asyncio.ensure_future(anext(lines, None))
             await asyncio.wait({following, changing}, return_when=asyncio.FIRST_COMPLETED)
             if share.generation != generation:
                 await cancel_all(following)
-                yield orjson.dumps(GONE) + b"\n"
-                return
+                break
             line = following.result()
             if line is None:
                 return
@@ -104,6 +103,7 @@ async def narrowed_watch(client: Client, path: str, query: str, share: Share) ->
             if about.get("resourceVersion"):
                 share.tell(about["resourceVersion"], generation)
             yield line + b"\n"
+        yield orjson.dumps(GONE) + b"\n"
     finally:
         await cancel_all(changing)
         if reply is not None:

@@ -14,7 +14,7 @@ from shoal.base.asgi import Application, Receive, Scope, Send, answer
 from shoal.base.tasks import wait_first
 from shoal.client import Client, LostLease, TransportError
 from shoal.client.transport import Reply
-from shoal.errors import ApiError, Conflict, ServiceUnavailable, TooLarge, Unauthorized
+from shoal.errors import ApiError, Conflict, Expired, ServiceUnavailable, TooLarge, Unauthorized
 from shoal.sharding.proxy.kinds import Kinds
 from shoal.sharding.proxy.reading import Share, narrowed_watch, unnarrowed
 from shoal.sharding.proxy.requests import target_of
@@ -112,7 +112,10 @@ def make_app(client: Client, kinds: Kinds, share: Share, writes: Writes, *, toke
         narrowed = f"{call.path}?{share.narrowed(call.query)}"
         reply = await client.send(call.method, narrowed, headers=call.accept, retry=False)
         if reply.status < 300:
-            share.tell(orjson.loads(reply.body)["metadata"].get("resourceVersion", ""), generation)
+            version = orjson.loads(reply.body)["metadata"].get("resourceVersion", "")
+            if dict(parse_qsl(call.query)).get("continue") and not share.continues(version):
+                raise Expired("the shard's share has changed since the first page: list again")
+            share.tell(version, generation)
         await call.reply(reply)
 
     async def _pass(call: _Call) -> None:

@@ -103,7 +103,7 @@ class Writes:
             return await self._send(method, path, query, headers, body)  # not sharded: somebody's own
         slot = self._slot(current)
         async with self._owned(slot, f"{kind.kind} {key_of(current)}") as epoch:
-            current = await self._claim(current, kind, slot, epoch)
+            current = await self._claim_family(current, kind, slot, epoch)
             stamp = target.subresource not in _WITHOUT_METADATA
             sent = guarded_body(
                 method, headers.get("content-type", ""), body, current,
@@ -116,6 +116,22 @@ class Writes:
         if slot is None:
             raise Conflict(f"{key_of(obj)} has no slot yet; try again")
         return slot
+
+    async def _claim_family(self, obj: Obj, kind: ResourceType, slot: int, epoch: int) -> Obj:
+        """Before the first write to a child in an epoch its owner is claimed too: a late write to either is refused."""
+        reference = controller_of(obj)
+        owner_kind = self._kinds.owner(reference)
+        if reference is None or owner_kind is None or epoch_of(obj, self._worker.config) >= epoch:
+            return await self._claim(obj, kind, slot, epoch)
+        place = obj["metadata"].get("namespace", "")
+        try:
+            owner = await self._reading.of(owner_kind).get(reference["name"], place if owner_kind.namespaced else "")
+        except NotFound:
+            return await self._claim(obj, kind, slot, epoch)  # only the child is left
+        if owner["metadata"]["uid"] == reference["uid"]:
+            await self._claim(owner, owner_kind, slot, epoch)
+            obj = await self._reading.of(kind).get(obj["metadata"]["name"], place)
+        return await self._claim(obj, kind, slot, epoch)
 
     async def _claim(self, obj: Obj, kind: ResourceType, slot: int, epoch: int) -> Obj:
         """Stamp the epoch on an object that does not have it yet, on its children first."""

@@ -9,7 +9,7 @@ from shoal.base.bounded import Closed
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.base.tasks import run_all
-from shoal.client import Client, LostLease, Obj, ResourceClient
+from shoal.client import Client, LostLease, Obj, ResourceClient, TransportError
 from shoal.errors import Conflict, NotFound
 from shoal.reconcile import Change, ObjectKey, RateLimit
 from shoal.reconcile.keys import controller_of
@@ -257,12 +257,7 @@ class Handling:
         self.failed += len(keys)
         for key in keys:
             delay_s = self._queue.add_rate_limited(key)
-            if isinstance(error, Conflict | NotFound | Late | LostLease):
-                log.info(
-                    "the object or its owner changed meanwhile",
-                    key=str(key[1]),
-                    reason=str(error),
-                    delay_s=round(delay_s, 3),
-                )
+            if isinstance(error, Conflict | NotFound | Late | LostLease | TransportError):
+                log.info("handling it again", key=str(key[1]), reason=str(error), delay_s=round(delay_s, 3))
             else:
                 log.error("a handler failed", error=error, key=str(key[1]), delay_s=round(delay_s, 3))

@@ -156,15 +156,19 @@ class Heart:
             except (Conflict, NotFound):
                 # someone wrote: the manager that took it, a person, or ourselves in a renewal whose answer was lost
                 current = await self._leases.get(self.name, self._namespace)
-                spec = current.get("spec") or {}
-                if (spec.get("holderIdentity"), spec.get("leaseTransitions")) != (self._identity, self.term):
+                if not self._is_mine(current, self.term):
                     self._end()
-                    raise TermOver(f"the lease is held by {spec.get('holderIdentity') or 'nobody'}") from None
+                    holder = (current.get("spec") or {}).get("holderIdentity")
+                    raise TermOver(f"the lease is held by {holder or 'nobody'}") from None
                 sent_s = self._clock.monotonic()
                 renewed = await self._leases.replace(self._said(current, term=self.term))
         self._lease = renewed
         self.time = WorkTime(sent_s, self._granted_s)
         self.fence.extend(self.time.cancel_at_s)
+
+    def _is_mine(self, lease: Obj, term: int) -> bool:
+        spec = lease.get("spec") or {}
+        return (spec.get("holderIdentity"), spec.get("leaseTransitions")) == (self._identity, term)
 
     def _end(self) -> None:
         self.term = -1
@@ -182,10 +186,14 @@ class Heart:
         self._end()
         if term < 0:
             return
-        gone = {**self._lease, "spec": {**self._lease["spec"], "holderIdentity": ""}}
         try:
             async with within(self._clock, _RELEASE_S):
-                await self._leases.replace(gone)
+                try:
+                    await self._leases.replace(_released(self._lease))
+                except Conflict:  # a renewal that was cut short has arrived all the same
+                    current = await self._leases.get(self.name, self._namespace)
+                    if self._is_mine(current, term):
+                        await self._leases.replace(_released(current))
         except (ApiError, TransportError, TimeoutError) as error:
             log.warning("giving the lease back failed; it will run out", reason=str(error) or type(error).__name__)
 
@@ -209,3 +217,7 @@ class Heart:
         if begin:
             spec["acquireTime"] = now
         return {**lease, "metadata": {**about, "annotations": notes}, "spec": spec}
+
+
+def _released(lease: Obj) -> Obj:
+    return {**lease, "spec": {**lease["spec"], "holderIdentity": ""}}

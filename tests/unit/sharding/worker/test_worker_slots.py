@@ -35,6 +35,14 @@ def test_a_slot_is_worked_on_when_its_objects_are_there() -> None:
     assert machine.table([MINE]) == []
 
 
+def test_a_slot_that_left_and_came_back_waits_for_its_objects() -> None:
+    machine = working()
+    assert Step(StepKind.STOP, 7) in machine.table([replace(MINE, owner="b", epoch=11)])
+    assert machine.table([replace(MINE, epoch=12)]) == [Step(StepKind.WATCH, -1)]
+    assert machine.epoch_of(7) is None  # the caches may have dropped it in between
+    assert machine.watched(WATCHED) == [Step(StepKind.WORK, 7, 12)]
+
+
 def test_a_slot_of_another_term_is_not_ours() -> None:
     machine = SlotMachine("a", 2)
     assert machine.table([MINE]) == []
