@@ -80,6 +80,7 @@ async def keep_scaling(up: Cluster, name: str) -> None:
         await asyncio.sleep(0.1)
 
 
+@pytest.mark.chaos
 @pytest.mark.timeout(240)
 def test_whatever_is_killed_under_load_the_cluster_converges(tmp_path: Path) -> None:
     async def main() -> None:
@@ -240,6 +241,7 @@ async def is_refused(up: Cluster) -> bool:
     return any(each["type"] == "PodScheduled" and each["status"] == "False" for each in conditions)
 
 
+@pytest.mark.chaos
 @pytest.mark.timeout(180)
 def test_late_writes_of_a_paused_leader_are_refused_and_it_stands_down(tmp_path: Path) -> None:
     """What the leader sends is held back on its way, and it is stopped; when another leads it all arrives."""

@@ -15,6 +15,7 @@ from shoal.testing.workloads import deployment
 CLUSTERS, NODES = 20, 2
 
 
+@pytest.mark.chaos
 @pytest.mark.timeout(120)
 def test_twenty_clusters_in_one_process_work_side_by_side(tmp_path: Path) -> None:
     async def bring_up(cluster: EmbeddedCluster, replicas: int) -> None:

@@ -44,6 +44,7 @@ def test_what_one_server_acknowledges_holds_on_the_others(
     assert recorder.writes > 200
 
 
+@pytest.mark.chaos
 @pytest.mark.timeout(300)
 def test_nothing_is_lost_repeated_or_reordered_while_things_break(
     tmp_path: Path, postgres: PostgresServer, redis: RedisServer

@@ -64,6 +64,7 @@ def check_refused(status: int, answer: Any, said: str) -> None:
     assert answer["details"]["retryAfterSeconds"] == 5
 
 
+@pytest.mark.chaos
 def test_a_cluster_moves_to_postgresql_and_back_while_it_is_read(tmp_path: Path) -> None:
     postgres = shared_postgres().create_database()
     with serving(tmp_path / "a") as (_, client):

@@ -74,7 +74,7 @@ def run(backend: Any, test: Callable[[Servers], Awaitable[None]], *, url: str = 
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not come about"

@@ -21,6 +21,7 @@ NOISE = 5  # machines that run tests do other things as well
 NAME = "eu-1-default"
 
 
+@pytest.mark.chaos
 def test_an_idle_agent_with_a_hundred_objects_is_small_and_quiet(tmp_path: Path) -> None:
     with LocalFleet(tmp_path) as fleet:
         fleet.start({"eu-1": "eu"})

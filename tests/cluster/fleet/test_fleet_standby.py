@@ -17,6 +17,7 @@ pytestmark = pytest.mark.timeout(300)  # a crowded machine is no fault
 NAMES = ("first", "second")
 
 
+@pytest.mark.chaos
 def test_a_standby_takes_over_and_the_old_agent_changes_nothing_when_it_wakes_up(tmp_path: Path) -> None:
     async def main() -> None:
         with LocalFleet(tmp_path) as fleet:
