@@ -8,7 +8,6 @@ import ipaddress
 import resource
 import signal
 import socket
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -26,6 +25,7 @@ from shoal.app.config import ClusterConfig
 from shoal.app.connect import Connect, in_process, over_network
 from shoal.app.credentials import ensure_admin
 from shoal.app.pki import Pki, server_context, service_account_keys
+from shoal.app.processes import hand_over_often
 from shoal.app.reload import as_credentials, follow_credentials
 from shoal.base.clock import Clock, RealClock
 from shoal.base.files import write_private
@@ -39,16 +39,13 @@ if TYPE_CHECKING:
     from shoal.app.components import Component, Host
     from shoal.node.runtime.process.addresses import Network
 
-# Threads hand the interpreter over this often; the default of 5 ms would let the store's writer wait that long for a
-# busy event loop before each of its steps.
-_SWITCH_INTERVAL_S = 0.0005
 _OWN_FILES = 320  # store, logs, connections that are refused
 
 
 async def run_cluster(config: ClusterConfig) -> None:
     """Run until SIGTERM or SIGINT; prints ``ready URL`` once clients are served, or the components have begun, and the
     nodes of this process are registered."""
-    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    hand_over_often()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -7,6 +7,7 @@ must not be able to do more there than elsewhere, so each installs the rights th
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
@@ -22,7 +23,7 @@ log = get_logger("parts")
 _AFTER_FAILURE_S = 1.0
 
 
-class Lodger:
+class Lodger(ABC):
     """Runs beside the components, and like them starts over when it fails. Say what it needs and does."""
 
     name = ""
@@ -31,13 +32,13 @@ class Lodger:
         self.host = host
         self._stopping = asyncio.Event()
 
+    @abstractmethod
     def manifests(self) -> Iterable[dict[str, Any]]:
         """Its account and rights, as the command prints them for other clusters."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def act(self) -> None:
         """Until cancelled."""
-        raise NotImplementedError
 
     async def run(self) -> None:
         """Until ``stop``."""

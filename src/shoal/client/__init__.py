@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 
 from shoal.base.clock import Clock
 from shoal.client.client import Client, RetryAfter
-from shoal.client.config import AccessConfig, explicit, in_cluster, load
+from shoal.client.config import AccessConfig, explicit, in_cluster, load, load_inside
 from shoal.client.errors import Disconnected, LostLease, TransportError, Unreachable
 from shoal.client.fence import Fence
 from shoal.client.resource import ResourceType, builtin
@@ -23,6 +23,7 @@ __all__ = [
     "EVERYTHING", "AccessConfig", "Client", "Disconnected", "Fence", "Listed", "LostLease", "MetadataClient", "Obj",
     "Page", "PatchType", "Propagation", "ResourceClient", "ResourceType", "RetryAfter", "Scope", "TransportError",
     "Unreachable", "Watch", "WatchEvent", "builtin", "connect", "explicit", "in_cluster", "load",
+    "load_inside",
 ]  # fmt: skip
 
 

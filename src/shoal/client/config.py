@@ -113,3 +113,8 @@ def read_text(path: Path, name: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not text"
         raise ConfigError(f"{name} cannot be read from {path}: {reason}") from error
+
+
+def load_inside(path: str | Path | None = None, *, env: Mapping[str, str] = os.environ) -> AccessConfig:
+    """For what usually runs as a pod: its own account comes before whatever kubeconfig the machine may have."""
+    return in_cluster(env) if path is None and env.get("KUBERNETES_SERVICE_HOST") else load(path, env=env)

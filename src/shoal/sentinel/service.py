@@ -25,7 +25,7 @@ from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.base.metrics import Metrics
 from shoal.base.tasks import cancel_all, run_all
-from shoal.client import AccessConfig, Client, connect, in_cluster, load
+from shoal.client import Client, connect, load_inside
 from shoal.sentinel import snapshot
 from shoal.sentinel.bootstrap import SOCKET_PATH_MAX, Bootstrap
 from shoal.sentinel.config import SentinelConfig
@@ -69,7 +69,7 @@ async def run_sentinel(
         folder = stack.enter_context(_folder(config))
         if client is None:
             agent = f"sentinel/{config.name}"
-            client = await stack.enter_async_context(connect(_access(), clock=clock, user_agent=agent))
+            client = await stack.enter_async_context(connect(load_inside(), clock=clock, user_agent=agent))
         known = snapshot.read(config)
         zone = await find_zone(client, config, known=known.zone if known is not None else "", clock=clock)
         config = replace(config, zone=zone)
@@ -366,8 +366,3 @@ def _folder(config: SentinelConfig) -> Iterator[Path]:
         yield made
     finally:
         shutil.rmtree(made, ignore_errors=True)
-
-
-def _access() -> AccessConfig:
-    """A pod's own account comes before whatever kubeconfig the machine may have."""
-    return in_cluster() if os.environ.get("KUBERNETES_SERVICE_HOST") else load()

@@ -9,7 +9,7 @@ known by its Lease; each process that takes the Lease begins a *term*, and a slo
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -223,10 +223,6 @@ def slots_by_owner(entries: Iterable[Entry]) -> dict[str, list[int]]:
     for entry in entries:
         made.setdefault(entry.owner, []).append(entry.slot)
     return made
-
-
-def without_move(entry: Entry) -> Entry:
-    return replace(entry, move=None)
 
 
 # objects

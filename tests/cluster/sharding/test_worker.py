@@ -320,3 +320,33 @@ def test_a_deleted_object_is_told_of_once_and_a_slot_that_left_is_not() -> None:
         await eventually(lambda: gone == ["one"])
 
     run(test)
+
+
+def test_an_owner_removes_children_and_the_object_itself() -> None:
+    async def test(world: SlotWorld) -> None:
+        await world.site("site", 1)
+        app = ShardedController()
+
+        @app.reconcile("", "ConfigMap", controls=[("", "Secret")])
+        async def handle(owned: Owned) -> None:
+            children = owned.children("", "Secret")
+            if owned.object.get("data") == {"go": "yes"}:
+                for child in children:
+                    await owned.delete_child(child)
+                await owned.delete()
+            elif not children:
+                await owned.ensure_child({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "child"}})
+
+        world.start("a", app)
+        await world.give(mine(1, "a", await world.held("a"), 5))
+        secrets = world.client.of(SECRETS)
+        await eventually(lambda: secrets.get("child", "default"))
+        await world.maps.patch("site", {"data": {"go": "yes"}}, "default")
+
+        async def gone() -> bool:
+            kept = {it["metadata"]["name"] for it in (await world.maps.list()).items}
+            return "site" not in kept and not (await secrets.list()).items
+
+        await eventually(gone)
+
+    run(test)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,14 @@ from shoal.app.demo import mesh, websites
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.client import Client, Scope, TransportError, builtin, connect, load
-from shoal.errors import AlreadyExists, ApiError
+from shoal.errors import AlreadyExists, ApiError, NotFound
 
 log = get_logger("up")
 
 Obj = dict[str, Any]
 
 _MARK = {"name": "shoal-samples", "namespace": "default"}
+_MARKED: Obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _MARK}
 _TRY_S, _AGAIN_S = 30.0, 0.25
 _APP = "shoal.dev/app"
 _SITES = 12
@@ -34,27 +36,30 @@ async def ensure_samples(kubeconfigs: Mapping[str, Path], *, clock: Clock) -> No
 
 async def _ensure(kubeconfig: Path, clock: Clock, *, sharded: bool) -> None:
     async with connect(load(str(kubeconfig)), clock=clock, field_manager="shoal-up") as client:
+        marks = client.of(builtin("configmaps"))
         try:
-            await _patiently(lambda: client.of(builtin("configmaps")).create({"metadata": _MARK}), clock)
-            if sharded:
-                for document in websites.sample(_SITES):
-                    await _patiently(lambda document=document: _create(client, document), clock)  # type: ignore[misc]
-            await _mesh(client, clock)
-        except AlreadyExists:
+            await marks.get(_MARK["name"], _MARK["namespace"])
             return
+        except NotFound:
+            pass
+        try:
+            for document in (*(websites.sample(_SITES) if sharded else ()), *mesh.definitions()):
+                await _patiently(partial(_create, client, document), clock)
+            for document in await _mesh(client):
+                await _patiently(partial(_create, client, document), clock)
+            await _patiently(partial(_create, client, _MARKED), clock)
         except (ApiError, TransportError) as error:
             log.warning("a sample could not be applied", kubeconfig=str(kubeconfig), reason=str(error))
 
 
-async def _mesh(client: Client, clock: Clock) -> None:
-    services = client.of(builtin("services"))
-    for definition in mesh.definitions():
-        await _create(client, definition)
-    found = (await services.list(Scope(label_selector=_APP))).items
-    for service in found[:1]:
-        about = service["metadata"]
-        for document in mesh.objects(about["namespace"], about["name"]):
-            await _patiently(lambda document=document: _create(client, document), clock)  # type: ignore[misc]
+async def _mesh(client: Client) -> list[Obj]:
+    """About the demo's service, if it is there."""
+    found = (await client.of(builtin("services")).list(Scope(label_selector=_APP))).items
+    return [
+        it
+        for service in found[:1]
+        for it in mesh.objects(service["metadata"]["namespace"], service["metadata"]["name"])
+    ]
 
 
 async def _create(client: Client, document: Obj) -> object:
@@ -69,7 +74,7 @@ async def _patiently(work: Callable[[], Awaitable[object]], clock: Clock) -> Non
             await work()
             return
         except AlreadyExists:
-            raise
+            return  # by an earlier start that did not get to its end
         except (ApiError, TransportError):
             if clock.monotonic() > until_s:
                 raise

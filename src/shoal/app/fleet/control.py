@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from random import Random
@@ -12,6 +11,7 @@ from shoal import __version__
 from shoal.app.fleet.config import ControlConfig, ControlOptions
 from shoal.app.fleet.reloading import Reloading
 from shoal.app.pki import Pki
+from shoal.app.processes import hand_over_often
 from shoal.base.asgi import Application, Receive, Scope, Send, Tls, serving
 from shoal.base.clock import Clock, RealClock
 from shoal.base.files import write_private
@@ -33,7 +33,6 @@ log = get_logger("control")
 
 ADMIN = "admin"
 _SWEEP_S = 5.0  # deadlines pass, and what waits for a place may have one now
-_SWITCH_INTERVAL_S = 0.0005
 
 
 async def run_control(
@@ -43,7 +42,7 @@ async def run_control(
     reloading: Reloading[ControlOptions] | None = None,
 ) -> None:
     """Serve until ``stop``."""
-    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    hand_over_often()
     clock, ids, random = RealClock(), Ids(), Random()
     async with AsyncExitStack() as stack:
         pki = Pki(config.pki_dir, now=clock.now())

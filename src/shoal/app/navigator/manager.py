@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
@@ -13,6 +12,7 @@ from shoal.app.fleet.health import health_app
 from shoal.app.navigator.config import ManagerProcessConfig
 from shoal.app.navigator.fleet import ControlFleet
 from shoal.app.pki import Pki
+from shoal.app.processes import hand_over_often
 from shoal.base.asgi import Application, Receive, Scope, Send, Tls, serving
 from shoal.base.clock import RealClock
 from shoal.base.files import write_private
@@ -30,7 +30,6 @@ from shoal.navigator.manager.wiring import Manager
 
 log = get_logger("navigator")
 
-_SWITCH_INTERVAL_S = 0.0005
 _HEALTH = frozenset({"/livez", "/readyz", "/metrics"})
 _THRESHOLDS = (50_000, 50, 100)
 _ASIDE_ROWS = 10_000
@@ -38,7 +37,7 @@ _ASIDE_ROWS = 10_000
 
 async def run_manager(config: ManagerProcessConfig, stop: asyncio.Event, on_ready: Callable[[], None]) -> None:
     """Serve until ``stop``."""
-    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    hand_over_often()
     gc.set_threshold(*_THRESHOLDS)
     clock, ids = RealClock(), Ids()
     async with AsyncExitStack() as stack:

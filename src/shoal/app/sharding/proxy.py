@@ -6,7 +6,6 @@ It holds the shard's Lease in the controller's stead, and writes a kubeconfig th
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -21,7 +20,7 @@ from shoal.base.files import write_private
 from shoal.base.ids import Ids, new_token
 from shoal.base.logs import get_logger
 from shoal.base.tasks import wait_first
-from shoal.client import Client, TransportError, connect, in_cluster, load
+from shoal.client import Client, TransportError, connect, load_inside
 from shoal.errors import ApiError
 from shoal.sharding.proxy.kinds import Kinds
 from shoal.sharding.proxy.reading import Share
@@ -46,8 +45,7 @@ async def run_proxy(
 ) -> None:
     """Serve until ``stop``. ``folder`` gets the certificate and ``kubeconfig``, for the controller."""
     clock = RealClock()
-    inside = kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ
-    access = in_cluster() if inside else load(str(kubeconfig) if kubeconfig is not None else None)
+    access = load_inside(kubeconfig)
     pki = Pki(folder / "pki", now=clock.now())
     keys = pki.ensure_server((host,))
     token = new_token()

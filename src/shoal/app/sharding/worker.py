@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -15,7 +14,7 @@ from shoal.base.asgi import serving
 from shoal.base.clock import RealClock
 from shoal.base.ids import Ids
 from shoal.base.metrics import PROCESS
-from shoal.client import connect, in_cluster, load
+from shoal.client import connect, load_inside
 from shoal.errors import ConfigError
 from shoal.sharding.worker import ShardedController, Worker, WorkerConfig
 
@@ -58,8 +57,7 @@ async def run_worker(
 ) -> None:
     """Work until ``stop``; ``health`` is where /livez, /readyz and /metrics are answered."""
     clock, random = RealClock(), Random()
-    inside = kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ
-    access = in_cluster() if inside else load(str(kubeconfig) if kubeconfig is not None else None)
+    access = load_inside(kubeconfig)
     async with connect(
         access, clock=clock, field_manager=config.config, user_agent=f"shard-worker/{__version__}"
     ) as client:
