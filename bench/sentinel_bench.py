@@ -334,7 +334,7 @@ def _resident_mib(pid: int) -> float:
 
 
 def main(parts: Iterable[str]) -> int:
-    wanted, good = set(parts) or set(PARTS), True
+    wanted, good = set(parts), True
     for program, package in (("wrk", "wrk"), ("h2load", "nghttp2-client")):
         if why := missing(program, package):
             print(f"not measured: {why}")
@@ -366,6 +366,7 @@ def main(parts: Iterable[str]) -> int:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("parts", nargs="*", choices=PARTS, help="what to measure; all of it by default")
+    parser.add_argument("parts", nargs="*", default="all", choices=(*PARTS, "all"), help="what to measure")
     assert shutil.which("taskset"), "taskset belongs to every Linux"
-    sys.exit(main(parser.parse_args().parts))
+    asked = parser.parse_args().parts
+    sys.exit(main(PARTS if "all" in asked else asked))

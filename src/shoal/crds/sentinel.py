@@ -83,7 +83,7 @@ class Timeouts(_View, frozen=True, kw_only=True):
 
     total: float = 60.0
     idle: float = 300.0
-    header: float = 10.0
+    header: float = 0.0
 
 
 class Circuit(_View, frozen=True, kw_only=True):

@@ -40,7 +40,7 @@ def forward(spec: RouteSpec, *, idempotent: bool, chosen: str, peers: bool) -> r
     if chosen:
         made.cluster_specifier_plugin = chosen
     else:
-        _choose(made, spec.backends, sticky=spec.sticky is not None)
+        _choose(made, spec.backends, sticky=spec.sticky is not None, peers=peers)
     if spec.sticky is not None:
         made.hash_policy.append(_hash(spec.sticky))
     if spec.mirror is not None and spec.mirror.deployment:
@@ -52,7 +52,7 @@ def forward(spec: RouteSpec, *, idempotent: bool, chosen: str, peers: bool) -> r
     return made
 
 
-def _choose(made: route_pb2.RouteAction, backends: Sequence[Backend], *, sticky: bool) -> None:
+def _choose(made: route_pb2.RouteAction, backends: Sequence[Backend], *, sticky: bool, peers: bool) -> None:
     name = parts.sticky_cluster if sticky else parts.deployment_cluster
     sharing = [backend for backend in backends if backend.weight > 0]
     if len(sharing) < 2:
@@ -62,7 +62,7 @@ def _choose(made: route_pb2.RouteAction, backends: Sequence[Backend], *, sticky:
         route_pb2.WeightedCluster.ClusterWeight(
             name=name(backend.deployment),
             weight=wrappers_pb2.UInt32Value(value=backend.weight),
-            request_headers_to_add=[target_header(backend.deployment)],
+            request_headers_to_add=[target_header(backend.deployment)] if peers else (),
         )
         for backend in sharing
     )

@@ -74,8 +74,8 @@ def connection_manager(
         ),
         max_request_headers_kb=wrappers_pb2.UInt32Value(value=settings.max_header_kib),
         server_header_transformation=_Hcm.ServerHeaderTransformation.PASS_THROUGH,
-        stream_idle_timeout=parts.duration(0),  # routes have their own
-        request_headers_timeout=parts.duration(settings.header_timeout_s),
+        # Routes have their own, so this one only lasts until the headers are complete: it need not have another timer.
+        stream_idle_timeout=parts.duration(settings.header_timeout_s),
         drain_timeout=parts.duration(settings.drain_s),
         delayed_close_timeout=parts.duration(1.0),
         access_log=_access_logs(settings),

@@ -76,9 +76,11 @@ def header_matcher(match: NamedMatch) -> route_pb2.HeaderMatcher:
 
 def method_matcher(methods: str) -> route_pb2.HeaderMatcher:
     """``methods``: names with | between them."""
-    return route_pb2.HeaderMatcher(
-        name=":method", string_match=string_pb2.StringMatcher(safe_regex=parts.regex(methods))
+    one = "|" not in methods
+    wanted = (
+        string_pb2.StringMatcher(exact=methods) if one else string_pb2.StringMatcher(safe_regex=parts.regex(methods))
     )
+    return route_pb2.HeaderMatcher(name=":method", string_match=wanted)
 
 
 def normal_path(path: str) -> str:

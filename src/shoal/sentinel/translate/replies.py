@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from envoy.config.accesslog.v3 import accesslog_pb2
 from envoy.config.core.v3 import base_pb2, substitution_format_string_pb2
+from envoy.config.route.v3 import route_components_pb2 as route_pb2
 from envoy.extensions.access_loggers.filters.cel.v3 import cel_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
 from google.protobuf import struct_pb2
@@ -32,6 +33,7 @@ class Reply:
 NO_ROUTE = Reply("no_route", "no route of this gateway fits the request", 404)
 NO_DEPLOYMENT = Reply("no_deployment", "no such deployment behind this host", 404)
 NO_INSTANCE = Reply("no_instance", "no instance can take the request", 503)
+LATE_HEADERS = Reply("request_timeout", "the headers of the request did not come in time", 408)
 BY_FLAG: tuple[tuple[tuple[str, ...], Reply], ...] = (
     (("NR",), NO_ROUTE),
     (("RL",), Reply("rate_limited", "too many requests", 429)),
@@ -77,6 +79,7 @@ def local_replies(*, entry: bool = False) -> hcm_pb2.LocalReplyConfig:
     missing = NO_INSTANCE if entry else NO_DEPLOYMENT
     mappers = [
         _mapper(_flags(("NC",)), missing),
+        _mapper(_all(_flags(("SI",)), _without_headers()), LATE_HEADERS),
         *(_mapper(_flags(flags), reply) for flags, reply in BY_FLAG),
         *(_mapper(_denied(name), reply) for name, reply in BY_DENIAL),
         *(_mapper(_status(status), reply) for status, reply in BY_STATUS),
@@ -126,5 +129,13 @@ def _denied(name: str) -> accesslog_pb2.AccessLogFilter:
     cel = accesslog_pb2.ExtensionFilter(
         name="envoy.access_loggers.extension_filters.cel", typed_config=parts.packed(told)
     )
-    both = [_status(403), accesslog_pb2.AccessLogFilter(extension_filter=cel)]
-    return accesslog_pb2.AccessLogFilter(and_filter=accesslog_pb2.AndFilter(filters=both))
+    return _all(_status(403), accesslog_pb2.AccessLogFilter(extension_filter=cel))
+
+
+def _without_headers() -> accesslog_pb2.AccessLogFilter:
+    method = route_pb2.HeaderMatcher(name=":method", present_match=True, invert_match=True)
+    return accesslog_pb2.AccessLogFilter(header_filter=accesslog_pb2.HeaderFilter(header=method))
+
+
+def _all(*filters: accesslog_pb2.AccessLogFilter) -> accesslog_pb2.AccessLogFilter:
+    return accesslog_pb2.AccessLogFilter(and_filter=accesslog_pb2.AndFilter(filters=filters))

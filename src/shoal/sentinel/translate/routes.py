@@ -1,7 +1,8 @@
 """RouteConfigurations: one virtual host for each host, its routes from the most specific to the least.
 
-A route is told to Envoy up to four times: requests that name a deployment go to that one, if it is of the host's
-environment, and are else not found; and requests that may be repeated are tried again more often than others.
+A route is told to Envoy up to five times: requests that name a deployment go to that one, if it is of the host's
+environment, and are else not found; and requests that may be repeated are tried again more often than others. The most
+frequent kind, a GET that names none, comes first and is told apart without an expression.
 """
 
 from __future__ import annotations
@@ -98,19 +99,30 @@ def _routes(planned: PlannedRoute, settings: Settings, *, choosable: bool) -> It
         moved.redirect.CopyFrom(actions.redirect(spec, spec.redirect))
         yield _filtered(moved, rules.filters)
         return
-    sticky = spec.sticky is not None
-    for chosen in (choice_name(route.environment, sticky=sticky), "") if choosable else ("",):
-        naming = [route_pb2.HeaderMatcher(name=parts.DEPLOYMENT_HEADER, present_match=True)] if chosen else []
-        for idempotent in (True, False):
-            methods = [method_matcher(IDEMPOTENT)] if idempotent else []
-            made = route_pb2.Route(
-                name=route.name,
-                match=route_match(route.path, [*headers, *naming, *methods]),
-                route=actions.forward(spec, idempotent=idempotent, chosen=chosen, peers=bool(settings.entry_secret)),
-                request_headers_to_add=_target(spec, chosen),
-                request_headers_to_remove=rules.removed,
-            )
-            yield _filtered(made, rules.filters)
+    peers = bool(settings.entry_secret)
+    for chosen, idempotent, told_by in _ways(choice_name(route.environment, sticky=spec.sticky is not None), choosable):
+        made = route_pb2.Route(
+            name=route.name,
+            match=route_match(route.path, [*headers, *told_by]),
+            route=actions.forward(spec, idempotent=idempotent, chosen=chosen, peers=peers),
+            request_headers_to_add=_target(spec, chosen) if peers else (),
+            request_headers_to_remove=rules.removed,
+        )
+        yield _filtered(made, rules.filters)
+
+
+def _ways(choice: str, choosable: bool) -> Iterable[tuple[str, bool, list[route_pb2.HeaderMatcher]]]:
+    """For each way through a route: who chooses the deployment, whether a request may be repeated, how it is told."""
+    named = route_pb2.HeaderMatcher(name=parts.DEPLOYMENT_HEADER, present_match=True)
+    free = [route_pb2.HeaderMatcher(name=parts.DEPLOYMENT_HEADER, present_match=True, invert_match=True)]
+    if not choosable:
+        free = []
+    yield "", True, [*free, method_matcher("GET")]
+    yield "", True, [*free, method_matcher(IDEMPOTENT)]
+    yield "", False, free
+    if choosable:
+        yield choice, True, [named, method_matcher(IDEMPOTENT)]
+        yield choice, False, [named]
 
 
 def _target(spec: RouteSpec, chosen: str) -> Iterable[base_pb2.HeaderValueOption]:

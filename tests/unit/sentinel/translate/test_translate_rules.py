@@ -44,7 +44,7 @@ def test_the_chain_of_filters_is_off_until_a_route_turns_it_on() -> None:
     assert all(each.disabled for each in http_filters(WITH_SERVICES))
     made = translate(inputs_of(route("r", "a.example", backend("d1"))))
     routes = made[parts.ROUTES][parts.ALL_ROUTES].virtual_hosts[0].routes
-    assert len(routes) == 4 and not any(each.typed_per_filter_config for each in routes)
+    assert len(routes) == 5 and not any(each.typed_per_filter_config for each in routes)
 
 
 def test_every_way_a_route_is_told_has_its_policies() -> None:
@@ -56,7 +56,7 @@ def test_every_way_a_route_is_told_has_its_policies() -> None:
         )
     )
     routes = made[parts.ROUTES][parts.ALL_ROUTES].virtual_hosts[0].routes
-    assert len(routes) == 4
+    assert len(routes) == 5
     assert all(set(each.typed_per_filter_config) == {"firewall", "keys", "gate"} for each in routes)
 
 

@@ -38,7 +38,7 @@ class Timeouts:
 
     total: float = 60.0
     idle: float = 300.0
-    header: float = 10.0
+    header: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +167,7 @@ def _timeouts(part: Reader | None) -> Timeouts:
     made = Timeouts(
         part.number("total", 60.0, 0.0, 86400.0),
         part.number("idle", 300.0, 0.0, 86400.0),
-        part.number("header", 10.0, 0.0, 3600.0),
+        part.number("header", 0.0, 0.0, 3600.0),
     )
     part.close()
     return made
