@@ -43,6 +43,7 @@ HERE = Path(__file__).parent
 _SKEWS_S = (0, -7200, 86400, 40)  # of workers, in turn
 _MANAGER_SKEWS_S = (0, 50)
 _LOOK_S = 0.2
+_LATE_S = 0.1
 _IN_FLIGHT = 16
 
 
@@ -188,6 +189,7 @@ class Watch:
         self.gaps: list[Gap] = []
         self.longest_s = 0.0
         self._since: dict[int, tuple[Entry, float]] = {}
+        self._stalls: list[tuple[float, float]] = []  # when this process could not look in time, and by how much
         self._parsed: dict[str, tuple[str, tuple[Entry, ...]]] = {}
         self.items = Informer(client.resource(GROUP, "v1", "items"), clock=RealClock(), random=Random(2).random)
         self.items.cache.add_handler(self._noted)
@@ -231,8 +233,16 @@ class Watch:
 
     async def _look(self) -> None:
         while True:
-            self._measure(time.monotonic())
+            now_s = time.monotonic()
+            self._measure(now_s)
             await asyncio.sleep(_LOOK_S)
+            late_s = time.monotonic() - now_s - _LOOK_S
+            if late_s > _LATE_S:
+                self._stalls.append((now_s, late_s))
+
+    def stalled_s(self, since_s: float) -> float:
+        """For how long the machine has kept this process from looking: so long it may have kept the others, too."""
+        return sum(late_s for at_s, late_s in self._stalls if at_s >= since_s)
 
     def _measure(self, now_s: float) -> None:
         served = self.served()
@@ -252,7 +262,7 @@ class Watch:
     def _passed(self, known: tuple[Entry, float], now_s: float) -> None:
         entry, since_s = known
         self.longest_s = max(self.longest_s, now_s - since_s)
-        allowed = 1.25 * LEASE_S + 2.0 + self._world.without_manager_s(since_s, now_s)
+        allowed = 1.25 * LEASE_S + 2.0 + self._world.without_manager_s(since_s, now_s) + self.stalled_s(since_s)
         if now_s - since_s > allowed:
             self.gaps.append(Gap(entry.slot, now_s - since_s, allowed, entry))
 

@@ -43,6 +43,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     objects: int = 0
     cpu: float = 0.0  # of what it may use, 0 to 1
     memory: float = 0.0
+    busy: float = 0.0  # of the handlers that it may run at once, 0 to 1
     latency_s: float = 0.0  # of a handler, the 99th percentile
     metrics: dict[str, float] = {}  # custom ones
     healthy: bool = True
@@ -52,7 +53,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     def effective_load(self) -> float:
         if self.load is not None:
             return min(1.0, max(0.0, self.load))
-        return load_of(self.objects, self.cpu, self.memory, self.queue_depth)
+        # who waits for others all the time uses no processor, and has no room for more all the same
+        return max(load_of(self.objects, self.cpu, self.memory, self.queue_depth), min(1.0, self.busy))
 
 
 def load_of(objects: int, cpu: float, memory: float, queue_depth: int) -> float:

@@ -334,11 +334,18 @@ def _answer(answers: Sequence[asyncio.Future[Sequence[Entry]]], results: Sequenc
         if answer.done():
             continue
         if isinstance(result, Exception):
-            answer.set_exception(result)
+            _raise_in(answer, result)
         else:
             answer.set_result(result)
 
 
 def _refuse(answer: asyncio.Future[Sequence[Entry]] | asyncio.Future[None]) -> None:
     if not answer.done():
-        answer.set_exception(StoreClosed())
+        _raise_in(answer, StoreClosed())
+
+
+def _raise_in(answer: asyncio.Future[Sequence[Entry]] | asyncio.Future[None], error: Exception) -> None:
+    """Whoever waits gets the error. Nobody may wait any more, because the client went away; that is no error of ours,
+    so it counts as looked at."""
+    answer.set_exception(error)
+    answer.exception()

@@ -1,8 +1,10 @@
-"""A sharded controller by hand: the kinds, a ShardConfig and a slot table that a test writes as a manager would."""
+"""A sharded controller by hand: the kinds, a ShardConfig and a slot table that a test writes as a manager would. And a
+look at one that is not: for how long did slots have nobody."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable
 from random import Random
 from typing import Any
@@ -10,16 +12,28 @@ from typing import Any
 from shoal.base.clock import Clock, RealClock
 from shoal.base.ids import Ids
 from shoal.base.tasks import cancel_all
-from shoal.client import Client, Obj, builtin
+from shoal.client import Client, Obj, Scope, builtin
 from shoal.crds.shard import GROUP, VERSION, definitions
 from shoal.errors import Conflict
+from shoal.reconcile import Informer
 from shoal.sharding.leases import read_lease, taken
-from shoal.sharding.model import SLOTS, Entry, slot_label, table_name, tables_of
+from shoal.sharding.model import (
+    CONFIG_LABEL,
+    SLOTS,
+    Entry,
+    Standing,
+    read_table,
+    slot_label,
+    standing,
+    table_name,
+    tables_of,
+)
 from shoal.sharding.worker import ShardedController, Worker, WorkerConfig
 from shoal.testing.controllers import eventually
 
 CONFIG = "sites"
 _LEASES = builtin("leases", "coordination.k8s.io")
+_LOOK_S = 0.1
 
 
 class SlotWorld:
@@ -105,6 +119,62 @@ class SlotWorld:
     async def acks(self, shard: str) -> dict[int, str]:
         lease = read_lease(await self.client.of(_LEASES).get(shard, "default"))
         return {slot: ack.kind.value for slot, ack in lease.acks.items()}
+
+
+class SlotWatch:
+    """Looks at the slot table and the Leases all the time. A slot is *served* while its owner holds its Lease in the
+    term that the slot was given to, and is not handing it over."""
+
+    def __init__(self, client: Client, config: str, namespace: str = "default") -> None:
+        scope = Scope(namespace=namespace, label_selector=f"{CONFIG_LABEL}={config}")
+
+        def informer(resource: Any) -> Informer:
+            return Informer(resource, clock=RealClock(), random=Random(1).random, scope=scope)
+
+        self._tables = informer(client.resource(GROUP, VERSION, "shardslots"))
+        self._leases = informer(client.of(_LEASES))
+        self._parsed: dict[str, tuple[str, tuple[Entry, ...]]] = {}
+        self._served_s: dict[int, float] = {}  # when a slot was last seen served
+        self.longest_s = 0.0  # that a slot was without anybody, once somebody had it
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._tables.run(), name="slots/tables")
+            group.create_task(self._leases.run(), name="slots/leases")
+            while True:
+                self._measure(time.monotonic())
+                await asyncio.sleep(_LOOK_S)
+
+    def entries(self) -> list[Entry]:
+        found: list[Entry] = []
+        for table in self._tables.cache:
+            name, version = table["metadata"]["name"], table["metadata"]["resourceVersion"]
+            if self._parsed.get(name, ("",))[0] != version:
+                self._parsed[name] = version, read_table(table)
+            found += self._parsed[name][1]
+        return found
+
+    def served(self) -> dict[str, int]:
+        """How many slots each shard serves."""
+        counts: dict[str, int] = {}
+        for entry in self._serving():
+            counts[entry.owner] = counts.get(entry.owner, 0) + 1
+        return counts
+
+    def _serving(self) -> list[Entry]:
+        leases = [read_lease(obj) for obj in self._leases.cache]
+        terms = {lease.shard: lease.term for lease in leases if lease.held}
+        return [
+            entry
+            for entry in self.entries()
+            if entry.owner in terms and standing(entry, entry.owner, terms[entry.owner]) is Standing.WORK
+        ]
+
+    def _measure(self, now_s: float) -> None:
+        for entry in self._serving():
+            self._served_s[entry.slot] = now_s
+        since_s = min(self._served_s.values(), default=now_s)
+        self.longest_s = max(self.longest_s, now_s - since_s)
 
 
 async def _made(creating: Awaitable[Obj]) -> bool:

@@ -12,7 +12,7 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from shoal.base.clock import RealClock
+from shoal.base.clock import Clock, RealClock
 from shoal.base.ids import Ids, seeded_bytes
 from shoal.base.metrics import Metrics
 from shoal.base.tasks import cancel_all
@@ -22,6 +22,7 @@ from shoal.crds.shard import API_VERSION, GROUP, VERSION, definitions
 from shoal.errors import AlreadyExists, Conflict, NotFound
 from shoal.kube.times import format_micro_time
 from shoal.reconcile import Change, ElectionConfig, Elector, EventRecorder, Informer, LeaseLock, Manager
+from shoal.sharding.following import FOLLOWING
 from shoal.sharding.leases import ACKS, LEAVING, MANAGER, REPORT, Ack, AckKind, Report, encode_acks, encode_report
 from shoal.sharding.manager import wiring
 from shoal.sharding.manager.desk import CONFIGS, INSTANCES, LEASES, PODS, STATES, TABLE
@@ -371,9 +372,10 @@ async def manager_of(
     kept_s: float = 60.0,
     period_s: float = 300.0,
     namespace: str = NAMESPACE,
+    clock: Clock | None = None,
 ) -> AsyncIterator[wiring.Parts]:
     """A running manager; with ``elected`` one that takes part in an election under that name."""
-    clock, random, ids = RealClock(), Random(1), Ids(seeded_bytes(len(elected) + 7))
+    clock, random, ids = clock or RealClock(), Random(1), Ids(seeded_bytes(len(elected) + 7))
     client = Client(transport or _transport(world.server), clock=clock, field_manager="shard-manager")
     elector = None
     if elected:
@@ -381,7 +383,7 @@ async def manager_of(
             LeaseLock(client, namespace, "shard-manager"), elected, clock=clock, random=random.random,
             config=ElectionConfig(lease_s=15, renew_deadline_s=10.0, retry_s=0.3),
         )  # fmt: skip
-    manager = Manager(client, clock=clock, random=random.random, elector=elector)
+    manager = Manager(client, clock=clock, random=random.random, elector=elector, reflector=FOLLOWING)
     events = EventRecorder(client, "shard-manager", "test", clock=clock, new_suffix=ids.new_suffix)
     numbers = count(1)
     parts = wiring.add(

@@ -20,7 +20,7 @@ from shoal.app.sharding.proxy import run_proxy
 from shoal.base.clock import RealClock
 from shoal.base.tasks import cancel_all
 from shoal.client import Client, builtin, connect, load
-from shoal.errors import Conflict, Expired, MethodNotAllowed, Unauthorized
+from shoal.errors import Conflict, Expired, MethodNotAllowed, NotFound, Unauthorized
 from shoal.sharding.model import Entry, Move, MovePhase, epoch_of, slot_label
 from shoal.sharding.worker import WorkerConfig
 from shoal.testing.controllers import eventually
@@ -143,6 +143,52 @@ def test_a_controller_sees_and_writes_its_share(tmp_path: Path) -> None:
 
 async def _equal(asking: Awaitable[Any], wanted: Any) -> bool:
     return bool(await asking == wanted)
+
+
+def test_what_a_controller_applies_has_the_slot_of_its_owner_from_the_beginning(tmp_path: Path) -> None:
+    async def test(world: Proxies) -> None:
+        kubeconfig = await world.proxy("a")
+        await world.site("mine", 0)
+        await world.site("other", 3)
+        await world.give("a", 5, 0)
+        owners = {name: await world.sites.get(name, "default") for name in ("mine", "other")}
+
+        def child(name: str, owner: str, **data: str) -> dict[str, Any]:
+            reference = {"apiVersion": f"{GROUP}/{VERSION}", "kind": "Website", "name": owner, "controller": True,
+                         "uid": owners[owner]["metadata"]["uid"]}  # fmt: skip
+            about = {"name": name, "namespace": "default", "ownerReferences": [reference]}
+            return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": data}
+
+        async def marks(name: str) -> tuple[str, int, dict[str, str]]:
+            found = await world.client.of(MAPS).get(name, "default")
+            return found["metadata"]["labels"][slot_label(CONFIG)], epoch_of(found, CONFIG), found["data"]
+
+        async with through(kubeconfig) as client:
+            await eventually(lambda: _equal(names(client), ["mine"]))
+            await client.of(MAPS).apply(child("child", "mine", a="1", b="1"))
+            assert await marks("child") == ("0", 5, {"a": "1", "b": "1"})
+            assert epoch_of(await world.sites.get("mine", "default"), CONFIG) == 5
+            await client.of(MAPS).apply(child("child", "mine", a="2"))
+            assert await marks("child") == ("0", 5, {"a": "2"})  # what is not applied any more goes, the slot stays
+            with pytest.raises(Conflict, match="belongs to another shard"):
+                await client.of(MAPS).apply(child("strange", "other", a="1"))
+            await client.of(MAPS).apply(
+                {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "own", "namespace": "default"}}
+            )
+            page = {"apiVersion": f"{GROUP}/{VERSION}", "kind": "Website", "spec": {"page": "x"}}
+            await websites(client).apply({**page, "metadata": {"name": "new", "namespace": "default"}})
+            assert (await world.sites.get("new", "default"))["spec"]["page"] == "x"
+            with pytest.raises(NotFound):
+                await websites(client).patch("none", {"spec": {"page": "x"}}, "default")
+            await world.give("a", 8, 0)
+
+            async def again() -> tuple[str, int, dict[str, str]]:
+                await client.of(MAPS).apply(child("child", "mine", a="3"))
+                return await marks("child")
+
+            await eventually(lambda: _equal(again(), ("0", 8, {"a": "3"})))
+
+    run(test, tmp_path)
 
 
 def test_a_move_ends_watches_so_that_controllers_list_again(tmp_path: Path) -> None:

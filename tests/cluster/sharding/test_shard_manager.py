@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shard_world import NAMESPACE, World, manager_of, run
 
+from shoal.base.clock import RealClock
 from shoal.client import builtin
 from shoal.crds.shard import read_instance
 from shoal.sharding.leases import AckKind
@@ -250,6 +251,30 @@ def test_a_shard_that_fails_its_own_check_is_emptied_and_gets_its_slots_back_whe
             assert status["reason"] == "Unhealthy"
             ill.clear()
             await eventually(lambda: phase_is(w, only, "Running", "Terminated"))
+
+    run(test, manager=False)
+
+
+class Ahead(RealClock):
+    """A machine whose wall clock is wrong by more than a shard may take to start."""
+
+    def wall_s(self) -> float:
+        return super().wall_s() + 600.0
+
+
+def test_a_leader_whose_clock_is_ahead_gives_starting_shards_their_time() -> None:
+    async def test(w: World) -> None:
+        async def pending(count: int) -> bool:
+            statuses = [obj.get("status") or {} for obj in (await w.instances.list()).items]
+            assert "Failed" not in {status.get("phase") for status in statuses}, statuses
+            return [status.get("phase") for status in statuses] == ["Pending"] * count
+
+        async with manager_of(w):
+            await w.config("web", minShards=2, template=TEMPLATE)
+            await eventually(lambda: pending(2))
+        async with manager_of(w, clock=Ahead()):
+            await w.configs.patch("web", {"spec": {"minShards": 3}}, NAMESPACE)
+            await eventually(lambda: pending(3))  # it has looked at all of them
 
     run(test, manager=False)
 

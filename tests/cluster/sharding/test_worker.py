@@ -172,6 +172,69 @@ async def _same(asking: Awaitable[tuple[int, int]], wanted: tuple[int, int]) -> 
         return False
 
 
+def test_a_new_owner_writes_nothing_where_everything_is_as_it_should_be() -> None:
+    async def test(world: SlotWorld) -> None:
+        await world.site("site", 1)
+        app, handled = ShardedController(), []
+
+        @app.reconcile("", "ConfigMap", controls=[("", "Secret")])
+        async def handle(owned: Owned) -> None:
+            await owned.ensure_child({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "child"}, "data": {}})
+            handled.append(owned.epoch)
+
+        async def versions() -> list[str]:
+            found = await world.maps.get("site", "default"), await world.client.of(SECRETS).get("child", "default")
+            return [obj["metadata"]["resourceVersion"] for obj in found]
+
+        world.start("a", app)
+        term = await world.held("a")
+        await world.give(mine(1, "a", term, 5))
+        await eventually(lambda: 5 in handled)
+        before = await versions()
+        await world.give(mine(1, "a", term, 7))
+        await eventually(lambda: 7 in handled)
+        assert await versions() == before
+        await world.client.of(SECRETS).delete("child", "default")
+        await eventually(lambda: _stamped(world, "child", 7))  # it writes when there is something to write
+
+    run(test)
+
+
+async def _stamped(world: SlotWorld, child: str, epoch: int) -> bool:
+    family = await world.client.of(SECRETS).get(child, "default"), await world.maps.get("site", "default")
+    return {epoch_of(obj, CONFIG) for obj in family} == {epoch}
+
+
+def test_what_a_handler_wrote_is_known_at_once_whatever_the_watch_says() -> None:
+    async def test(world: SlotWorld) -> None:
+        await world.site("site", 1)
+        app, failures, told = ShardedController(), [], asyncio.Event()
+
+        @app.reconcile("", "ConfigMap", controls=[("", "Secret")])
+        async def handle(owned: Owned) -> None:
+            wanted = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "child"}}
+            try:
+                for text in ("MQ==", "Mg=="):
+                    made = await owned.ensure_child({**wanted, "data": {"a": text}})
+                    (known,) = owned.children("", "Secret")
+                    assert known["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+            except Exception as error:
+                failures.append(error)
+            told.set()
+
+        worker = world.start("a", app)
+        term = await world.held("a")
+        secrets = worker.feed(("", "Secret")).cache
+        upsert = secrets.upsert
+        secrets.upsert = lambda obj: told.is_set() and upsert(obj)  # type: ignore[method-assign]  # the watch is late
+        worker.feed(("", "Secret")).wrote = upsert  # type: ignore[method-assign, assignment]
+        await world.give(mine(1, "a", term, 5))
+        await asyncio.wait_for(told.wait(), 20)
+        assert failures == []
+
+    run(test)
+
+
 def test_a_worker_whose_lease_was_taken_writes_nothing_more_and_begins_a_new_term() -> None:
     async def test(world: SlotWorld) -> None:
         await world.site("site", 1)

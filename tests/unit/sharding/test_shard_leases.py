@@ -122,3 +122,8 @@ def test_load_is_made_of_objects_processor_memory_and_queue():
     assert load_of(10**9, 0, 0, 0) == 0.3
     assert Report(objects=1000).effective_load == 0.3
     assert Report(load=7).effective_load == 1.0
+
+
+def test_who_waits_all_the_time_is_loaded_though_it_uses_nothing():
+    assert Report(busy=0.9).effective_load == 0.9
+    assert Report(busy=0.1, objects=1000).effective_load == 0.3

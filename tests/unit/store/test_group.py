@@ -1,8 +1,9 @@
-"""What a store does when its journal says that the database is not what it was."""
+"""What a store does when its journal says that the database is not what it was, and when nobody waits for an answer."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from shoal.store import Compacted, Delete, Entry, Event, Key, LogStore, Put
 from shoal.store.journal import Loaded, deleted_entry
 from shoal.store.memory import MemoryJournal
-from shoal.store.model import NO_ATTRS
+from shoal.store.model import NO_ATTRS, Absent
 
 HEAD = b'{"v":"'
 JUMPED = 1_000_000
@@ -125,3 +126,23 @@ def test_who_waits_for_a_revision_that_the_reset_has_passed_goes_on() -> None:
         await asyncio.wait_for(waiting, 1)
 
     with_store(test)
+
+
+def test_a_refusal_that_nobody_waits_for_any_more_is_no_error_of_the_process() -> None:
+    """A request whose client went away is dropped while its commit is under way; that the commit is refused then
+    concerns nobody."""
+    errors: list[dict[str, Any]] = []
+
+    async def test(store: LogStore) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+        await store.commit([put("a")])
+        left = store.commit([put("a")], [Absent(put("a").key)])
+        left.send(None)  # type: ignore[attr-defined]
+        left.close()  # type: ignore[attr-defined]
+        await store.commit([put("b")])
+        del left
+        gc.collect()
+        await asyncio.sleep(0)
+
+    with_store(test)
+    assert errors == []

@@ -119,6 +119,8 @@ def worker(
     namespace: _PLACE = "default",
     kubeconfig: _KUBECONFIG = None,
     concurrency: Annotated[int, typer.Option(help="handlers at once")] = 16,
+    cpus: Annotated[float, typer.Option(envvar="SHARD_CPUS", help="that it may use; its load is a part of that")] = 1.0,
+    memory_bytes: Annotated[int, typer.Option(envvar="SHARD_MEMORY_BYTES", help="likewise")] = 256 * 1024 * 1024,
     host: Annotated[str, typer.Option(envvar="POD_IP", help="address of health and metrics")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="of health and metrics; 0: none")] = 0,
     log_level: _LEVEL = "info",
@@ -129,7 +131,10 @@ def worker(
     from shoal.sharding.worker import WorkerConfig
 
     logs.configure(level=log_level)
-    settings = WorkerConfig(config=config, shard=shard, namespace=namespace, concurrency=concurrency)
+    settings = WorkerConfig(
+        config=config, shard=shard, namespace=namespace, concurrency=concurrency, cpus=cpus,
+        memory_limit_bytes=memory_bytes,
+    )  # fmt: skip
     found = controller_of(controller)
     if stop_on_eof:
         stop_when_stdin_ends()

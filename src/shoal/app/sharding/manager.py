@@ -22,7 +22,8 @@ from shoal.base.metrics import Metrics
 from shoal.base.tasks import wait_first
 from shoal.client import Client, LostLease, builtin, connect, load
 from shoal.crds.shard import definitions
-from shoal.reconcile import ElectionConfig, Elector, EventRecorder, LeaseLock, Manager
+from shoal.reconcile import ElectionConfig, Elector, EventRecorder, LeaseLock, Manager, RecorderConfig
+from shoal.sharding.following import FOLLOWING
 from shoal.sharding.manager import wiring
 from shoal.sharding.manager.admission import Assigner, webhook_app
 from shoal.sharding.manager.config import ManagerConfig
@@ -31,6 +32,8 @@ from shoal.sharding.rbac import MANAGER
 log = get_logger("sharding")
 
 _AFTER_FAILURE_S = 2.0
+# a ShardConfig has an event for each of its shards and each decision; none of them may be missing
+_EVENTS = RecorderConfig(burst=500, refill_s=10.0)
 
 
 async def run_manager(config: ManagerConfig, stop: asyncio.Event, on_ready: Callable[[], None]) -> None:
@@ -129,8 +132,12 @@ class ShardService:
                     lease_s=config.lease_s, renew_deadline_s=config.renew_deadline_s, retry_s=config.retry_s
                 ),
             )  # fmt: skip
-        self._manager = manager = Manager(self._client, clock=self._clock, random=random, elector=elector)
-        events = EventRecorder(self._client, MANAGER, self.identity, clock=self._clock, new_suffix=self._ids.new_suffix)
+        self._manager = manager = Manager(
+            self._client, clock=self._clock, random=random, elector=elector, reflector=FOLLOWING
+        )
+        events = EventRecorder(
+            self._client, MANAGER, self.identity, clock=self._clock, new_suffix=self._ids.new_suffix, config=_EVENTS
+        )
         numbers = count(1)
         around = wiring.Surroundings(
             clock=self._clock, random=random, new_id=lambda: str(next(numbers)), new_suffix=self._ids.new_suffix,

@@ -7,6 +7,7 @@ from array import array
 from collections import deque
 from dataclasses import dataclass, field
 
+from shoal.reconcile.keys import Obj
 from shoal.sharding.leases import Sightings
 from shoal.sharding.manager.scaling import Sample
 from shoal.sharding.model import SLOTS, Entry
@@ -81,6 +82,26 @@ class Timers:
         return slot not in self._failed or self._failed[slot][1] <= now_s
 
 
+class Phases:
+    """For how long each shard has been in its phase, as this manager has seen it; kept by standbys too. ``phaseSince``
+    comes from the clock of whoever led then: it only tells one time in a phase from another."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[tuple[str, str], float]] = {}
+
+    def saw(self, instance: Obj, now_s: float) -> float:
+        """Note a sight of a ShardInstance; how long ago it was first seen in this phase, on the monotonic clock."""
+        name, status = instance["metadata"]["name"], instance.get("status") or {}
+        said = status.get("phase", ""), status.get("phaseSince", "")
+        known = self._seen.get(name)
+        if known is None or known[0] != said:
+            known = self._seen[name] = said, now_s
+        return now_s - known[1]
+
+    def forget(self, shard: str) -> None:
+        self._seen.pop(shard, None)
+
+
 @dataclass(slots=True)
 class Health:
     """What a shard's own check has said."""
@@ -93,6 +114,7 @@ class Health:
 @dataclass(slots=True)
 class Books:
     sightings: Sightings = field(default_factory=Sightings)
+    phases: Phases = field(default_factory=Phases)
     timers: Timers = field(default_factory=Timers)
     samples: deque[Sample] = field(default_factory=deque)
     health: dict[str, Health] = field(default_factory=dict)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from shoal.crds.shard import ConfigSpec, InstanceSpec, InstanceStatus, read_config, read_instance
 from shoal.kube.labels import from_set
-from shoal.kube.times import parse_epoch
 from shoal.reconcile import Cache, Informer
 from shoal.reconcile.keys import Obj, ObjectKey, version_of
 from shoal.sharding.leases import LeaseState, ShardLease, read_lease, state_of
@@ -46,10 +45,6 @@ class Observed:
     pods: Mapping[str, Obj]
     tables: Mapping[int, Obj]
     entries: tuple[Entry, ...]  # empty unless all tables are there
-
-    def phase_age_s(self, instance: Instance, now_at: float) -> float:
-        since = instance.status.phase_since or instance.obj["metadata"].get("creationTimestamp") or ""
-        return max(0.0, now_at - parse_epoch(since)) if since else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from shoal.crds.shard import API_VERSION, ConfigSpec, seconds
+from shoal.kube.quantity import parse
 from shoal.sharding.manager.lifecycle import PodState
 from shoal.sharding.model import CONFIG_LABEL, SHARD_LABEL
 
@@ -60,10 +61,22 @@ def worker_pod(spec: ConfigSpec, config: str, instance: Obj) -> Obj:
 def _container(container: Obj, given: dict[str, str], resources: Obj | None) -> Obj:
     own = container.get("env") or []
     named = {each["name"] for each in own}
+    allowed = container.get("resources") or resources or {}
+    given = {**given, **_limits(allowed.get("limits") or {})}
     env = [*({"name": name, "value": value} for name, value in given.items() if name not in named), *own]
     made = {**container, "env": env}
-    if resources and not container.get("resources"):
-        made["resources"] = resources
+    if allowed:
+        made["resources"] = allowed
+    return made
+
+
+def _limits(limits: Obj) -> dict[str, str]:
+    """What a worker's load is a part of."""
+    made = {}
+    if "cpu" in limits:
+        made["SHARD_CPUS"] = f"{parse(str(limits['cpu'])).milli() / 1000:g}"
+    if "memory" in limits:
+        made["SHARD_MEMORY_BYTES"] = str(parse(str(limits["memory"])).value())
     return made
 
 

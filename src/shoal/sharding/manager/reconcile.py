@@ -72,13 +72,24 @@ class ShardManager:
 
     def sight(self, change: Change) -> None:
         """A Lease was seen, by the leader or by a standby; or it is gone, and its shard with it."""
-        about = change.object["metadata"]
-        key = ObjectKey(about.get("namespace") or "", (about.get("labels") or {}).get(CONFIG_LABEL, ""))
-        books = self.books.setdefault(key, Books())
+        books = self._books_of(change.object)
         if change.new is not None:
             self._observer.sight(change.new, books, self._clock.monotonic())
         else:
-            books.forget(about["name"])
+            books.forget(change.key.name)
+
+    def sight_phase(self, change: Change) -> None:
+        """A ShardInstance was seen, by the leader or by a standby; or it is gone."""
+        phases = self._books_of(change.object).phases
+        if change.new is not None:
+            phases.saw(change.new, self._clock.monotonic())
+        else:
+            phases.forget(change.key.name)
+
+    def _books_of(self, obj: Obj) -> Books:
+        about = obj["metadata"]
+        key = ObjectKey(about.get("namespace") or "", (about.get("labels") or {}).get(CONFIG_LABEL, ""))
+        return self.books.setdefault(key, Books())
 
     async def reconcile(self, key: ObjectKey) -> Result:
         books = self.books.setdefault(key, Books())
@@ -98,7 +109,7 @@ class ShardManager:
 
     async def _pass(self, seen: Observed, books: Books) -> Result:
         now_s, now_at = self._clock.monotonic(), self._clock.wall_s()
-        shards = shards_of(seen, books, now_at)
+        shards = shards_of(seen, books, now_s)
         verdicts = {name: found for name, shard in shards.items() if (found := lifecycle.judge(shard)) is not None}
         _heed(shards, verdicts)
         members = members_of(shards)
@@ -121,7 +132,8 @@ class ShardManager:
             verdicts |= ordered
             _heed(shards, ordered)
             await self._staffing.equip(seen, shards)
-        await self._staffing.remove(seen, shards)
+        for name in await self._staffing.remove(seen, shards):
+            del shards[name]
         await self._write_instances(done, books, verdicts, now_s)
         return Result(after_s=self._again_s(seen, table, now_s))
 

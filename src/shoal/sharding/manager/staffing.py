@@ -65,8 +65,10 @@ class Staffing:
                 with suppress(AlreadyExists):
                     await self._desk.pods.create(pod)
 
-    async def remove(self, seen: Observed, shards: dict[str, Shard]) -> None:
-        """Remove what is left of shards that have ended: the pod at once, the rest when it is gone."""
+    async def remove(self, seen: Observed, shards: dict[str, Shard]) -> set[str]:
+        """Remove what is left of shards that have ended: the pod at once, the rest when it is gone. Returns the shards
+        of which nothing is left."""
+        removed = set()
         for name, shard in shards.items():
             if shard.phase is not Phase.TERMINATED:
                 continue
@@ -81,8 +83,10 @@ class Staffing:
             over = not held and shard.phase_age_s >= self._desk.kept_s
             if instance.status.phase == Phase.TERMINATED and (anew or over):
                 await self._desk.instances.delete(instance.obj)
+                removed.add(name)
                 if lease is not None and not held:  # with the shard, not before: terms must not begin at 1 again
                     await self._desk.leases.delete_unchanged(lease.obj)
+        return removed
 
     async def _create(self, seen: Observed, replaces: str) -> None:
         name = f"{seen.key.name}-{self._desk.new_suffix()}"

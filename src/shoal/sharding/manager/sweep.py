@@ -35,7 +35,7 @@ WORKERS = 32  # patches of one target at a time
 _PAGE = 500
 _WATCH_S = 300
 _SHORT_S = 1.0  # a watch that ends sooner is not opened again at once
-_RETRY_AT_MOST_S = 300.0
+_RETRY_AT_MOST_S = 10.0
 _RETRY_S = 5.0  # after a failure: rebalancing must not hammer a server that is busy
 
 
@@ -77,7 +77,7 @@ class TargetSweep:
         self._selector = from_object(target.selector or {})
         self._namespaces = from_object(target.namespace_selector) if target.namespace_selector is not None else None
         self._unassigned = Scope(label_selector=_both(unassigned_selector(self._config), self._selector))
-        self._backoff = Backoff(base_s=_RETRY_S, cap_s=_RETRY_AT_MOST_S, floor_s=1.0)
+        self._backoff = Backoff(base_s=1.0, cap_s=_RETRY_AT_MOST_S, floor_s=0.5)
         self._busy = asyncio.Semaphore(WORKERS)
         self._writing: set[asyncio.Task[None]] = set()
         self._again = asyncio.Event()  # objects that were passed over have to be looked at
@@ -130,8 +130,8 @@ class TargetSweep:
             self._again.clear()
             try:
                 version = await self._those_there(resource)
-                await wait_first(self._those_coming(resource, version), self._called_again())
                 failures = 0
+                await wait_first(self._those_coming(resource, version), self._called_again())
             except Expired:
                 continue
             except (ApiError, TransportError) as error:

@@ -35,15 +35,15 @@ def slots_per_shard(entries: Iterable[Entry]) -> Counter[str]:
     return counts
 
 
-def shards_of(seen: Observed, books: Books, now_at: float) -> dict[str, Shard]:
+def shards_of(seen: Observed, books: Books, now_s: float) -> dict[str, Shard]:
     counts = slots_per_shard(seen.entries)
     wanted = template_hash(seen.spec)
     return {
-        name: _shard(seen, books, instance, counts[name], wanted, now_at) for name, instance in seen.instances.items()
+        name: _shard(seen, books, instance, counts[name], wanted, now_s) for name, instance in seen.instances.items()
     }
 
 
-def _shard(seen: Observed, books: Books, instance: Instance, slots: int, template: str, now_at: float) -> Shard:
+def _shard(seen: Observed, books: Books, instance: Instance, slots: int, template: str, now_s: float) -> Shard:
     spec, status, name = instance.spec, instance.status, instance.name
     lease = seen.leases.get(name)
     ours = bool(spec.template_hash)
@@ -51,7 +51,7 @@ def _shard(seen: Observed, books: Books, instance: Instance, slots: int, templat
     return Shard(
         name=name,
         phase=Phase(status.phase),
-        phase_age_s=seen.phase_age_s(instance, now_at),
+        phase_age_s=books.phases.saw(instance.obj, now_s),
         reason=status.reason,
         lease=lease.state if lease is not None else None,
         leaving=lease is not None and lease.lease.leaving,

@@ -63,7 +63,7 @@ class Parts:
 
 def add(manager: Manager, events: EventRecorder, around: Surroundings, *, before: Parts | None = None) -> Parts:
     """Wire the parts into a manager that is not running yet. ``before`` are those of the term before in this process:
-    counters go on, and so does what was seen of Leases."""
+    counters go on, and so does what was seen of Leases and phases."""
     labelled = Scope(label_selector=CONFIG_LABEL)
     sources = Sources(
         configs=manager.informer(CONFIGS),
@@ -93,6 +93,7 @@ def add(manager: Manager, events: EventRecorder, around: Surroundings, *, before
     )  # fmt: skip
     # before the controller's own handler: a pass must find the Lease sighted
     sources.leases.cache.add_handler(shards.sight)
+    sources.instances.cache.add_handler(shards.sight_phase)
     controller.watches(sources.configs, when=_more_than_status)
     for informer in (sources.instances, sources.tables, sources.pods):
         controller.maps(informer, _config_of)
@@ -112,7 +113,7 @@ def add(manager: Manager, events: EventRecorder, around: Surroundings, *, before
         manager.add(part)
     if before is not None:
         for key, books in before.manager.books.items():
-            shards.books[key] = Books(sightings=books.sightings, objects=books.objects)
+            shards.books[key] = Books(sightings=books.sightings, phases=books.phases, objects=books.objects)
     _follow(metrics, shards)
     return Parts(
         manager=shards, sweeper=sweeper, health=health, sources=sources, controller=controller, metrics=metrics,

@@ -24,20 +24,26 @@ def guarded_body(
     if method == "DELETE":
         return _delete(body, current)
     if method == "PUT":
-        sent = _object(body)
+        sent = read_object(body)
         if not _version_of(sent.get("metadata")):
             raise Conflict(
                 "a replacement without metadata.resourceVersion could undo what another shard wrote; read first"
             )
         return orjson.dumps(stamped(sent, config, slot, epoch))
     if method == "PATCH":
-        kind = content_type.partition(";")[0].strip()
+        kind = media_type(content_type)
         if kind == PatchType.JSON:
             return _json_patch(body, version, config, epoch, stamp=stamp)
-        if kind not in (PatchType.MERGE, PatchType.STRATEGIC, PatchType.APPLY):
+        if kind == PatchType.APPLY:
+            return _apply(body, version, config, slot, epoch, stamp=stamp)
+        if kind not in (PatchType.MERGE, PatchType.STRATEGIC):
             raise BadRequest(f"the proxy does not know patches of the type {kind!r}")
         return _merge(body, current, config, epoch, stamp=stamp)
     raise MethodNotAllowed(f"the proxy does not pass {method} on")
+
+
+def media_type(content_type: str) -> str:
+    return content_type.partition(";")[0].strip()
 
 
 def stamped(obj: Obj, config: str, slot: int, epoch: int) -> Obj:
@@ -69,7 +75,8 @@ def _version_of(named: Any) -> str:
     return "" if version == "0" else version
 
 
-def _object(body: bytes) -> Obj:
+def read_object(body: bytes) -> Obj:
+    """What a body says, which must be an object in JSON."""
     try:
         found = orjson.loads(body) if body else {}
     except ValueError as error:
@@ -80,7 +87,7 @@ def _object(body: bytes) -> Obj:
 
 
 def _delete(body: bytes, current: Obj) -> bytes:
-    options = _object(body)
+    options = read_object(body)
     about, theirs = current["metadata"], options.get("preconditions") or {}
     conditions = {
         "uid": theirs.get("uid") or about["uid"],
@@ -90,7 +97,7 @@ def _delete(body: bytes, current: Obj) -> bytes:
 
 
 def _merge(body: bytes, current: Obj, config: str, epoch: int, *, stamp: bool) -> bytes:
-    patch = _object(body)
+    patch = read_object(body)
     theirs, about, slot = patch.get("metadata") or {}, current["metadata"], slot_label(config)
     made = {**theirs, "resourceVersion": _version_of(theirs) or about["resourceVersion"]}
     if stamp:
@@ -100,6 +107,15 @@ def _merge(body: bytes, current: Obj, config: str, epoch: int, *, stamp: bool) -
             labels = theirs["labels"] if theirs["labels"] is not None else dict.fromkeys(about.get("labels") or {})
             made["labels"] = {name: value for name, value in labels.items() if name != slot}
     return orjson.dumps({**patch, "metadata": made})
+
+
+def _apply(body: bytes, version: str, config: str, slot: int, epoch: int, *, stamp: bool) -> bytes:
+    """What is applied is all that its applier wants: the slot came with the first apply, and would go with the next if
+    that did not have it."""
+    sent = read_object(body)
+    theirs = sent.get("metadata") or {}
+    made = {**sent, "metadata": {**theirs, "resourceVersion": _version_of(theirs) or version}}
+    return orjson.dumps(stamped(made, config, slot, epoch) if stamp else made)
 
 
 def _json_patch(body: bytes, version: str, config: str, epoch: int, *, stamp: bool) -> bytes:

@@ -10,12 +10,12 @@ from contextlib import asynccontextmanager
 import orjson
 
 from shoal.base.logs import get_logger
-from shoal.client import Client, Obj, ResourceType, Scope
+from shoal.client import Client, Obj, PatchType, ResourceType, Scope
 from shoal.client.transport import Reply
 from shoal.errors import Conflict, MethodNotAllowed, NotFound
 from shoal.reconcile.keys import controller_of, key_of
 from shoal.sharding.model import epoch_annotation, epoch_of, slot_of, slot_selector
-from shoal.sharding.proxy.guarding import carries_version, guarded_body, stamped
+from shoal.sharding.proxy.guarding import carries_version, guarded_body, media_type, read_object, stamped
 from shoal.sharding.proxy.kinds import Kinds
 from shoal.sharding.proxy.requests import Target
 from shoal.sharding.worker import Worker
@@ -63,7 +63,7 @@ class Writes:
     ) -> Reply:
         if not target.name:
             if method == "POST":
-                return await self._create(target, kind, query, headers, body)
+                return await self._create("POST", kind.path(target.namespace), target, query, headers, body)
             raise MethodNotAllowed("the proxy cannot guard a deletion of many: delete one by one")
         theirs = carries_version(method, headers.get("content-type", ""), body)
         tries = 1 if theirs else _TRIES
@@ -74,14 +74,14 @@ class Writes:
                 return reply
 
     async def _create(
-        self, target: Target, kind: ResourceType, query: str, headers: Mapping[str, str], body: bytes
+        self, method: str, path: str, target: Target, query: str, headers: Mapping[str, str], body: bytes
     ) -> Reply:
         """A child follows its owner. What has no sharded owner is anybody's, and gets its slot from the manager."""
-        obj = orjson.loads(body)
-        reference = controller_of({"metadata": {}, **obj}) if isinstance(obj, dict) else None
+        obj = read_object(body)
+        reference = controller_of({"metadata": {}, **obj})
         owner_kind = self._kinds.owner(reference)
         if reference is None or owner_kind is None:
-            return await self._send("POST", kind.path(target.namespace), query, headers, body)
+            return await self._send(method, path, query, headers, body)
         owner = await self._reading.of(owner_kind).get(
             reference["name"], target.namespace if owner_kind.namespaced else ""
         )
@@ -91,14 +91,21 @@ class Writes:
         async with self._owned(slot, f"{reference['kind']} {key_of(owner)}") as epoch:
             await self._claim(owner, owner_kind, slot, epoch)
             made = stamped(obj, self._worker.config, slot, epoch)
-            return await self._send("POST", kind.path(target.namespace), query, headers, orjson.dumps(made))
+            return await self._send(method, path, query, headers, orjson.dumps(made))
 
     async def _change(
         self, method: str, target: Target, kind: ResourceType, query: str, headers: Mapping[str, str], body: bytes
     ) -> Reply:
-        current = await self._reading.of(kind).get(target.name, target.namespace)
-        slot = slot_of(current, self._worker.config)
         path = kind.path(target.namespace, target.name, target.subresource)
+        try:
+            current = await self._reading.of(kind).get(target.name, target.namespace)
+        except NotFound:
+            applies = method == "PATCH" and media_type(headers.get("content-type", "")) == PatchType.APPLY
+            if not applies or target.subresource:
+                raise
+            # nothing says "only if it is absent"; against a late one of us stand the fence and the policy of epochs
+            return await self._create(method, path, target, query, headers, body)
+        slot = slot_of(current, self._worker.config)
         if slot is None and self._kinds.owner(controller_of(current)) is None and not self._kinds.is_target(kind):
             return await self._send(method, path, query, headers, body)  # not sharded: somebody's own
         slot = self._slot(current)

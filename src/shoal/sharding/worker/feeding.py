@@ -10,18 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from shoal.base.backoff import Backoff
 from shoal.base.clock import Clock
 from shoal.base.tasks import cancel_all
 from shoal.client import Obj, ResourceClient, Scope
-from shoal.reconcile import Cache, Reflector, ReflectorConfig
+from shoal.reconcile import Cache, Reflector
 from shoal.reconcile.keys import controller_of
+from shoal.sharding.following import FOLLOWING
 from shoal.sharding.model import SLOTS, slot_label, slot_of, slot_selector
 
 BY_SLOT, BY_OWNER = "slot", "owner"
-
-# slots may be ours while we cannot see them: whoever was cut off must not wait for long when it is over
-FOLLOWING = ReflectorConfig(backoff=Backoff(base_s=0.2, cap_s=2.0))
 
 
 class _Told(Cache):
@@ -70,6 +67,10 @@ class Feed:
         )  # fmt: skip
         self._task = asyncio.create_task(reflector.run(), name=f"feed/{self.resource.type.qualified}")
         await self.cache.listed.wait()
+
+    def wrote(self, answer: Obj) -> None:
+        """The server has taken a write of ours. The watch will say so too, but later than somebody may look."""
+        self.cache.upsert(answer)
 
     async def close(self) -> None:
         if self._task is not None:

@@ -1,4 +1,4 @@
-"""What a worker says of itself: how long handlers take, how much processor and memory it uses."""
+"""What a worker says of itself: how long handlers take, how many run, how much processor and memory it uses."""
 
 from __future__ import annotations
 
@@ -15,16 +15,42 @@ _STATM = Path("/proc/self/statm")
 
 
 class Gauges:
-    def __init__(self, clock: Clock, *, cpus: float, memory_limit_bytes: int) -> None:
+    def __init__(self, clock: Clock, *, handlers: int, cpus: float, memory_limit_bytes: int) -> None:
         self._clock = clock
+        self._handlers = handlers
         self._cpus = cpus
         self._limit_bytes = memory_limit_bytes
         self._took: deque[float] = deque(maxlen=_SAMPLES)
         self._last = (clock.monotonic(), time.process_time())
         self._cpu = 0.0
+        self._running = 0
+        self._changed_s = self._looked_s = clock.monotonic()  # when one began or ended; when somebody last asked
+        self._ran_s = 0.0  # of all handlers together, since somebody last asked
+        self._busy = 0.0
 
-    def took(self, seconds: float) -> None:
-        self._took.append(seconds)
+    def began(self, now_s: float) -> None:
+        """A handler starts."""
+        self._pass(now_s)
+        self._running += 1
+
+    def ended(self, now_s: float, took_s: float) -> None:
+        self._pass(now_s)
+        self._running -= 1
+        self._took.append(took_s)
+
+    def _pass(self, now_s: float) -> None:
+        self._ran_s += self._running * (now_s - self._changed_s)
+        self._changed_s = now_s
+
+    def busy(self) -> float:
+        """The part of the handlers that ran, since the last look of a second ago or more."""
+        now_s = self._clock.monotonic()
+        passed_s = now_s - self._looked_s
+        if passed_s >= 1.0:
+            self._pass(now_s)
+            self._busy = min(1.0, self._ran_s / passed_s / self._handlers)
+            self._ran_s, self._looked_s = 0.0, now_s
+        return self._busy
 
     @property
     def latency_s(self) -> float:

@@ -203,6 +203,7 @@ class Handling:
         if not owned and not gone:
             return
         self._running[task] = frozenset((*(each.slot for each in owned), *(slot for slot, _ in gone))), now_s
+        self._gauges.began(now_s)
         try:
             await self._call(handler, keys, owned, [obj for _, obj in gone])
         except asyncio.CancelledError:
@@ -218,7 +219,8 @@ class Handling:
             self._cancelled.pop(task, None)
             del self._running[task]
             self._ended.set()
-            self._gauges.took(self._clock.monotonic() - now_s)
+            ended_s = self._clock.monotonic()
+            self._gauges.ended(ended_s, ended_s - now_s)
 
     def _owned(self, handler: Handler, key: ObjectKey) -> Owned | None:
         kind = (handler.group, handler.kind)

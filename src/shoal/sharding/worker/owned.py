@@ -76,7 +76,10 @@ class Owned:
 
     async def update(self, obj: Obj) -> Obj:
         """Replace the object; ``Conflict`` when it changed meanwhile."""
-        await self._claim()
+        self._check()
+        if not self._newer(self.object):
+            await self._claim_children()  # the object is stamped by what is written
+        self._check()
         self.object = self._wrote(await self._resource().replace(self._based(self._stamped(obj), self.object)))
         return self.object
 
@@ -105,12 +108,15 @@ class Owned:
     async def ensure_child(self, wanted: Obj) -> Obj:
         """Make a child be as wanted: created, changed where it differs in what is given, or left alone. Its name must
         follow from the object, so that two owners make the same."""
-        await self._claim()
-        group = wanted["apiVersion"].rpartition("/")[0]
-        resource = self._ground.resource((group, wanted["kind"]))
-        whole = self._as_child(wanted)
+        self._check()
+        kind, whole = (wanted["apiVersion"].rpartition("/")[0], wanted["kind"]), self._as_child(wanted)
         name = whole["metadata"]["name"]
-        present = next((it for it in self.children(group, wanted["kind"]) if it["metadata"]["name"] == name), None)
+        present = self._child(kind, name)
+        if present is not None and _contains(present, whole):
+            return present  # nothing to write, so nothing to claim
+        await self._claim()
+        whole, resource = self._stamped(whole), self._ground.resource(kind)
+        present = self._child(kind, name)  # claiming has made it another version
         if present is None:
             self._check()
             try:
@@ -120,6 +126,9 @@ class Owned:
         if (controller_of(present) or {}).get("uid") != self.object["metadata"]["uid"]:
             raise AlreadyExists(f"{wanted['kind']} {name} exists and belongs to something else")
         return present if _contains(present, whole) else await self._change(resource, present, whole)
+
+    def _child(self, kind: Kind, name: str) -> Obj | None:
+        return next((child for child in self.children(*kind) if child["metadata"]["name"] == name), None)
 
     async def delete_child(self, child: Obj) -> None:
         await self._claim()
@@ -137,8 +146,11 @@ class Owned:
     async def _claim(self) -> None:
         """Before the first write of this epoch: stamp it on what there is."""
         self._check()
-        if self._newer(self.object):
-            return
+        if not self._newer(self.object):
+            await self._claim_children()
+            self.object = await self._change(self._resource(), self.object, {})
+
+    async def _claim_children(self) -> None:
         for kind in self._controls:
             for child in self.children(*kind):
                 if not self._newer(child):
@@ -146,7 +158,6 @@ class Owned:
                         await self._change(self._ground.resource(kind), child, {})
                     except NotFound:
                         continue  # gone meanwhile: nothing of it can be written over
-        self.object = await self._change(self._resource(), self.object, {})
 
     def _newer(self, obj: Obj) -> bool:
         """Whether the object has this epoch already. A later one means that we are late."""
@@ -198,11 +209,14 @@ class Owned:
             "uid": mine["metadata"]["uid"], "controller": True, "blockOwnerDeletion": True,
         }  # fmt: skip
         place = {"namespace": mine["metadata"]["namespace"]} if mine["metadata"].get("namespace") else {}
-        return self._stamped({**wanted, "metadata": {**place, **about, "ownerReferences": [owner]}})
+        labels = {**(about.get("labels") or {}), slot_label(self._ground.config): str(self.slot)}
+        return {**wanted, "metadata": {**place, **about, "labels": labels, "ownerReferences": [owner]}}
 
 
 def _contains(present: Any, wanted: Any) -> bool:
-    """Whether all that is wanted is there; what is not spoken of does not matter."""
+    """Whether all that is wanted is there; what is not spoken of does not matter. Servers leave out what is empty."""
+    if present is None and wanted in ({}, []):
+        return True
     if isinstance(wanted, Mapping):
         return isinstance(present, Mapping) and all(
             _contains(present.get(name), value) for name, value in wanted.items()

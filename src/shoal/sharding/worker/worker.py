@@ -19,11 +19,12 @@ from shoal.client import Client, Obj, ResourceClient, Scope, TransportError, bui
 from shoal.crds.shard import GROUP, VERSION, ConfigSpec, read_config, seconds
 from shoal.errors import ApiError
 from shoal.reconcile import Change, Informer
+from shoal.sharding.following import FOLLOWING
 from shoal.sharding.leases import Report
-from shoal.sharding.model import CONFIG_LABEL, read_table
+from shoal.sharding.model import CONFIG_LABEL, read_table, slot_of
 from shoal.sharding.worker.app import ShardedController
 from shoal.sharding.worker.config import WorkerConfig
-from shoal.sharding.worker.feeding import BY_OWNER, FOLLOWING, Feed
+from shoal.sharding.worker.feeding import BY_OWNER, Feed
 from shoal.sharding.worker.gauges import Gauges
 from shoal.sharding.worker.handling import Handling
 from shoal.sharding.worker.heart import Heart, Pulse, TermOver
@@ -55,7 +56,9 @@ class Worker:
         self._reading = client
         self._clock = clock
         self._random = random
-        self._gauges = Gauges(clock, cpus=config.cpus, memory_limit_bytes=config.memory_limit_bytes)
+        self._gauges = Gauges(
+            clock, handlers=config.concurrency, cpus=config.cpus, memory_limit_bytes=config.memory_limit_bytes
+        )
         self._machine = SlotMachine(config.shard, -1)
         self.heart = Heart(
             client,
@@ -114,6 +117,7 @@ class Worker:
             objects=sum(len(feed.cache) for feed in handled),
             cpu=round(self._gauges.cpu(), 3),
             memory=round(self._gauges.memory(), 3),
+            busy=round(self._gauges.busy(), 3),
             latency_s=round(self._gauges.latency_s, 4),
             metrics=dict(app.figures()) if app.figures is not None else {},
             healthy=healthy,
@@ -140,6 +144,9 @@ class Worker:
     def wrote(self, owner_uid: str, written: Obj, epoch: int) -> None:
         if self._app.journal is not None:
             self._app.journal(owner_uid, written, epoch)
+        slot = slot_of(written, self.config)
+        if slot is not None and self._machine.epoch_of(slot) == epoch:  # else its objects are not watched any more
+            self._feeds[written["apiVersion"].rpartition("/")[0], written["kind"]].wrote(written)
 
     # running
 

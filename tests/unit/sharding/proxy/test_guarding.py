@@ -48,6 +48,8 @@ def test_no_patch_takes_the_slot_away(labels: Any, left: dict[str, Any]) -> None
 def test_every_write_carries_the_epoch() -> None:
     assert sent("PATCH", {"metadata": {"annotations": None}})["metadata"]["annotations"] == {EPOCH: "9"}
     assert sent("PUT", {"metadata": {"resourceVersion": "7"}})["metadata"]["annotations"] == {EPOCH: "9"}
+    applied = sent("PATCH", {"metadata": {"labels": {"app": "y"}}}, f"{PatchType.APPLY}; charset=utf-8")["metadata"]
+    assert applied == {"resourceVersion": "7", "labels": {SLOT: "3", "app": "y"}, "annotations": {EPOCH: "9"}}
     operations = sent("PATCH", [{"op": "remove", "path": "/spec"}], PatchType.JSON)
     assert operations[0] == {"op": "test", "path": "/metadata/resourceVersion", "value": "7"}
     assert operations[-1]["value"] == "9"

@@ -1,0 +1,25 @@
+"""The documents' example of a ShardConfig with the sample controller on an embedded cluster, as long as it takes to go from
+two shards to three and back. tests/chaos goes to ten."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from example_trial import cluster, trial
+
+
+def test_the_example_makes_a_shard_when_there_is_load_and_lets_one_go_when_there_is_none(tmp_path: Path) -> None:
+    async def main(kubeconfig: str) -> None:
+        async with trial(
+            tmp_path, kubeconfig, maxShards=3, sustainedFor="1s", cooldown="1s", heartbeatInterval="500ms"
+        ) as made:
+            for _ in range(24):
+                await made.sites.make()
+            async with made.sites.written(1, 30.0):
+                await made.settled(3, timeout_s=60.0)
+                made.sites.per_s = 1.0
+                await made.settled(2, timeout_s=60.0)
+
+    with cluster(tmp_path) as server:
+        asyncio.run(main(server.kubeconfig))

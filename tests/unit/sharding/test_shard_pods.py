@@ -1,0 +1,34 @@
+"""Pods of workers: made from the template, told what they are and how much they may use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.crds.shard import ConfigSpec
+from shoal.sharding.manager.pods import worker_pod
+
+INSTANCE = {"metadata": {"name": "web-1", "namespace": "default", "uid": "u"}}
+LIMITS = {"limits": {"cpu": "500m", "memory": "512Mi"}}
+
+
+def made(container: dict[str, Any], resources: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, str]]:
+    spec = ConfigSpec(template={"spec": {"containers": [{"name": "w", **container}]}}, resources=resources)
+    (found,) = worker_pod(spec, "web", INSTANCE)["spec"]["containers"]
+    return found, {each["name"]: each["value"] for each in found["env"]}
+
+
+def test_a_worker_knows_its_limits_so_that_its_load_is_a_part_of_them() -> None:
+    container, env = made({}, LIMITS)
+    assert container["resources"] == LIMITS
+    assert (env["SHARD_ID"], env["SHARD_CPUS"], env["SHARD_MEMORY_BYTES"]) == ("web-1", "0.5", str(512 << 20))
+
+
+def test_what_the_template_says_comes_first() -> None:
+    own = {"limits": {"cpu": "2"}}
+    container, env = made({"resources": own, "env": [{"name": "SHARD_CPUS", "value": "1"}]}, LIMITS)
+    assert container["resources"] == own
+    assert env["SHARD_CPUS"] == "1"
+    assert "SHARD_MEMORY_BYTES" not in env
+    bare, env = made({}, None)
+    assert "resources" not in bare
+    assert "SHARD_CPUS" not in env

@@ -1,0 +1,78 @@
+"""How long a sweep pauses when the server does not answer: new objects wait for their slots so long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from shoal.base.clock import RealClock
+from shoal.base.metrics import Metrics
+from shoal.client import TransportError
+from shoal.crds.shard import Target
+from shoal.reconcile.keys import ObjectKey
+from shoal.sharding.manager.assigning import Chooser
+from shoal.sharding.manager.books import Books
+from shoal.sharding.manager.metrics import ShardMetrics
+from shoal.sharding.manager.sweep import Shared, SweepTools, TargetSweep
+
+ANY: Any = None
+
+
+class Enough(Exception):
+    pass
+
+
+class Counting(RealClock):
+    """Does not wait, and ends it all after some pauses."""
+
+    def __init__(self, pauses: int) -> None:
+        self._left = pauses
+        self.pauses: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        if len(self.pauses) == self._left:
+            raise Enough
+
+
+class Server:
+    """Answers lists or not, and no watch ever."""
+
+    def __init__(self, *, lists: bool) -> None:
+        self._lists = lists
+
+    async def pages(self, scope: Any, *, limit: int) -> AsyncIterator[Any]:
+        if not self._lists:
+            raise TransportError("no connection")
+        return
+        yield
+
+    async def watch(self, scope: Any, **more: Any) -> Any:
+        raise TransportError("the watch broke")
+
+
+def pauses(server: Server, count: int) -> list[float]:
+    clock, books = Counting(count), Books()
+    tools = SweepTools(
+        client=ANY, clock=clock, random=lambda: 0.999, metrics=ShardMetrics(Metrics()), namespaces=ANY, period_s=300.0
+    )
+    shared = Shared(
+        key=ObjectKey("default", "web"), books=books, chooser=Chooser(books), spec=lambda: None, entries=lambda: (),
+        counted=lambda: None,
+    )  # fmt: skip
+    sweep = TargetSweep(tools, shared, Target(kind="Website"))
+    try:
+        asyncio.run(sweep._follow_new(server))  # type: ignore[arg-type]
+    except Enough:
+        pass
+    return clock.pauses
+
+
+def test_watches_that_break_now_and_then_are_no_row_of_failures() -> None:
+    assert max(pauses(Server(lists=True), 12)) <= 1.0
+
+
+def test_a_server_that_is_away_is_asked_every_few_seconds() -> None:
+    found = pauses(Server(lists=False), 12)
+    assert found[0] <= 1.0 < found[-1] <= 10.0
