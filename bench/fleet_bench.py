@@ -3,9 +3,10 @@
     PYTHONPATH=src python bench/fleet_bench.py [--agents 1000] [--objects 100] [--quick]
 
 The control plane is a process of its own (SQLite, TLS); the agents are in this one, each with its own connection, two
-streams and a heartbeat. Times are from the beginning of the transaction until the agent has decoded the object, so they
-include the commit, and how late this process is itself, which is printed. CPU is that of the process that serves and
-commits; what committing costs without agents is measured first. Fails when a bar is not held in one of three attempts.
+streams, and heartbeats on one of them with digests of its reports, as real agents have. Times are from the beginning of
+the transaction until the agent has decoded the object, so they include the commit, and how late this process is itself,
+which is printed. CPU is that of the process that serves and commits; what committing costs without agents is measured
+first. Fails when a bar is not held in one of three attempts.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ import random
 import sys
 import tempfile
 import time
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -42,6 +42,7 @@ from shoal.wire.fleet.v1.cluster_connect import ClusterServiceClient
 
 KARMADA, POLLING, KUBEFLEET = "Karmada: p99 0.99 s", "polling systems: 0.5-1.5 s", "KubeFleet: 9.5-14 min"
 ATTEMPTS = 3
+SILENT_S = 10.0  # without heartbeats: one is left out, at most
 RATE, P99_BAR_MS, ALL_BAR_S, MEMORY_BAR_KB, RESTART_BAR_S, QUIET_BAR = 1500, 100.0, 1.0, 200.0, 30.0, 5.0
 _TICKS_S = os.sysconf("SC_CLK_TCK")
 
@@ -104,7 +105,7 @@ async def trickle(control: ControlPlane, agents: int, objects: int, rate: int, s
     while made < rate * seconds:
         await asyncio.sleep(max(0.0, made / rate + 0.02 - (clock() - began)))
         due = min(round(rate * seconds), int((clock() - began) * rate)) - made
-        async with control.database.transaction() as tx:
+        async with control.database.transaction(short=True) as tx:  # as when people apply something
             await tx.want_many([wanted(random.randrange(agents), random.randrange(objects)) for _ in range(due)])
         made += due
     return clock() - began
@@ -154,10 +155,17 @@ class Fleet:
     synced: int = 0
     resumed: int = 0
     digests: int = 0
+    beats: int = 0  # that were answered
     cursors: dict[int, str] = field(default_factory=dict)
     items: int = 0
     beating: bool = True
     over: bool = False  # the library says a cancelled stream was cut
+
+
+_STATE = pb.ControllerState(connection="watching", breaker="closed", objects=100, reported=[0] * 256)
+BEAT = pb.WatchRequest(
+    request=cast(Any, Oneof("heartbeat", pb.HeartbeatRequest(deployments=_STATE, sentinels=_STATE, software="sim")))
+)
 
 
 class SimulatedAgent:
@@ -174,10 +182,10 @@ class SimulatedAgent:
         self._identity = pb.Identity(
             cluster=f"c{self._number}", region="r0", shard="default", agent="sim", epoch=joined.epoch
         )
+        self._beat_s = joined.heartbeat_seconds
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._watch(self._client.watch_deployments, True), name="deployments")
-            group.create_task(self._watch(self._client.watch_sentinels, False), name="sentinels")
-            group.create_task(self._beat(joined.heartbeat_seconds), name="beat")
+            group.create_task(self._watch(self._client.watch_deployments, beats=True), name="deployments")
+            group.create_task(self._watch(self._client.watch_sentinels, beats=False), name="sentinels")
 
     async def _join(self) -> pb.JoinResponse:
         while True:
@@ -186,24 +194,20 @@ class SimulatedAgent:
             except ConnectError:
                 await asyncio.sleep(random.random())
 
-    async def _beat(self, every_s: float) -> None:
-        await asyncio.sleep(every_s * random.random())
-        while True:
-            if self._fleet.beating:
-                with suppress(ConnectError):
-                    await self._client.heartbeat(pb.HeartbeatRequest(identity=self._identity), headers=self._headers)
-            await asyncio.sleep(every_s)
-
-    async def _watch(self, call: Any, deployments: bool) -> None:
+    async def _watch(self, call: Any, *, beats: bool) -> None:
         cursor = ""
         while True:
+            welcomed = asyncio.Event()
             try:
-                async for event in call(self._say(cursor), headers=self._headers):
+                async for event in call(self._say(cursor, welcomed, beats), headers=self._headers):
                     said = event.event
                     if said.field == "item":
                         self._item(said.value)
+                    elif said.field == "heartbeat":
+                        self._fleet.beats += 1
                     elif said.field == "welcome":
                         self._fleet.resumed += said.value.resumed
+                        welcomed.set()
                     elif said.field == "sync_end":
                         self._fleet.synced += 1
                     elif said.field == "digest":
@@ -220,10 +224,17 @@ class SimulatedAgent:
         late = time.time() - item.committed_ms / 1000
         (self._fleet.urgent if item.by_user else self._fleet.latencies).append(late)
 
-    async def _say(self, cursor: str) -> Any:
+    async def _say(self, cursor: str, welcomed: asyncio.Event, beats: bool) -> Any:
         hello = pb.Hello(identity=self._identity, cursor=cursor)
         yield pb.WatchRequest(request=cast(Any, Oneof("hello", hello)))
-        await asyncio.Event().wait()
+        if not beats:
+            await asyncio.Event().wait()
+        await welcomed.wait()
+        await asyncio.sleep(self._beat_s * random.random())
+        while True:
+            if self._fleet.beating:
+                yield BEAT
+            await asyncio.sleep(self._beat_s)
 
 
 async def until(condition: Any, limit_s: float) -> float:
@@ -236,11 +247,28 @@ async def until(condition: Any, limit_s: float) -> float:
     return time.perf_counter() - started
 
 
-async def quiet(fleet: Fleet, pid: int, seconds: float) -> float:
-    """Percent of a core that the control plane uses while nothing changes."""
-    fleet.digests, before = 0, cpu_s(pid)
+async def quiet(pid: int, seconds: float) -> float:
+    """Seconds of CPU that the control plane uses while nothing changes."""
+    before = cpu_s(pid)
     await asyncio.sleep(seconds)
-    return 100 * (cpu_s(pid) - before) / seconds
+    return cpu_s(pid) - before
+
+
+async def show_quiet(fleet: Fleet, pid: int, seconds: float, bars: Bars) -> None:
+    """With heartbeats and without, in turns: an agent that is silent for longer than a few beats would be lost."""
+    fleet.digests = fleet.beats = 0
+    with_beats = without = 0.0
+    rounds = round(seconds / SILENT_S)
+    for _ in range(rounds):
+        fleet.beating = False
+        without += await quiet(pid, SILENT_S)
+        fleet.beating = True
+        with_beats += await quiet(pid, SILENT_S)
+    percent, more = (100 * spent / (rounds * SILENT_S) for spent in (without, with_beats))
+    note = f"{fleet.digests // 2} digests"
+    bars.show("a quiet minute of digest checks", percent, QUIET_BAR, "%", note)
+    each_ms = 1000 * (with_beats - without) / max(1, fleet.beats)
+    print(f"{'… and of heartbeats':<58} {more:9.2f} %     {fleet.beats} heartbeats, {each_ms:.2f} ms each", flush=True)
 
 
 async def notice_lag(lags: list[float]) -> None:
@@ -386,13 +414,8 @@ async def measure(agents: int, objects: int, quick: bool) -> bool:
             bars.show("a change for all agents, until the last has it", last, ALL_BAR_S, "s", f"{tries}; {KARMADA}")
             await asyncio.sleep(3)
             await show_restart(fleet, agents, command, bars)
-            quiet_s = 15.0 if quick else 60.0
             await asyncio.sleep(5)
-            percent = await quiet(fleet, server.pid, quiet_s)
-            print(f"{'a quiet minute with heartbeats':<58} {percent:9.1f} %", flush=True)
-            fleet.beating = False
-            percent = await quiet(fleet, server.pid, quiet_s)
-            bars.show("a quiet minute of digest checks", percent, QUIET_BAR, "%", f"{fleet.digests} digests")
+            await show_quiet(fleet, server.pid, 20.0 if quick else 60.0, bars)
             fleet.over = True
             for task in tasks:
                 task.cancel()

@@ -148,7 +148,6 @@ def dutiful_envoy(to: int) -> Iterator[Gateway]:
     action = {"cluster": "app", "timeout": "60s", "idle_timeout": "300s", "retry_policy": retries}
     duties = {
         "use_remote_address": True,
-        "append_x_forwarded_port": True,
         "always_set_request_id_in_response": True,
         "request_headers_timeout": "10s",
         "normalize_path": True,

@@ -53,7 +53,7 @@ from gateways import (
 from shoal.client import ResourceType, builtin
 from shoal.testing.databases import redis_server
 
-ROUNDS, RUN_S, CONNECTIONS = 6, 2, 32
+ROUNDS, RUN_S, CONNECTIONS = 12, 1, 32
 RATE_BAR, KEY_BAR, P99_BAR, LOAD = 0.95, 0.80, 1.1, 0.70
 DEPLOYMENTS, EACH, CHANGES, ATTEMPTS = 1000, 10, 40, 3
 VISIBLE_BAR_MS, CPU_BAR_MS = 100.0, 5.0

@@ -63,7 +63,9 @@ def test_a_fleet_survives_every_fault_in_any_order(tmp_path: Path) -> None:
                     if chance.random() < 0.3:
                         name = chance.choice(APPS)
                         regions = (await asyncio.to_thread(world.fleet.api.app_status, name))["regions"]
-                        await world.move(name, "eu", "eu-2" if regions[0]["cluster"] == "eu-1" else "eu-1")
+                        to = "eu-2" if regions[0]["cluster"] == "eu-1" else "eu-1"
+                        print(f"{until - time.monotonic():6.1f} s left: move {name} to {to}", flush=True)
+                        await world.move(name, "eu", to)
                 for hop in HOPS:
                     for link in world.hop(hop):
                         link.heal()

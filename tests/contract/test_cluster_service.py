@@ -615,6 +615,74 @@ def test_heartbeats_are_stored_and_ask_for_the_reports_that_are_missing(tmp_path
     run(main)
 
 
+def test_heartbeats_on_a_stream_are_taken_like_calls_and_answered_also_during_a_sync(tmp_path: Path) -> None:
+    from sqlalchemy import select
+
+    from shoal.control.database.tables import Agent
+    from shoal.sync.digest import Digest, bucket_of
+
+    async def main() -> None:
+        async with one_cluster(tmp_path) as (control, agent), watching(agent) as watch:
+            assert (await watch.until("welcome")).heartbeats
+            digest = Digest()
+            digest.put("deployment/lost", "1")
+            state = pb.ControllerState(cursor="c", connection="watching", objects=3, reported=digest.buckets)
+            beat = pb.HeartbeatRequest(deployments=state, software="shoal/2")
+            watch.said.put_nowait(request("heartbeat", beat))
+            answer = await watch.until("heartbeat")
+            assert list(answer.resend_deployments) == [bucket_of("deployment/lost")]
+            watch.said.put_nowait(request("heartbeat", pb.HeartbeatRequest()))
+            assert list((await watch.until("heartbeat")).resend_deployments) == []
+
+            async def stored() -> Any:
+                async with control.database.reading() as session:
+                    return (await session.execute(select(Agent.software, Agent.state))).one().software
+
+            await eventually(stored, "")  # what came last counts
+
+    run(main)
+
+
+def test_whoever_says_anything_on_a_stream_is_not_lost_and_its_state_stays(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from sqlalchemy import select, update
+
+    from shoal.control.database.tables import Agent
+    from shoal.testing.fleet import QUICK
+
+    async def main() -> None:
+        config = replace(QUICK, heartbeat_flush_s=0.1)
+        async with one_cluster(tmp_path, config=config) as (control, agent), watching(agent) as watch:
+            await full_sync(watch)
+            beat = pb.HeartbeatRequest(deployments=pb.ControllerState(objects=3), software="shoal/2")
+            watch.said.put_nowait(request("heartbeat", beat))
+            await watch.until("heartbeat")
+
+            async def row() -> Any:
+                async with control.database.reading() as session:
+                    asked = select(Agent.lost, Agent.software, Agent.state, Agent.last_heartbeat_at)
+                    return (await session.execute(asked)).one()
+
+            async def software() -> str:
+                return str((await row()).software)
+
+            await eventually(software, "shoal/2")
+            async with control.database.transaction() as tx:
+                await tx.session.execute(update(Agent).values(lost=True, last_heartbeat_at=1))
+
+            async def is_back() -> bool:
+                watch.said.put_nowait(request("received", pb.Received(cursor=watch.cursor)))
+                found = await row()
+                return not found.lost and found.last_heartbeat_at > 1
+
+            await eventually(is_back, True)
+            found = await row()
+            assert (found.software, found.state["deployments"]["objects"]) == ("shoal/2", 3)
+
+    run(main)
+
+
 def test_an_agent_that_is_silent_is_lost_and_comes_back_with_its_reports(tmp_path: Path) -> None:
     from dataclasses import replace
 

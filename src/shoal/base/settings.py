@@ -19,10 +19,13 @@ import dataclasses
 import types
 import typing
 from collections.abc import Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
+
+import orjson
 
 from shoal.base.logs import REDACTED, is_secret_name
 from shoal.errors import ConfigError
@@ -90,12 +93,16 @@ def _keys(cls: type[Any], path: str = "") -> list[str]:
 
 
 def _read(file: Path) -> Any:
-    import yaml  # many processes have no file
-
     try:
-        return yaml.safe_load(file.read_bytes()) or {}
+        content = file.read_bytes()
     except OSError as error:
         raise ConfigError(f"settings file {file}: {error.strerror}") from None
+    with suppress(orjson.JSONDecodeError):
+        return orjson.loads(content) or {}
+    import yaml  # many processes have no file, or one that is JSON
+
+    try:
+        return yaml.safe_load(content) or {}
     except yaml.YAMLError as error:
         raise ConfigError(f"settings file {file}: not YAML: {error}") from None
 

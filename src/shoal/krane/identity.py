@@ -1,7 +1,4 @@
-"""What an agent keeps of itself in its directory: its key pair, made once, and the fleet it belongs to.
-
-The pair is stored as plain numbers, so that an agent that has one and gets no secrets need not load a library for it.
-"""
+"""What an agent keeps of itself in its directory: its key pair, made once, and the fleet it belongs to."""
 
 from __future__ import annotations
 
@@ -13,6 +10,8 @@ import orjson
 from shoal.base.files import write_private
 from shoal.base.logs import get_logger
 from shoal.errors import ConfigError
+from shoal.sync.primitives import primitives
+from shoal.sync.sealing import new_key
 
 log = get_logger("krane.identity")
 
@@ -71,7 +70,5 @@ class Home:
 
 
 def _generate() -> KeyPair:
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-
-    key = X25519PrivateKey.generate()
-    return KeyPair(key.private_bytes_raw(), key.public_key().public_bytes_raw())
+    private = new_key()  # any 32 bytes are one
+    return KeyPair(private, primitives().public(private))

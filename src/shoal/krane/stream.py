@@ -1,27 +1,22 @@
 """The control plane over Connect: one HTTP/2 connection, calls with a time limit, streams that notice a dead peer.
 
-What the library raises becomes an error of ``shoal.errors`` here and nowhere else, and a cancelled task gets the
-``CancelledError`` that the library turns into something else. Every call carries the token (read anew each time, so
-that it can be rotated), a trace of its own and the correlation id of this process.
+What the protocol calls an error becomes one of ``shoal.errors`` here and nowhere else. Every call carries the token
+(read anew each time, so that it can be rotated), a trace of its own and the correlation id of this process.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
-from typing import Literal, TypeVar
-from urllib.parse import urlsplit
 
-from connectrpc.code import Code
-from connectrpc.errors import ConnectError
-from pyqwest import Client as HttpClient
-from pyqwest import HTTPTransport, HTTPVersion, Proxy
-
+from shoal import __version__
 from shoal.base import tracing
 from shoal.base.clock import Clock
+from shoal.base.connect import Answer, CallFailed, ConnectClient, Message
+from shoal.base.http2 import Http2Link, Peer
 from shoal.client.deadline import Limit, within
 from shoal.errors import (
     ApiError,
@@ -33,29 +28,27 @@ from shoal.errors import (
     TooManyRequests,
     Unauthorized,
 )
+from shoal.krane.beats import Beats
 from shoal.krane.config import JoinFile
 from shoal.krane.model import Fenced
 from shoal.sync.keys import Stream
 from shoal.wire.fleet.v1 import cluster_pb as pb
-from shoal.wire.fleet.v1.cluster_connect import ClusterServiceClient
 
-T = TypeVar("T")
-
-_CONNECT_TIMEOUT_S = 5.0
-_KEEPALIVE_S = 5.0
+_SERVICE = "shoal.fleet.v1.ClusterService"
+_WATCH = {Stream.DEPLOYMENTS: "WatchDeployments", Stream.SENTINELS: "WatchSentinels"}
+_GET = {Stream.DEPLOYMENTS: "GetDesiredDeployment", Stream.SENTINELS: "GetDesiredSentinel"}
 _MAX_MESSAGE_BYTES = 32 << 20
 _CALLS = 3000  # on one connection: our server ends one that had 4096, and with it the streams
-_LOOPBACK = ("127.", "localhost", "::1")
 
-_ERRORS: dict[Code, type[ApiError]] = {
-    Code.UNAUTHENTICATED: Unauthorized,
-    Code.PERMISSION_DENIED: Forbidden,
-    Code.FAILED_PRECONDITION: Fenced,  # of the epoch: replaced by a newer one, or not known
-    Code.NOT_FOUND: NotFound,
-    Code.INVALID_ARGUMENT: BadRequest,
-    Code.OUT_OF_RANGE: BadRequest,
-    Code.DEADLINE_EXCEEDED: Timeout,
-    Code.RESOURCE_EXHAUSTED: TooManyRequests,
+_ERRORS: dict[str, type[ApiError]] = {
+    "unauthenticated": Unauthorized,
+    "permission_denied": Forbidden,
+    "failed_precondition": Fenced,  # of the epoch: replaced by a newer one, or not known
+    "not_found": NotFound,
+    "invalid_argument": BadRequest,
+    "out_of_range": BadRequest,
+    "deadline_exceeded": Timeout,
+    "resource_exhausted": TooManyRequests,
 }
 
 
@@ -85,28 +78,26 @@ class Connection:
         self._correlation = correlation
         self._times = times or Times()
         self._made_for: tuple[str, str] | None = None
-        self._transport: HTTPTransport | None = None
-        self._client: ClusterServiceClient | None = None
+        self._link: Http2Link | None = None
+        self._client: ConnectClient | None = None
         self._calls = 0  # made on the connection
-        self._streams: Counter[HTTPTransport] = Counter()  # open on each connection, also on older ones
-        self._old: list[HTTPTransport] = []
+        self._streams: Counter[Http2Link] = Counter()  # open on each connection, also on older ones
+        self._old: list[Http2Link] = []
         self._closing: set[asyncio.Task[None]] = set()
         self._heard_s = 0.0  # when anything came last
         self._waits: set[Limit] = set()  # of the streams that are being read
+        self._beats = Beats(clock)
 
     async def join(self, request: pb.JoinRequest) -> pb.JoinResponse:
-        client = self._connected()
-        return await self._call(client.join(request, headers=self._headers(), timeout_ms=self._timeout_ms))
+        return await self._call("Join", request, pb.JoinResponse)
 
     async def heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatResponse:
-        client = self._connected()
-        return await self._call(client.heartbeat(request, headers=self._headers(), timeout_ms=self._timeout_ms))
+        answer = await self._beats.beat(request, self._times.call_s / 2)
+        return answer if answer is not None else await self._call("Heartbeat", request, pb.HeartbeatResponse)
 
     async def get_desired(self, stream: Stream, request: pb.GetDesiredRequest) -> pb.Item:
-        client = self._connected()
-        ask = client.get_desired_deployment if stream is Stream.DEPLOYMENTS else client.get_desired_sentinel
         try:
-            return await self._call(ask(request, headers=self._headers(), timeout_ms=self._timeout_ms))
+            return await self._call(_GET[stream], request, pb.Item)
         except NotFound as error:
             if request.key in str(error):
                 raise
@@ -116,29 +107,27 @@ class Connection:
     async def report(
         self, stream: Stream, request: pb.ReportDeploymentStatusRequest | pb.ReportSentinelStatusRequest
     ) -> pb.ReportResponse:
-        client, headers, limit_ms = self._connected(), self._headers(), self._timeout_ms
-        if isinstance(request, pb.ReportDeploymentStatusRequest):
-            return await self._call(client.report_deployment_status(request, headers=headers, timeout_ms=limit_ms))
-        return await self._call(client.report_sentinel_status(request, headers=headers, timeout_ms=limit_ms))
+        is_deployment = isinstance(request, pb.ReportDeploymentStatusRequest)
+        method = "ReportDeploymentStatus" if is_deployment else "ReportSentinelStatus"
+        return await self._call(method, request, pb.ReportResponse)
 
     async def watch(
         self, stream: Stream, requests: AsyncIterator[pb.WatchRequest]
     ) -> AsyncGenerator[pb.WatchEvent, None]:
-        client = self._connected()
-        transport = self._transport
-        assert transport is not None
-        watch = client.watch_deployments if stream is Stream.DEPLOYMENTS else client.watch_sentinels
-        events = watch(requests, headers=self._headers())
-        self._streams[transport] += 1
+        client, link = self._connected()
+        self._streams[link] += 1
+        line = self._beats.open(requests)
         try:
-            while (event := await self._next(events)) is not None:
-                yield event
+            async with (
+                aclosing(line.requests()) as said,
+                aclosing(client.stream(_WATCH[stream], said, pb.WatchEvent, self._headers())) as events,
+            ):
+                while (event := await self._next(events)) is not None:
+                    if not line.took(event):
+                        yield event
         finally:
-            self._streams[transport] -= 1
-            close = getattr(events, "aclose", None)
-            if close is not None:
-                with suppress(ConnectError):
-                    await close()
+            self._beats.close(line)
+            self._streams[link] -= 1
 
     def use(self, times: Times) -> None:
         """From the next call on."""
@@ -154,40 +143,36 @@ class Connection:
         self.reset()
         await asyncio.gather(*self._closing)
         old, self._old = self._old, []
-        for transport in old:
-            await transport.aclose()
+        for link in old:
+            await link.close()
 
     # how
 
-    @property
-    def _timeout_ms(self) -> int:
-        return round(self._times.call_s * 1000)
-
-    def _connected(self) -> ClusterServiceClient:
+    def _connected(self) -> tuple[ConnectClient, Http2Link]:
         join = self._join_file()
         self._calls += 1
         if self._client is not None and self._calls > _CALLS:
             self._put_aside()  # its streams go on
-        if self._client is None or self._made_for != (join.url, join.ca):
+        if self._client is None or self._link is None or self._made_for != (join.url, join.ca):
             self.reset()
             self._made_for = (join.url, join.ca)
-            self._transport = _transport(join)
-            self._client = ClusterServiceClient(
-                join.url.rstrip("/"), http_client=HttpClient(self._transport), read_max_bytes=_MAX_MESSAGE_BYTES
+            self._link = Http2Link(Peer.of(join.url, join.ca))
+            self._client = ConnectClient(
+                self._link, _SERVICE, user_agent=f"krane/{__version__}", max_bytes=_MAX_MESSAGE_BYTES
             )
-        return self._client
+        return self._client, self._link
 
     def _put_aside(self) -> None:
         """Make no more calls on the connection. Those put aside before are closed, unless they have streams."""
         for unused in [one for one in self._old if not self._streams[one]]:
             self._old.remove(unused)
             del self._streams[unused]
-            task = asyncio.get_running_loop().create_task(_close(unused), name="krane-connection/close")
+            task = asyncio.get_running_loop().create_task(unused.close(), name="krane-connection/close")
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
-        if self._transport is not None:
-            self._old.append(self._transport)
-        self._transport = self._client = self._made_for = None
+        if self._link is not None:
+            self._old.append(self._link)
+        self._link = self._client = self._made_for = None
         self._calls = 0
 
     def _headers(self) -> dict[str, str]:
@@ -198,17 +183,20 @@ class Connection:
             "x-correlation-id": self._correlation,
         }
 
-    async def _call(self, call: Awaitable[T]) -> T:
+    async def _call(self, method: str, request: Message, answer: type[Answer]) -> Answer:
+        client, _ = self._connected()
+        call_s = self._times.call_s
         try:
-            with _translated():
-                answer = await call
-        except Timeout:
+            async with within(self._clock, call_s):
+                with _translated():
+                    found = await client.call(method, request, answer, self._headers(), round(call_s * 1000))
+        except (TimeoutError, Timeout) as error:
             # no answer here and nothing else on the connection: the peer is gone, and TCP may take minutes to notice
-            if self._clock.monotonic() - self._heard_s >= self._times.call_s:
+            if self._clock.monotonic() - self._heard_s >= call_s:
                 self.reset()
-            raise
+            raise Timeout(str(error) or f"no answer within {call_s:g} s") from None
         self._heard_s = self._clock.monotonic()
-        return answer
+        return found
 
     async def _next(self, events: AsyncIterator[pb.WatchEvent]) -> pb.WatchEvent | None:
         """The next message, None at the end."""
@@ -226,34 +214,9 @@ class Connection:
             raise ServiceUnavailable("the control plane has stopped answering") from None
 
 
-async def _close(transport: HTTPTransport) -> None:
-    await transport.aclose()
-
-
-def _transport(join: JoinFile) -> HTTPTransport:
-    address = urlsplit(join.url)
-    # Proxies of the environment are for the way out, not for this machine. They are left out when any is named, so one
-    # is named for the scheme that is not used.
-    unused: Literal["http", "https"] = "http" if address.scheme == "https" else "https"
-    local = (address.hostname or "").startswith(_LOOPBACK)
-    proxy = Proxy("http://127.0.0.1:9", scheme=unused) if local else None
-    return HTTPTransport(
-        tls_ca_cert=join.ca.encode() if join.ca else None,
-        http_version=HTTPVersion.HTTP2,
-        proxy=proxy,
-        connect_timeout=_CONNECT_TIMEOUT_S,
-        tcp_keepalive_interval=_KEEPALIVE_S,
-        follow_redirects=False,
-        enable_otel=False,
-    )
-
-
 @contextmanager
 def _translated() -> Iterator[None]:
     try:
         yield
-    except ConnectError as error:
-        task = asyncio.current_task()
-        if error.code is Code.CANCELED and task is not None and task.cancelling():
-            raise asyncio.CancelledError from None
-        raise _ERRORS.get(error.code, ServiceUnavailable)(error.message or error.code.value) from None
+    except CallFailed as error:
+        raise _ERRORS.get(error.code, ServiceUnavailable)(str(error)) from None

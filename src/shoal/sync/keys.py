@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
+from typing import NamedTuple
 
 MAX_KEYS_PER_MESSAGE = 5000
 
@@ -24,9 +24,8 @@ STREAM_OF = {
 }
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Place:
-    """What one agent looks after: a shard of a cluster."""
+class Place(NamedTuple):
+    """What one agent looks after: a shard of a cluster. A tuple, since it is looked up many times for each change."""
 
     cluster: str  # id in the control plane, name in an agent
     shard: str

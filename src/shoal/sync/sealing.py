@@ -13,6 +13,7 @@ What cannot be opened raises ``CannotOpen``, whose text says why but nothing of 
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Mapping
 from os import urandom
 
@@ -20,6 +21,7 @@ import orjson
 
 from shoal.base.ids import RandomBytes
 from shoal.errors import ShoalError
+from shoal.sync.primitives import WrongKey, primitives
 
 KEY_BYTES = 32
 PUBLIC_KEY_BYTES = 32
@@ -75,18 +77,13 @@ def wrap_for(data_key: bytes, public_key: bytes, *, random_bytes: RandomBytes = 
 
 def unwrap_with(wrapped: bytes, private_key: bytes) -> bytes:
     """The data key that was wrapped for the public half of ``private_key``."""
-    from cryptography.exceptions import InvalidTag
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
     body = _body(wrapped, PUBLIC_KEY_BYTES, "the wrapped key")
     announced, text = body[:PUBLIC_KEY_BYTES], body[PUBLIC_KEY_BYTES:]
+    known = primitives()
     try:
-        own = X25519PrivateKey.from_private_bytes(private_key)
-        shared = own.exchange(X25519PublicKey.from_public_bytes(announced))
-        key, nonce = _agreed(shared, announced, own.public_key().public_bytes_raw())
-        data_key = AESGCM(key).decrypt(nonce, text, _FOR_AGENT)
-    except (InvalidTag, ValueError):  # ValueError: no key that anybody could agree on
+        key, nonce = _agreed(known.agree(private_key, announced), announced, known.public(private_key))
+        data_key = known.decrypt(key, nonce, text, _FOR_AGENT)
+    except ValueError:  # also no key that anybody could agree on
         raise CannotOpen("the wrapped key is for another agent, or was changed on the way") from None
     return _sized(data_key)
 
@@ -106,13 +103,10 @@ def _locked(key: bytes, plain: bytes, purpose: bytes, random_bytes: RandomBytes)
 
 
 def _unlocked(key: bytes, sealed: bytes, purpose: bytes, what: str) -> bytes:
-    from cryptography.exceptions import InvalidTag
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
     body = _body(sealed, _NONCE_BYTES, what)
     try:
-        return AESGCM(key).decrypt(body[:_NONCE_BYTES], body[_NONCE_BYTES:], purpose)
-    except InvalidTag:
+        return primitives().decrypt(key, body[:_NONCE_BYTES], body[_NONCE_BYTES:], purpose)
+    except WrongKey:
         raise CannotOpen(f"{what} cannot be opened: it takes another key, or a byte was changed") from None
 
 
@@ -126,12 +120,18 @@ def _body(sealed: bytes, head_bytes: int, what: str) -> bytes:
 
 def _agreed(shared: bytes, announced: bytes, recipient: bytes) -> tuple[bytes, bytes]:
     """Key and nonce of one wrapping. The nonce need not be random: the key is used once."""
-    from cryptography.hazmat.primitives.hashes import SHA256
-    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
-    info = _FOR_AGENT + bytes((_VERSION,)) + announced + recipient
-    derived = HKDF(algorithm=SHA256(), length=KEY_BYTES + _NONCE_BYTES, salt=None, info=info).derive(shared)
+    derived = _hkdf(shared, _FOR_AGENT + bytes((_VERSION,)) + announced + recipient, KEY_BYTES + _NONCE_BYTES)
     return derived[:KEY_BYTES], derived[KEY_BYTES:]
+
+
+def _hkdf(secret: bytes, info: bytes, length: int) -> bytes:
+    """RFC 5869 with SHA-256 and no salt."""
+    extracted = hmac.digest(bytes(32), secret, "sha256")
+    made, block = b"", b""
+    while len(made) < length:
+        block = hmac.digest(extracted, block + info + bytes((len(made) // 32 + 1,)), "sha256")
+        made += block
+    return made[:length]
 
 
 def _sized(data_key: bytes) -> bytes:

@@ -96,6 +96,7 @@ class BrokenFleet:
 
         def left(deleted: Deleted) -> None:
             if deleted.key == f"deployment/{key}" and deleted.cluster != to:
+                self.witness.deleted.remove(deleted)  # as it should be, also when the app comes back there later
                 self._checks.add(asyncio.create_task(self._ready_elsewhere(name, to, gone), name=f"moved/{name}"))
 
         self.witness.on_delete = left

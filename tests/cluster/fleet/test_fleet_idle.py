@@ -13,11 +13,9 @@ from shoal.testing.fleets import LocalFleet, app
 pytestmark = pytest.mark.timeout(300)  # a crowded machine is no fault
 
 OBJECTS = 100
-IDLE_S = 8.0
-MEMORY_MB = 60  # of its own: what it does not share with every program that uses the same libraries
-RESIDENT_MIB = 85  # with them
+IDLE_S = 15.0
+RESIDENT_MB = 60  # all of it, with the libraries that it shares with others
 CPU_SHARE = 0.01
-NOISE = 5  # machines that run tests do other things as well
 NAME = "eu-1-default"
 
 
@@ -25,7 +23,7 @@ NAME = "eu-1-default"
 def test_an_idle_agent_with_a_hundred_objects_is_small_and_quiet(tmp_path: Path) -> None:
     with LocalFleet(tmp_path) as fleet:
         fleet.start({"eu-1": "eu"})
-        fleet.start_agents([("eu-1", "default")])
+        fleet.start_agents([("eu-1", "default")], elect=True)  # as it is usually started
         agent = fleet.agents["eu-1", "default"]
         documents = [app(f"app{at}", {"eu": 1}, resources={"cpu": "10m", "memory": "8Mi"}) for at in range(OBJECTS)]
         for at in range(0, OBJECTS, 20):
@@ -34,22 +32,17 @@ def test_an_idle_agent_with_a_hundred_objects_is_small_and_quiet(tmp_path: Path)
         agent.stop()
         agent.start()  # begins with what it has on disk
         until(fleet, lambda: is_quiet(fleet.agent_status(NAME)))
+        fleet.agent_metric(NAME, "shoal_krane_leading")  # somebody does look at its metrics
         began, cpu_s = time.monotonic(), agent.cpu_s
         time.sleep(IDLE_S)
         share = (agent.cpu_s - cpu_s) / (time.monotonic() - began)
+        resident_mb = agent.memory_mib * 2**20 / 1e6
         print(
-            f"\nidle with {OBJECTS} objects: {own_mb(agent.pid):.0f} MB (bar {MEMORY_MB}), {agent.memory_mib:.0f} MiB "
-            f"resident, {share * 100:.2f} % of a core (bar 1)"
+            f"\nidle with {OBJECTS} objects: {resident_mb:.1f} MB resident (bar {RESIDENT_MB}), "
+            f"{share * 100:.2f} % of a core (bar {CPU_SHARE * 100:.0f})"
         )
-        assert share < CPU_SHARE * NOISE
-        assert own_mb(agent.pid) < MEMORY_MB
-        assert agent.memory_mib < RESIDENT_MIB
-
-
-def own_mb(pid: int) -> float:
-    """Without the files that it has mapped."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) * 1024 / 1e6
+        assert resident_mb < RESIDENT_MB
+        assert share < CPU_SHARE
 
 
 def until(fleet: LocalFleet, check: Any) -> None:

@@ -95,6 +95,43 @@ def test_apply_change_scale_stop_and_delete_reach_the_clusters_and_come_back_in_
     asyncio.run(main())
 
 
+def test_an_app_moves_between_the_shards_of_a_cluster_and_back_while_it_runs(fleet: LocalFleet) -> None:
+    async def main() -> None:
+        await asyncio.to_thread(until_streams, fleet)
+        async with Witness(fleet) as witness:
+            await asyncio.to_thread(fleet.api.put, app("mover", {"eu": 2}))
+            await until_status(fleet, "mover", "Ready", {"eu": 2})
+            first = witness.of_app("mover", "eu-1")[0]["metadata"]
+            home = first["labels"]["shoal.dev/shard"]
+            other = next(shard for shard in SHARDS if shard != home)
+            available = [2]
+
+            def arrived(shard: str) -> bool:
+                live = witness.of_app("mover", "eu-1")
+                available.extend((obj.get("status") or {}).get("availableReplicas") or 0 for obj in live)
+                return [obj["metadata"]["labels"]["shoal.dev/shard"] for obj in live] == [shard]
+
+            for shard in (other, home):
+                body = {"region": "eu", "cluster": "eu-1", "shard": shard}
+                await asyncio.to_thread(fleet.api.request, "POST", f"{app_path('mover')}/move", body)
+                await witness.until(lambda to=shard: arrived(to), what=f"the move to {shard}")
+
+                def moved(to: str = shard) -> bool:
+                    rows = fleet.api.app_status("mover")["regions"]
+                    return [(row["shard"], row["state"], row["moving"]) for row in rows] == [(to, "Ready", False)]
+
+                await witness.asked(moved)
+                rows = await witness.settled()
+                assert witness.of_app("mover", "eu-1")[0]["metadata"]["uid"] == first["uid"], "it was never deleted"
+                witness.assert_nothing_wanted_was_deleted(rows)
+            assert min(available) == 2, "pods were replaced one after the other"
+            await asyncio.to_thread(fleet.api.request, "DELETE", app_path("mover"))
+            await witness.until(lambda: not witness.of_app("mover", "eu-1"), what="delete")
+            await witness.settled()
+
+    asyncio.run(main())
+
+
 def test_a_change_is_applied_in_every_region_within_the_bar_of_its_commit(fleet: LocalFleet) -> None:
     """From before the request until the witness has seen the object: more than the bar is about. The next change is made
     when the one before is back in the status, so that what is measured is a change and not a queue of them."""

@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -78,14 +78,16 @@ class Relay:
 
 
 @asynccontextmanager
-async def relay_of(control: ControlPlane, folder: Path, region: str = "eu", token: str = "") -> AsyncIterator[Relay]:
+async def relay_of(
+    control: ControlPlane, folder: Path, region: str = "eu", token: str = "", config: RelayConfig = QUICK
+) -> AsyncIterator[Relay]:
     pki = Pki(folder / "relay-pki", now=datetime.now(UTC))
     pair = pki.ensure_server(["127.0.0.1"])
     if not token:
         token, _ = await control.tokens.create(kind="relay", name=f"relay-{region}", region=region)
     server = RelayServer(
         url=control.url, ca=control.ca.decode(), token=lambda: token, name="r1", clock=control.clock,
-        random=random.Random(3).random, config=QUICK, metrics=Metrics(),
+        random=random.Random(3).random, config=config, metrics=Metrics(),
     )  # fmt: skip
     listening = bind("127.0.0.1", 0)
     listener = Listener(server.app, listening, Tls(pair.cert, pair.key))
@@ -298,6 +300,40 @@ def test_what_was_revoked_while_the_relay_was_cut_off_ends_when_it_is_back(tmp_p
                 await control.tokens.revoke(row.id)
                 await control.start()
                 assert (await watch.error()).code is Code.UNAUTHENTICATED
+
+    run(main)
+
+
+def test_a_relay_that_was_alone_for_too_long_begins_no_more_streams_until_the_control_plane_is_back(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        async with control_plane(tmp_path) as control:
+            await control.add_cluster("c1", region="eu")
+            config = replace(QUICK, alone_s=0.2)
+            async with relay_of(control, tmp_path, config=config) as relay, AsyncExitStack() as stack:
+                await eventually(lambda: relay.connected)
+                agent = await stack.enter_async_context(relay.agent("c1", "eu"))
+                open_stream = await stack.enter_async_context(watching(agent))
+                await full_sync(open_stream)
+                await control.stop()
+
+                async def refused() -> bool:
+                    async with watching(agent) as again:
+                        try:
+                            await again.until("welcome")
+                            return False
+                        except ConnectError as error:
+                            assert error.code is Code.UNAVAILABLE
+                            return "who may still connect is not known" in error.message
+
+                await eventually(refused)
+                await control.start()
+                await eventually(lambda: relay.connected)
+                async with watching(agent) as again:
+                    await again.until("welcome")
+                key = await control.deploy("c1", "web")
+                assert (await open_stream.until("item")).key == key, "the one that was open has gone on"
 
     run(main)
 

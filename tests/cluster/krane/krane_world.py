@@ -179,6 +179,15 @@ class World:
         found: Obj = await self.of(plural, group).get(name, namespace)
         return found
 
+    async def objects(self) -> dict[str, Obj]:
+        """Those of the deployment, by kind."""
+        found: dict[str, Obj] = {}
+        for kind in PARTS:
+            for obj in (await self.admin.of(kind).list(Scope(namespace=NAMESPACE))).items:
+                if obj["metadata"]["name"] == NAME:
+                    found[kind.kind] = obj
+        return found
+
     async def left(self, namespace: str = NAMESPACE) -> list[str]:
         """The kinds of which something that krane made is there."""
         found = []

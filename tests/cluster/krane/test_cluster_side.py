@@ -179,6 +179,71 @@ def test_objects_of_another_owner_are_neither_seen_nor_changed(field):
     run(test, controllers=())
 
 
+OTHER_SHARD = replace(OWNER, shard="b")
+
+
+def test_a_shard_takes_over_what_another_one_of_the_cluster_made_when_it_is_told_to():
+    async def test(w):
+        other = w.sides(OTHER_SHARD)[Stream.DEPLOYMENTS].applier
+        await w.apply(deployment(9))
+        before = await w.objects()
+        with pytest.raises(NotOurs, match="shard 'default'"):
+            await other.apply(deployment(10))
+        with pytest.raises(NotOurs):
+            await other.apply(deployment(10, taken_from="c"))
+        assert await w.objects() == before
+        await other.apply(deployment(7, taken_from=OWNER.shard))  # versions of two places do not compare
+        after = await w.objects()
+        assert after.keys() == before.keys()
+        for kind, obj in after.items():
+            assert obj["metadata"]["uid"] == before[kind]["metadata"]["uid"], f"{kind} was made anew"
+            assert obj["metadata"]["labels"]["shoal.dev/shard"] == "b"
+        assert set(await other.live()) == {KEY}
+        assert not await w.deployments.applier.live()
+
+    run(test, controllers=())
+
+
+def test_the_shard_that_had_it_neither_takes_it_back_nor_deletes_it():
+    async def test(w):
+        other = w.sides(OTHER_SHARD)[Stream.DEPLOYMENTS].applier
+        await w.apply(deployment(1))
+        await other.apply(deployment(2, taken_from=OWNER.shard))
+        after = await w.objects()
+        with pytest.raises(NotOurs):
+            await w.apply(deployment(3))
+        await w.deployments.applier.delete(KEY, NAMESPACE, NAME)
+        await w.deployments.applier.delete(KEY, "", "")
+        await w.deployments.applier.release(KEY, NAMESPACE, NAME)
+        assert await w.objects() == after
+        await w.apply(deployment(4, taken_from="b"))  # unless it is told to
+        assert {obj["metadata"]["labels"]["shoal.dev/shard"] for obj in (await w.objects()).values()} == {"default"}
+
+    run(test, controllers=())
+
+
+def test_what_is_taken_over_while_it_is_being_deleted_stays(monkeypatch):
+    async def test(w):
+        other = w.sides(OTHER_SHARD)[Stream.DEPLOYMENTS].applier
+        await w.apply(deployment(1))
+        applier = w.deployments.applier
+        read, taken = applier._writer.get, []
+
+        async def read_late(*where):
+            found = await read(*where)
+            if not taken:  # between the look at the object and its deletion
+                taken.append(True)
+                await other.apply(deployment(2, taken_from=OWNER.shard))
+            return found
+
+        monkeypatch.setattr(applier._writer, "get", read_late)
+        await applier.delete(KEY, NAMESPACE, NAME)
+        assert {obj["metadata"]["labels"]["shoal.dev/shard"] for obj in (await w.objects()).values()} == {"b"}
+        assert sorted(await w.objects()) == sorted(EVERYTHING)
+
+    run(test, controllers=())
+
+
 def test_a_namespace_of_somebody_else_is_used_as_it_is():
     async def test(w):
         before = await w.of("namespaces").create({"metadata": {"name": NAMESPACE, "labels": {"team": "shop"}}})

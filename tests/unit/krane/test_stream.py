@@ -319,3 +319,29 @@ def test_connections_cut_under_change_load_lose_nothing_and_delete_nothing_wante
 def _replicas(cluster: FakeCluster) -> dict[str, int]:
     found = {key: item.action.value for key, item in cluster.objects.items() if item.action is not None}
     return {key: state.replicas for key, state in found.items() if isinstance(state, pb.DeploymentState)}
+
+
+def test_heartbeats_go_along_on_an_open_stream_and_by_a_call_when_there_is_none(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with control_plane(tmp_path / "control") as control:
+            await control.add_cluster("c1", region="eu")
+            async with connection(control) as plane:
+                session = await _joined(plane)
+                beat = pb.HeartbeatRequest(identity=session.identity, software="test")
+                async with aclosing(plane.watch(Stream.DEPLOYMENTS, _hello(session))) as events:
+                    first = await anext(events)
+                    assert first.event is not None and first.event.field == "welcome"
+                    calls = plane._calls
+                    beating = asyncio.create_task(plane.heartbeat(beat))
+                    async with asyncio.timeout(60):
+                        while not beating.done():  # answers are found among the events
+                            reading = asyncio.ensure_future(anext(events))
+                            await asyncio.wait([reading, beating], return_when=asyncio.FIRST_COMPLETED)
+                            if not reading.done():
+                                reading.cancel()
+                                await asyncio.wait([reading])
+                    assert beating.result() == pb.HeartbeatResponse() and plane._calls == calls
+                await plane.heartbeat(beat)
+                assert plane._calls == calls + 1
+
+    asyncio.run(main())

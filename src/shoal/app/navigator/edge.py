@@ -13,11 +13,11 @@ from random import Random
 from shoal import __version__
 from shoal.app.fleet.health import health_app
 from shoal.app.ports import any_free
-from shoal.base.asgi import serving
 from shoal.base.clock import Clock, RealClock
 from shoal.base.ids import Ids
 from shoal.base.logs import get_logger
 from shoal.base.metrics import Metrics
+from shoal.base.small_http import small_serving
 from shoal.base.tasks import wait_first
 from shoal.client import AccessConfig, Client, connect, load
 from shoal.client.client import error_of
@@ -56,7 +56,7 @@ async def run_edge(config: EdgeConfig, stop: asyncio.Event, on_ready: Callable[[
         ports = PortForward(access, clock=around.clock, random_bytes=around.random.randbytes)
         edge = await stack.enter_async_context(opened_edge(config, client, ports, around))
         app = health_app(edge.livez, edge.readyz, metrics, edge.status)
-        await stack.enter_async_context(serving(app, host=config.host, port=config.port, clock=around.clock))
+        await stack.enter_async_context(small_serving(app, host=config.host, port=config.port))
         on_ready()
         await wait_first(edge.run(), stop.wait())
 

@@ -29,8 +29,8 @@ def move_app(
     environment: Environment = "",
     context: ContextName = "",
 ) -> None:
-    """Begin to move an app of one region to a cluster: it goes on running where it is until it is ready there. From one
-    shard of a cluster to another it takes two moves, by way of another cluster."""
+    """Begin to move an app of one region to a cluster: it goes on running where it is until it is ready there. To
+    another shard of its cluster it is handed over, and its pods are replaced one after the other."""
     body = {"region": region, "cluster": cluster, **({"shard": shard} if shard else {})}
     with opened(context, project, environment) as session:
         ref = session.find("app", name)

@@ -56,7 +56,9 @@ def _want(dialect: str) -> str:
     zeros = [*_APPLIED, *_REPORTED, "gone_at"]
     kept = {name: f"CASE excluded.{name} WHEN '' THEN desired.{name} ELSE excluded.{name} END"
             for name in ("namespace", "name")}  # fmt: skip
-    taken = {name: f"excluded.{name}" for name in columns if name not in _PLACE and name not in kept}
+    # Whose it is and what it is never changes for a key, and to set it would touch an index for every change.
+    same = {*_PLACE, "workspace_id", "kind", "object_id"}
+    taken = {name: f"excluded.{name}" for name in columns if name not in same and name not in kept}
     # It was removed and is wanted again: what was said of it then says nothing now.
     fresh = {name: f"CASE WHEN desired.gone_at > 0 THEN 0 ELSE desired.{name} END" for name in _APPLIED}
     fresh |= {

@@ -1,8 +1,10 @@
 """Moves and late placements: rows of deployments that go from one place to another, or find one at last.
 
 A move is make-before-break: the new row is written first, the old one is marked as leaving and goes when the new one is
-ready (``readiness``). Both have the same names in their clusters, so a move goes to another cluster; to another shard
-of the same one it takes two moves.
+ready (``readiness``). Between shards of one cluster both rows mean the same objects, under the same names: the agent of
+the new row is told whom it may take them over from, the other one finds nothing of its own any more when it is told to
+delete. So such a move cannot be forgotten halfway, as one to another cluster can: what has been taken over is only
+given back by a move back.
 """
 
 from __future__ import annotations
@@ -45,23 +47,34 @@ async def move_app(work: Work, app: tables.App, region_id: str, to: Place) -> li
         current = next((row for row in own if row.desired_status != "leaving"), None)
         if current is None or place_of(current) == to:
             continue
-        if current.cluster_id == to.cluster:
-            raise Invalid.of("App", GROUP, app.name, [invalid("shard", to.shard, _beside(current.shard))])
+        taken_from = next((row for row in own if _is_taken_over(current, row)), None)
+        if taken_from is not None and place_of(taken_from) != to:
+            raise Invalid.of("App", GROUP, app.name, [invalid("cluster", str(to), _under_way(current, taken_from))])
         await _move_row(work, deployment, current, own, to)
         moved.append(deployment.id)
     return moved
 
 
-def _beside(shard: str) -> str:
+def _is_taken_over(row: Topology, other: Topology) -> bool:
+    """Whether the row takes the objects of the other one over."""
+    return row.moved_from == other.id and row.cluster_id == other.cluster_id
+
+
+def _under_way(row: Topology, other: Topology) -> str:
     return (
-        f"is a shard of the cluster it runs on, beside {shard}: two shards cannot have it at once, since the new "
-        "objects would have the names of the old ones, which must run until the new ones are ready; move it to another "
-        "cluster of the region first, and then here"
+        f"it is being handed over from shard {other.shard} to shard {row.shard} of its cluster: wait until it has "
+        f"arrived, or move it back to {other.shard}"
     )
 
 
 async def _move_row(work: Work, deployment: Deployment, current: Topology, rows: Sequence[Topology], to: Place) -> None:
     back = next((row for row in rows if row.desired_status == "leaving" and place_of(row) == to), None)
+    if back is not None and _is_taken_over(current, back):  # the move is called off: what was handed over comes back
+        back.desired_status, back.moved_from, back.updated_at = current.desired_status, current.id, work.now
+        current.desired_status, current.moved_from, current.updated_at = "leaving", "", work.now
+        await work.session.flush()
+        want_row(work, deployment, back)
+        return
     if back is not None:  # the move is called off: what was leaving stays, what was coming goes
         back.desired_status = current.desired_status
         await remove_row(work, current)

@@ -120,7 +120,7 @@ async def _advance(work: Work, known: _Known) -> None:
         moved = await work.session.get(Topology, row.id)
         if moved is not None and moved.moved_from:
             await moves.finish_move(work, moved)
-            _event(work, known, "Moved", f"revision {deployment.revision} runs on its new cluster", region=row.region)
+            _event(work, known, "Moved", f"revision {deployment.revision} runs in its new place", region=row.region)
     if deployment.status == "superseded":
         await _retire_superseded(work, Deployment.id == deployment.id)
         return

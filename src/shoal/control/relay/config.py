@@ -22,10 +22,14 @@ class RelayConfig:
     progress_every_s: float = setting(5.0, doc="an agent that was sent something learns its cursor at most this often")
     reports: int = setting(100_000, doc="objects whose reports are kept while the control plane is away")
     linger_s: float = setting(600.0, doc="a place without agents is followed for this long")
+    alone_s: float = setting(
+        86400.0, doc="agents may come back for this long without the control plane: so long a revoked token may work"
+    )
     read_max_bytes: int = setting(8 << 20, doc="largest message taken from an agent")
 
     def __post_init__(self) -> None:
-        for name in ("call_s", "sync_s", "idle_s", "reconnect_base_s", "digest_every_s", "progress_every_s"):
+        times = ("call_s", "sync_s", "idle_s", "reconnect_base_s", "digest_every_s", "progress_every_s", "alone_s")
+        for name in times:
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}: use more than 0")
         if self.reconnect_cap_s < self.reconnect_base_s:

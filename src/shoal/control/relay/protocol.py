@@ -106,6 +106,8 @@ class Mirror:
                 return self._synced(said.value)
             case "digest":
                 return self._compared(said.value)
+            case "heartbeat":  # nobody asked
+                return []
 
     def _welcome(self, welcome: pb.Welcome) -> list[Command]:
         self._sync = None

@@ -3,8 +3,8 @@
     connect ─▶ welcome ─▶ subscribe every mirror from its cursor, attach every agent again ─▶ events … lost ─▶ again
 
 While there is no stream the mirrors stay as they are and the agents are served from them; new ones too, if the roster
-knows them. A mirror that turns out to have another history than the control plane ends its agents' streams, so that
-each of them is judged anew.
+knows them and it has not lasted too long: nobody says here that a token was revoked meanwhile. A mirror that turns out
+to have another history than the control plane ends its agents' streams, so that each of them is judged anew.
 """
 
 from __future__ import annotations
@@ -126,6 +126,7 @@ class Upstream:
         self._clock = clock
         self._random = random
         self._numbers = 0
+        self._alone_since_s = clock.monotonic()
         self._outgoing: _Outgoing | None = None
         self._channels: dict[int, _Channel] = {}
         self._of_place: dict[Place, _Channel] = {}
@@ -153,6 +154,7 @@ class Upstream:
         if connected:
             await self._ask(served)
         else:
+            self._check_alone()
             self._roster.check(served.place, identity.epoch, served.digest)
             self._served[served.number] = served
         try:
@@ -180,6 +182,14 @@ class Upstream:
         """A newer agent has joined: streams of older epochs end."""
         for served in [one for one in self._served.values() if one.place == place and one.identity.epoch < epoch]:
             served.end(fenced(place, served.identity.epoch, epoch))
+
+    def _check_alone(self) -> None:
+        alone_s = self._clock.monotonic() - self._alone_since_s
+        if alone_s > self._config.alone_s:
+            why = (
+                f"the control plane has been away for {alone_s:.0f} s: who may still connect is not known here any more"
+            )
+            raise ConnectError(Code.UNAVAILABLE, why)
 
     async def _ask(self, served: Served) -> None:
         self._served[served.number] = served
@@ -320,6 +330,8 @@ class Upstream:
     def _lost(self, why: str) -> None:
         if why != self.reason:
             _log.warning("not connected to the control plane", stream=str(self._stream), reason=why)
+        if self.connected:
+            self._alone_since_s = self._clock.monotonic()
         self._outgoing, self.reason = None, why
         self._metrics.connected.labels(self._stream).set(0)
         self._metrics.connections.labels(self._stream, "lost").inc()

@@ -45,6 +45,7 @@ _JOINS = 200  # in one transaction
 _BRAKE_KEYS = 100
 _OVERLAP_MS = 60_000  # clocks of control planes may differ by this
 _EVERY_TOKEN_S = 30.0
+_LATE_S = 1.0  # at least: less is nobody's fault on a busy machine
 _REREAD_S = 5.0  # a place whose reports differ is read again at most this often
 _BACKOFF = Backoff(base_s=0.2, cap_s=5.0, floor_s=0.1)
 
@@ -53,13 +54,15 @@ _log = get_logger("control.service.agents")
 _BEATS = {
     "sqlite": (
         "UPDATE agents SET last_heartbeat_at = max(last_heartbeat_at, json_extract(r.value, '$[3]')), "
-        "state = json_extract(r.value, '$[4]'), software = json_extract(r.value, '$[5]'), lost = false "
+        "state = coalesce(json_extract(r.value, '$[4]'), agents.state), "
+        "software = coalesce(json_extract(r.value, '$[5]'), agents.software), lost = false "
         "FROM json_each(:rows) AS r WHERE agents.cluster_id = json_extract(r.value, '$[0]') "
         "AND agents.shard = json_extract(r.value, '$[1]') AND agents.epoch = json_extract(r.value, '$[2]') "
     ),
     "postgresql": (
         "UPDATE agents SET last_heartbeat_at = greatest(last_heartbeat_at, CAST(r.value->>3 AS bigint)), "
-        "state = r.value->4, software = r.value->>5, lost = false "
+        "state = coalesce(nullif(r.value->4, CAST('null' AS jsonb)), agents.state), "
+        "software = coalesce(r.value->>5, agents.software), lost = false "
         "FROM jsonb_array_elements(CAST(:rows AS jsonb)) AS r(value) WHERE agents.cluster_id = r.value->>0 "
         "AND agents.shard = r.value->>1 AND agents.epoch = CAST(r.value->>2 AS bigint) "
     ),
@@ -89,10 +92,12 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class _Beat:
+    """That an agent was heard; ``None`` where it did not say how it is."""
+
     epoch: int
     at_ms: int
-    state: dict[str, Any]
-    software: str
+    state: dict[str, Any] | None = None
+    software: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +136,8 @@ class Agents:
         self._joins = asyncio.Event()
         self._beats: dict[Place, _Beat] = {}  # not stored yet
         self._reread_at: dict[Place, float] = {}
-        self._hearing_since = clock.monotonic()  # heartbeats were stored without a gap since then
+        self._hearing_since = clock.monotonic()  # heartbeats were taken and stored without a gap since then
+        self._judged_at = clock.monotonic()
         self._lost_at: deque[float] = deque()
         self._frozen = False
         self._guarded_ms = 0  # tokens that ended before were dealt with
@@ -228,7 +234,16 @@ class Agents:
                 joining.done.set_result(known)
 
     async def heartbeat(self, caller: Caller, request: pb.HeartbeatRequest) -> pb.HeartbeatResponse:
-        member = await self.member(caller, request.identity)
+        return await self.beat(await self.member(caller, request.identity), request)
+
+    def heard(self, member: Member) -> None:
+        """It said something on a stream: it lives, however late its heartbeats are."""
+        known = self._beats.get(member.place)
+        if known is None or known.epoch < member.epoch:
+            self._beats[member.place] = _Beat(member.epoch, self._now_ms())
+
+    async def beat(self, member: Member, request: pb.HeartbeatRequest) -> pb.HeartbeatResponse:
+        """What an agent says of itself, by a call of its own or on a stream."""
         states = {Stream.DEPLOYMENTS: request.deployments, Stream.SENTINELS: request.sentinels}
         self._beats[member.place] = _Beat(
             member.epoch,
@@ -309,6 +324,9 @@ class Agents:
             rows = await ask(_HEARD, {})
         agents = [Heard(Place(cluster, shard), at, bool(lost)) for cluster, shard, at, lost in rows]
         now = self._clock.monotonic()
+        if now - self._judged_at > self._config.heartbeat_flush_s + max(_LATE_S, self._config.heartbeat_s / 2):
+            self._hearing_since = now  # we are late ourselves, and what agents said may wait to be read
+        self._judged_at = now
         while self._lost_at and self._lost_at[0] < now - self._config.lost_after_s:
             self._lost_at.popleft()
         found = judge(

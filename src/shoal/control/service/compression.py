@@ -19,8 +19,12 @@ _LEVEL = 1
 
 class Gzip(GzipCompression):
     def compress(self, data: bytes | bytearray | memoryview) -> bytes:
-        size = len(data)
-        if size > _SMALL:
-            return gzip.compress(data, compresslevel=_LEVEL, mtime=0)
-        stored = pack("<BHH", 1, size, size ^ 0xFFFF)  # the last block, not compressed
-        return b"".join((_HEADER, stored, data, pack("<II", crc32(data), size)))
+        return gzipped(data)
+
+
+def gzipped(data: bytes | bytearray | memoryview) -> bytes:
+    size = len(data)
+    if size > _SMALL:
+        return gzip.compress(data, compresslevel=_LEVEL, mtime=0)
+    stored = pack("<BHH", 1, size, size ^ 0xFFFF)  # the last block, not compressed
+    return b"".join((_HEADER, stored, data, pack("<II", crc32(data), size)))

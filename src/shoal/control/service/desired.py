@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -34,6 +34,7 @@ from shoal.wire.fleet.v1 import cluster_pb as pb
 
 _BATCH = 500  # rows of one round of reading
 _DEPLOYMENTS = "deployment/"
+_AROUND = 500  # bytes of the entry around an encoded object
 
 _log = get_logger("control.service.desired")
 
@@ -45,6 +46,7 @@ class _Cached:
     loaded: Loaded
     incarnation: int
     public_key: bytes  # of the agent that the secrets in it are wrapped for
+    cost: int  # in bytes, about
 
 
 class Loader:
@@ -75,6 +77,31 @@ class Loader:
 
     async def load(self, place: Place, keys: Iterable[str], *, urgent: bool = False) -> dict[str, Result]:
         """The state of each key of the place as it is now, or why not."""
+        found, waiting = self._look(place, keys, urgent=urgent)
+        if waiting:
+            await _settled(waiting.values())
+            for key, asked in waiting.items():
+                found[key] = asked.result
+        return found
+
+    def request(
+        self, place: Place, keys: Iterable[str], done: Callable[[dict[str, Result]], None], *, urgent: bool = False
+    ) -> dict[str, Result] | None:
+        """``load`` for who has no task that could wait: None when ``done`` will be called with what was found."""
+        found, waiting = self._look(place, keys, urgent=urgent)
+        if not waiting:
+            return found
+
+        def settled() -> None:
+            for key, asked in waiting.items():
+                found[key] = asked.result
+            done(found)
+
+        _wait(waiting.values(), settled)
+        return None
+
+    def _look(self, place: Place, keys: Iterable[str], *, urgent: bool) -> tuple[dict[str, Result], dict[str, _Asked]]:
+        """What is in memory, and what has to be waited for."""
         found: dict[str, Result] = {}
         waiting: dict[str, _Asked] = {}
         for key in keys:
@@ -84,11 +111,7 @@ class Loader:
                 found[key] = cached.loaded
             else:
                 waiting[key] = self._ask((place, key), urgent=urgent)
-        if waiting:
-            await _settled(waiting.values())
-            for key, asked in waiting.items():
-                found[key] = asked.result
-        return found
+        return found, waiting
 
     async def item(self, place: Place, key: str) -> pb.Item | None:
         """One object, read from the database even when it is in memory: None when there is no such row."""
@@ -152,7 +175,7 @@ class Loader:
         rest = set(batch)
         before = {(place, key): self._entry(place, key) for place, key in rest}
         for database in self._databases.all:
-            asked = [where for where in rest if self._may_be_in(database, where)]
+            asked = [where for where in rest if (known := before[where]) is None or known.database == database.name]
             if not asked:
                 continue
             try:
@@ -172,10 +195,6 @@ class Loader:
 
     def _entry(self, place: Place, key: str) -> Entry | None:
         return self._index.shelf(place, stream_of(key)).entries.get(key)
-
-    def _may_be_in(self, database: Database, where: Where) -> bool:
-        entry = self._entry(*where)
-        return entry is None or entry.database == database.name
 
     def _settle(self, asked: _Asked, result: Result) -> None:
         name = "gone" if result is None else result.value if isinstance(result, Failure) else "read"
@@ -234,18 +253,21 @@ class Loader:
             _log.error("a row cannot be shown to agents", key=key, place=str(place), error=error)
             return Failure.BROKEN
         self._uncache(where)
-        self._cached[where] = _Cached(loaded, version.incarnation, public_key)
-        self._cached_bytes += _cost(loaded)
+        cost = len(loaded.data) + _AROUND
+        self._cached[where] = _Cached(loaded, version.incarnation, public_key, cost)
+        self._cached_bytes += cost
         while self._cached_bytes > self._cache_bytes and len(self._cached) > 1:
             self._uncache(next(iter(self._cached)))
-        entry = Entry(version.database, row.number, row.action, row.by_user, row.gone)
-        self._index.put(place, stream_of(key), key, entry)
+        known = self._entry(place, key)
+        if known is None or row.gone or (known.database, known.number) != (version.database, row.number):
+            entry = Entry(version.database, row.number, row.action, row.by_user, row.gone)
+            self._index.put(place, stream_of(key), key, entry)
         return loaded
 
     def _uncache(self, where: Where) -> None:
         cached = self._cached.pop(where, None)
         if cached is not None:
-            self._cached_bytes -= _cost(cached.loaded)
+            self._cached_bytes -= cached.cost
 
 
 class LoadFailed(ShoalError):
@@ -254,10 +276,6 @@ class LoadFailed(ShoalError):
     def __init__(self, key: str, failure: Failure) -> None:
         super().__init__(f"{key} cannot be loaded: {failure.value}")
         self.failure = failure
-
-
-def _cost(loaded: Loaded) -> int:
-    return len(loaded.data) + 500  # and the entry around it
 
 
 class _Asked:
@@ -277,23 +295,28 @@ class _Asked:
         self.done, self.result = True, result
         for waiter in self.waiting:
             waiter.missing -= 1
-            if not waiter.missing and not waiter.future.done():
-                waiter.future.set_result(None)
+            if not waiter.missing:
+                waiter.settled()
         self.waiting.clear()
 
 
 class _Waiter:
-    """Wakes once, when the last of its keys is there: a future per key would cost a turn of the loop for each."""
+    """Called once, when the last of its keys is there: a future per key would cost a turn of the loop for each."""
 
-    __slots__ = ("future", "missing")
+    __slots__ = ("missing", "settled")
 
-    def __init__(self, missing: int) -> None:
+    def __init__(self, missing: int, settled: Callable[[], None]) -> None:
         self.missing = missing
-        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.settled = settled
+
+
+def _wait(asked: Collection[_Asked], settled: Callable[[], None]) -> None:
+    waiter = _Waiter(len(asked), settled)
+    for one in asked:
+        one.waiting.append(waiter)
 
 
 async def _settled(asked: Collection[_Asked]) -> None:
-    waiter = _Waiter(len(asked))
-    for one in asked:
-        one.waiting.append(waiter)
-    await waiter.future
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    _wait(asked, lambda: None if future.done() else future.set_result(None))
+    await future

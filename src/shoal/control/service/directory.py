@@ -11,15 +11,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select, text
+from sqlalchemy import text
 
 from shoal.base.clock import Clock
 from shoal.control.database.engine import Databases
-from shoal.control.database.tables import Cluster, Region
+from shoal.control.database.plain import document
 from shoal.sync.keys import Place
 
 _FRESH_S = 5.0
 _OVERLAP_MS = 20_000  # clocks of control planes may differ by this
+_REGIONS = text("SELECT id, name, spec FROM regions")
+_CLUSTERS = text("SELECT id, name, region_id, spec FROM clusters")
 _JOINED = text(
     "SELECT cluster_id, shard, epoch, agent, public_key, joined_at, confirmed_deletes FROM agents "
     "WHERE joined_at >= :since"
@@ -60,6 +62,7 @@ class Directory:
         self._by_id: dict[str, ClusterFacts] = {}
         self._regions: dict[str, RegionFacts] = {}  # by id
         self._agents: dict[Place, AgentFacts] = {}
+        self._read: dict[str, tuple[tuple[Any, ...], ClusterFacts]] = {}  # by id: the row, and what it says
         self._read_at = float("-inf")  # when the last reading began
         self._places = asyncio.Lock()
         self._since_ms = 0  # who joined before is known
@@ -134,16 +137,24 @@ class Directory:
             await self.refresh_places(now)
 
     async def _read_places(self) -> None:
-        async with self._databases.fleet.reading() as session:
-            regions = (await session.execute(select(Region.id, Region.name, Region.spec))).all()
-            clusters = (await session.execute(select(Cluster.id, Cluster.name, Cluster.region_id, Cluster.spec))).all()
-        self._regions = {id_: _region(name, spec) for id_, name, spec in regions}
-        found = [
-            ClusterFacts(id=id_, name=name, region_id=region, region=self._name_of(region), spec=spec)
-            for id_, name, region, spec in clusters
-        ]
+        async with self._databases.fleet.moment() as ask:
+            regions, clusters = await ask(_REGIONS, {}), await ask(_CLUSTERS, {})
+        self._regions = {id_: _region(name, document(spec) or {}) for id_, name, spec in regions}
+        found = [self._facts(*row) for row in clusters]
         self._clusters = {facts.name: facts for facts in found}
         self._by_id = {facts.id: facts for facts in found}
+        if len(self._read) > len(found):
+            self._read = {id_: self._read[id_] for id_ in self._by_id}
+
+    def _facts(self, id_: str, name: str, region: str, spec: Any) -> ClusterFacts:
+        """What has not changed is not read again: there are many, and they are looked at often."""
+        known = self._read.get(id_)
+        if known is None or known[0] != (name, region, self._name_of(region), spec):
+            facts = ClusterFacts(
+                id=id_, name=name, region_id=region, region=self._name_of(region), spec=document(spec) or {}
+            )
+            known = self._read[id_] = ((name, region, facts.region, spec), facts)
+        return known[1]
 
     def _name_of(self, region_id: str) -> str:
         region = self._regions.get(region_id)

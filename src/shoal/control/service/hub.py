@@ -186,6 +186,8 @@ class Hub:
 
     def replaced(self, working: Mapping[str, frozenset[str]]) -> None:
         """Streams opened with a text of these tokens that is not among the digests that still work."""
+        if not working:
+            return
         for stream in [one for one in self.streams if one.digest and one.token_id in working]:
             if stream.digest not in working[stream.token_id]:
                 stream.end("revoked", ConnectError(Code.UNAUTHENTICATED, "the token was replaced by another text"))
@@ -292,7 +294,7 @@ class Hub:
                 await asyncio.sleep(0)
         async with database.moment() as ask:
             for row in await ask(queries(database.dialect).last_change, {"number": position.number}):
-                self.index.marks[database.name].put(row[0], mark_of(*row))
+                self.index.marks[database.name].put(*row)
         await self._set_position(database.name, position)
         self._ready[database.name].set()
         _log.info("desired state loaded", database=database.name, objects=count, number=position.number)
@@ -330,7 +332,7 @@ class Hub:
         marks = self.index.marks[database.name]
         for at, cluster, shard, stream, key, number, action, by_user, gone_at, created_at in rows:
             place = Place(cluster, shard)
-            marks.put(at, mark_of(at, created_at, cluster, shard, key))
+            marks.put(at, created_at, cluster, shard, key)
             self._metrics.changes.labels(stream).inc()
             if number is None:
                 self.index.forget(place, stream, key)

@@ -162,6 +162,7 @@ class Index:
 
     def _stamp(self, shelf: Shelf, key: str, entry: Entry) -> None:
         if entry.wanted:
-            shelf.digest.put(key, str(self.version(entry)))
+            # as ``Version`` is written
+            shelf.digest.put(key, f"{entry.database}:{self.positions[entry.database].incarnation}:{entry.number}")
         else:
             shelf.digest.drop(key)

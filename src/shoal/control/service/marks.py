@@ -20,23 +20,23 @@ def mark_of(number: int, created_at: int, cluster: str, shard: str, key: str) ->
 
 
 class Marks:
-    """The marks of the last changes of one database."""
+    """The marks of the last changes of one database. Few of them are ever asked for, so they are made then."""
 
-    __slots__ = ("_marks", "_numbers")
+    __slots__ = ("_changes", "_numbers")
 
     def __init__(self) -> None:
         self._numbers: list[int] = []  # rising
-        self._marks: list[str] = []
+        self._changes: list[tuple[int, int, str, str, str]] = []
 
-    def put(self, number: int, mark: str) -> None:
+    def put(self, number: int, created_at: int, cluster: str, shard: str, key: str) -> None:
         if self._numbers and number <= self._numbers[-1]:
             return
         self._numbers.append(number)
-        self._marks.append(mark)
+        self._changes.append((number, created_at, cluster, shard, key))
         if len(self._numbers) > 2 * _KEPT:
-            del self._numbers[:_KEPT], self._marks[:_KEPT]
+            del self._numbers[:_KEPT], self._changes[:_KEPT]
 
     def at(self, number: int) -> str:
         """Of the last change up to this number; empty when it is not known (any more)."""
         place = bisect_right(self._numbers, number)
-        return self._marks[place - 1] if place else ""
+        return mark_of(*self._changes[place - 1]) if place else ""

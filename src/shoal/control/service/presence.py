@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from shoal.sync.keys import Place
 
 LEAST = 3  # one or two that vanish together are believed, however small the fleet
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
+class Heard(NamedTuple):
     """When an agent was last heard, in milliseconds since 1970; ``lost`` is what was decided before."""
 
     place: Place

@@ -76,7 +76,7 @@ class Failure(Enum):
     BROKEN = "broken"  # the row can never be shown: skipped, counted, visible
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: made for every change
 class Loaded:
     """The current state of a key, encoded as an event; ``None`` in its place means that there is no such row."""
 
@@ -86,18 +86,18 @@ class Loaded:
     trace: str = ""  # of the change
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: made for every change
 class Load:
     keys: tuple[str, ...]
     urgent: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: made for every change
 class Send:
     events: tuple[pb.WatchEvent, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: made for every change
 class Wait:
     """Until something changes, or until this moment."""
 
@@ -109,6 +109,17 @@ class Done:
     """A one-time sync is over; ``failed`` keys could not be loaded."""
 
     failed: tuple[str, ...]
+
+
+@dataclass(slots=True)  # not frozen: made for every change
+class Arrived:
+    """What a ``Load`` asked for is there; ``syncing``: it belongs to a sync."""
+
+    found: Mapping[str, Loaded | Failure | None]
+    syncing: bool
+
+
+Step = Send | Load | Wait | Done | Arrived
 
 
 @dataclass(slots=True)
@@ -133,9 +144,12 @@ class SessionConfig:
     retry_base_s: float = 0.2
     retry_cap_s: float = 30.0
     once: bool = False  # a sync and nothing else
+    heartbeats: bool = False  # are taken on the stream
 
 
 _NEVER = float("inf")
+_UNANSWERED = 8  # answers to heartbeats
+_SOON = 0.4  # of the time between two words about the cursor
 
 
 class Moments(Protocol):
@@ -185,9 +199,10 @@ class Session:
             return
         self._shelf.listeners.add(self)
         resumed = isinstance(how, Resume)
-        welcome = pb.Welcome(resumed=resumed)
+        heartbeats = self._config.heartbeats
+        welcome = pb.Welcome(resumed=resumed, heartbeats=heartbeats)
         if isinstance(how, FullSync):
-            welcome = pb.Welcome(resumed=False, reason=how.reason, observe_only=how.observe_only)
+            welcome = pb.Welcome(resumed=False, reason=how.reason, observe_only=how.observe_only, heartbeats=heartbeats)
         self._events.append(_event("welcome", welcome))
         if isinstance(how, Resume):
             self._told = how.cursor
@@ -224,6 +239,13 @@ class Session:
         self._asked.update(bucket for bucket in buckets if 0 <= bucket < 256)
         self._wake()
 
+    def answer(self, heartbeat: pb.HeartbeatResponse) -> None:
+        """To what the agent said of itself on this stream; one that does not listen is not answered for ever."""
+        if len(self._events) >= _UNANSWERED:
+            return
+        self._events.append(_event("heartbeat", heartbeat))
+        self._wake()
+
     # what to do
 
     def next(self, now: float) -> Send | Load | Wait | Done:
@@ -244,9 +266,10 @@ class Session:
             return self.next(now)
         if self._calm:
             return self._take(self._calm, urgent=False)
-        due = [key for key, retry in self._failing.items() if retry.due <= now]
-        if due:
-            return Load(self._began(due[: self._config.batch]), urgent=False)
+        if self._failing:
+            due = [key for key, retry in self._failing.items() if retry.due <= now]
+            if due:
+                return Load(self._began(due[: self._config.batch]), urgent=False)
         return self._idle(now)
 
     def loaded(self, found: Mapping[str, Loaded | Failure | None], now: float) -> list[tuple[str, Loaded]]:
@@ -267,6 +290,15 @@ class Session:
         if sending and self._progress_due == _NEVER:
             self._progress_due = now + self._config.progress_every_s
         return sending
+
+    def accompany(self, now: float) -> pb.WatchEvent | None:
+        """Where we are, for who sends objects at this moment anyway: it is due soon and costs nothing then."""
+        soon = now + _SOON * self._config.progress_every_s
+        if self._progress_due > soon or self._urgent or self._calm or self._loading or self._sync is not None:
+            return None
+        self._progress_due = _NEVER
+        self._told = cursor = self.cursor
+        return self._progress(cursor)
 
     @property
     def cursor(self) -> Cursor:
@@ -367,8 +399,10 @@ class Session:
             if cursor != self._told:
                 self._told = cursor
                 return Send((self._progress(cursor),))
-        retry = min((retry.due for retry in self._failing.values()), default=_NEVER)
-        return Wait(min(self._digest_due, self._progress_due, retry))
+        until = min(self._digest_due, self._progress_due)
+        if self._failing:
+            until = min(until, *(retry.due for retry in self._failing.values()))
+        return Wait(until)
 
     def _tell_digest(self) -> Send:
         cursor = self.cursor

@@ -65,7 +65,8 @@ def _build(dialect: str) -> Queries:
         topology=joined(
             "deployment_topology", "t", ("deployment_id", "cluster_id", "shard"),
             "t.deployment_id, t.cluster_id, t.shard, t.region_id, t.replicas, t.autoscaling, t.overrides, "
-            "t.desired_status, t.updated_at",
+            "t.desired_status, t.updated_at, (SELECT o.shard FROM deployment_topology AS o "
+            "WHERE o.id = t.moved_from AND o.cluster_id = t.cluster_id) AS taken_from",
         ),
         secrets=text(
             "SELECT s.environment_id, s.name, s.id, s.revision, s.ciphertext, s.data_key, s.master_key, s.spec "

@@ -144,14 +144,14 @@ class Reading:
         return known
 
     async def _topology(self, asked: Mapping[Where, str]) -> dict[tuple[str, Place], tuple[Any, ...]]:
-        """Region, replicas, autoscaling, overrides, desired status, as they are stored."""
+        """Region, replicas, autoscaling, overrides, desired status, as they are stored; the shard it comes from."""
         rows = [[id_, place.cluster, place.shard] for (place, _), id_ in asked.items()]
         found: dict[tuple[str, Place], tuple[Any, ...]] = {}
         for row in await self._ask(self._queries.topology, {"rows": listed(rows)}):
             where = row[0], Place(row[1], row[2])
             if row[7] == "gone" and where in found:
                 continue
-            found[where] = (self._region(row[3]), row[4], row[5], row[6], row[7])
+            found[where] = (self._region(row[3]), row[4], row[5], row[6], row[7], row[9] or "")
         return found
 
     async def _secrets(self, environments: set[str]) -> dict[tuple[str, str], Any]:
@@ -270,13 +270,14 @@ class Reading:
 
 
 def _topology(row: tuple[Any, ...]) -> render.TopologyRow:
-    region, replicas, autoscaling, overrides, status = row
+    region, replicas, autoscaling, overrides, status, taken_from = row
     return render.TopologyRow(
         region=region,
         replicas=replicas,
         autoscaling=document(autoscaling),
         overrides=document(overrides) or {},
         desired_status=status,
+        taken_from=taken_from,
     )
 
 

@@ -32,7 +32,7 @@ class EncodedDeployment:
 State = pb.DeploymentState | pb.SentinelState | pb.CustomState | EncodedDeployment
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen: made for every change
 class DesiredRow:
     key: str
     kind: str
@@ -75,6 +75,7 @@ class TopologyRow:
     autoscaling: Mapping[str, Any] | None
     overrides: Mapping[str, Any]
     desired_status: str
+    taken_from: str = ""  # shard of the same cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +199,7 @@ def deployment_state(row: DeploymentRow, where: TopologyRow, secrets: Sequence[S
         drift=_DRIFT.get(row.drift, pb.Drift.CORRECT),
         node_selector=dict(template.get("nodeSelector") or {}),
         tolerations=[_toleration(each) for each in template.get("tolerations") or ()],
+        taken_from=where.taken_from,
     )
 
 

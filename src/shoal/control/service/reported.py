@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from shoal.sync.digest import Digest, differing
 from shoal.sync.keys import Place
 
+_NOTHING = Digest().buckets
+
 
 class Reported:
     """A fingerprint of 0 means that there is no report."""
@@ -38,7 +40,10 @@ class Reported:
 
     def differing(self, place: Place, stream: str, theirs: Sequence[int]) -> list[int]:
         """Buckets in which the agent and this copy differ; none when the agent sent no digest."""
-        return differing(self._digest(place, stream).buckets, theirs) if theirs else []
+        if not theirs:
+            return []
+        digest = self._digests.get((place, stream))
+        return differing(_NOTHING if digest is None else digest.buckets, theirs)
 
     def _digest(self, place: Place, stream: str) -> Digest:
         digest = self._digests.get((place, stream))

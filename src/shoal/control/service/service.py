@@ -17,24 +17,25 @@ from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
 from shoal.control.service.admission import TurnBucket
 from shoal.control.service.agents import Agents, Member
-from shoal.control.service.alarm import Alarm
 from shoal.control.service.auth import Caller, caller
 from shoal.control.service.config import ServiceConfig
+from shoal.control.service.courier import Counts, Courier, Sleeper
 from shoal.control.service.desired import Loader, LoadFailed
 from shoal.control.service.events import PreparedEvent
 from shoal.control.service.hub import Hub, Stream, to_connect
 from shoal.control.service.metrics import ServiceMetrics
 from shoal.control.service.outgoing import outgoing
 from shoal.control.service.protocol import (
+    Arrived,
     Done,
     Failure,
     FullSync,
     Load,
-    Loaded,
     Resume,
     Send,
     Session,
     SessionConfig,
+    Step,
     Wait,
 )
 from shoal.control.service.reports import Reports
@@ -73,6 +74,11 @@ class ClusterCalls(ClusterService):
         self._clock = clock
         self._random = random
         self._turns = TurnBucket(config.hello_rate, config.hello_burst)
+        self._courier = Courier()
+        self._counts = {
+            stream: Counts(metrics.items.labels(stream, "change"), metrics.hops.labels(stream, "sent"))
+            for stream in keys.Stream
+        }
 
     def use(self, config: ServiceConfig) -> None:
         """From now on."""
@@ -166,16 +172,20 @@ class ClusterCalls(ClusterService):
             how = await self._begin(stream, hello.cursor)
         except ShoalError as error:
             raise to_connect(error) from error
-        session = self._session(member, stream, opened.wake.set, once=False)
+        sleeper = self._sleeper(opened, stream)
+        session = self._session(member, stream, sleeper.wake, once=False)
         log = _log.bind(place=str(member.place), stream=str(stream), epoch=member.epoch, agent=member.agent,
                         trace=who.trace, correlation=who.correlation)  # fmt: skip
         self._hub.open(opened)
+        self._agents.heard(member)
         # The library notices a client that is gone only while somebody reads, so somebody always does.
-        reader = asyncio.create_task(self._read(requests, session, opened, stream), name=f"control-read/{member.place}")
+        reader = asyncio.create_task(
+            self._read(requests, session, opened, stream, member), name=f"control-read/{member.place}"
+        )
         try:
             session.begin(how, self._clock.monotonic())
             log.info("stream opened", resumed=isinstance(how, Resume), reason=getattr(how, "reason", ""))
-            async for event in self._pump(session, opened, stream):
+            async for event in self._pump(session, opened, sleeper, stream):
                 yield event
         except ConnectError:
             raise
@@ -187,6 +197,14 @@ class ClusterCalls(ClusterService):
             self._hub.close(opened)
             log.info("stream closed", reason=opened.reason)
             await cancel_all(reader)
+
+    async def _beat(self, member: Member, request: pb.HeartbeatRequest) -> pb.HeartbeatResponse:
+        """It was heard, also when its reports cannot be compared now: that is done again with the next."""
+        try:
+            return await self._agents.beat(member, request)
+        except ShoalError as error:
+            _log.warning("reports cannot be compared now", place=str(member.place), error=str(error))
+            return pb.HeartbeatResponse()
 
     async def _hello(
         self, who: Caller, stream: keys.Stream, requests: AsyncIterator[pb.WatchRequest]
@@ -230,17 +248,27 @@ class ClusterCalls(ClusterService):
             retry_base_s=self._config.retry_base_s,
             retry_cap_s=self._config.retry_cap_s,
             once=once,
+            heartbeats=True,
         )
         shelf = self._hub.index.shelf(member.place, stream)
         return Session(self._hub.index, shelf, config, wake=wake, random=self._random)
 
     async def _read(
-        self, requests: AsyncIterator[pb.WatchRequest], session: Session, opened: Stream, stream: keys.Stream
+        self,
+        requests: AsyncIterator[pb.WatchRequest],
+        session: Session,
+        opened: Stream,
+        stream: keys.Stream,
+        member: Member,
     ) -> None:
         """Take what the agent says until it has nothing more to say. One that is gone ends the stream."""
         try:
             async for request in requests:
                 said = request.request
+                if said is not None and said.field == "heartbeat":
+                    session.answer(await self._beat(member, said.value))
+                    continue
+                self._agents.heard(member)
                 if said is not None and said.field == "buckets":
                     buckets: pb.BucketRequest = said.value
                     self._metrics.buckets.labels(stream).inc(min(len(buckets.buckets), _MAX_BUCKETS))
@@ -250,17 +278,23 @@ class ClusterCalls(ClusterService):
         except ConnectError as error:
             opened.end("closed" if error.code is Code.CANCELED else "failed", error)
 
-    async def _pump(self, session: Session, opened: Stream, stream: keys.Stream) -> AsyncIterator[pb.WatchEvent]:
+    def _sleeper(self, opened: Stream, stream: keys.Stream) -> Sleeper:
+        return Sleeper(self._courier, self._loader, opened, self._counts[stream], self._clock)
+
+    async def _pump(
+        self, session: Session, opened: Stream, sleeper: Sleeper, stream: keys.Stream
+    ) -> AsyncIterator[pb.WatchEvent]:
         """Send what the session says, until the stream is ended."""
-        changes, synced = (self._metrics.items.labels(stream, source) for source in ("change", "sync"))
-        sent = self._metrics.hops.labels(stream, "sent")
+        counts, synced = self._counts[stream], self._metrics.items.labels(stream, "sync")
         began = self._clock.monotonic()
-        out, alarm = outgoing(), Alarm(self._clock, opened.wake.set)
+        out = outgoing()
+        step: Step | None = None
         try:
             while opened.error is None:
                 opened.wake.clear()
                 now = self._clock.monotonic()
-                match session.next(now):
+                begun, step = step, None
+                match begun or session.next(now):
                     case Send(events):
                         for event in events:
                             if event.event is not None and event.event.field == "sync_end" and session.syncs == 1:
@@ -269,18 +303,18 @@ class ClusterCalls(ClusterService):
                     case Load(wanted, urgent):
                         syncing = session.syncing and not urgent
                         found = await self._loader.load(session.place, wanted, urgent=urgent)
-                        ready = session.loaded(found, self._clock.monotonic())
+                        step = Arrived(found, syncing)
+                    case Arrived(found, syncing):
+                        ready = session.loaded(found, now)
                         for left, (key, loaded) in enumerate(ready, 1 - len(ready)):
                             out.more = left < 0
                             yield cast(pb.WatchEvent, PreparedEvent(loaded.data))
-                            (synced if syncing else changes).inc()
-                            if not syncing and loaded.committed_ms:
-                                sent.observe(max(0.0, self._clock.wall_s() - loaded.committed_ms / 1000))
-                                if tracing.is_on() and loaded.trace:
-                                    _trace_sent(key, loaded, session.place)
+                            if syncing:
+                                synced.inc()
+                            else:
+                                counts.change(key, loaded, session.place, self._clock.wall_s())
                     case Wait(until):
-                        alarm.set(until, now)
-                        await opened.wake.wait()
+                        step = await sleeper.sleep(session, out, until, now)
                     case Done(failed):
                         if failed:
                             raise ConnectError(
@@ -290,7 +324,8 @@ class ClusterCalls(ClusterService):
             raise opened.error
         finally:
             out.more = False
-            alarm.cancel()
+            sleeper.close()
+            out.close()
 
     async def _sync(self, stream: keys.Stream, request: pb.SyncRequest) -> AsyncIterator[pb.WatchEvent]:
         who = caller()
@@ -300,10 +335,11 @@ class ClusterCalls(ClusterService):
             await self._hub.catch_up()
             opened = Stream(member.place, stream, member.epoch, who.principal.token_id, who.digest)
             self._hub.open(opened)
-            session = self._session(member, stream, opened.wake.set, once=True)
+            sleeper = self._sleeper(opened, stream)
+            session = self._session(member, stream, sleeper.wake, once=True)
             try:
                 session.begin(FullSync("asked for"), self._clock.monotonic())
-                async for event in self._pump(session, opened, stream):
+                async for event in self._pump(session, opened, sleeper, stream):
                     yield event
                 result = "ok"
             finally:
@@ -314,12 +350,6 @@ class ClusterCalls(ClusterService):
             raise to_connect(error) from error
         finally:
             self._metrics.syncs.labels(stream, result).inc()
-
-
-def _trace_sent(key: str, loaded: Loaded, place: keys.Place) -> None:
-    """From the commit of a change until it was sent."""
-    with tracing.span("stream.send", parent=loaded.trace, since_ms=loaded.committed_ms, key=key, place=str(place)):
-        pass
 
 
 def _stream_of(key: str) -> keys.Stream | None:

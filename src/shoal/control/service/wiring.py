@@ -143,13 +143,17 @@ def make_cluster_app(
         if scope["type"] != "http":
             await application(scope, receive, send)
             return
-        whole = _Whole(scope, receive, send, limit=4 * read_max_bytes)
-        if scope["path"] in known:
-            await application(scope, whole.receive, Outgoing(whole.send).send)
-        elif scope["path"] in known_of_relays:
-            await of_relays(scope, whole.receive, Outgoing(whole.send).send)
+        if _content_type(scope).startswith((b"application/json", b"application/proto")):  # streams have no end
+            whole = _Whole(receive, send, limit=4 * read_max_bytes)
+            receive, send = whole.receive, whole.send
         else:
-            await _unknown_method(scope, whole.send)
+            send = Outgoing(send).send
+        if scope["path"] in known:
+            await application(scope, receive, send)
+        elif scope["path"] in known_of_relays:
+            await of_relays(scope, receive, send)
+        else:
+            await _unknown_method(scope, send)
 
     return app
 
@@ -158,12 +162,11 @@ class _Whole:
     """Reads the rest of a unary request before it is answered: a client whose stream is reset while it still sends may
     never look at the answer that says why."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, *, limit: int) -> None:
+    def __init__(self, receive: Receive, send: Send, *, limit: int) -> None:
         self._receive = receive
         self._send = send
         self._left = limit
-        content_type = _content_type(scope)
-        self._done = not content_type.startswith((b"application/json", b"application/proto"))  # streams have no end
+        self._done = False
 
     async def receive(self) -> Any:
         message = await self._receive()

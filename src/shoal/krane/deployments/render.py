@@ -34,6 +34,7 @@ NAMESPACE_OF_GATEWAYS = "sentinel"
 NOT_FOR_KUBERNETES = frozenset(
     {
         "drift",  # what the agent does about changes, not what runs
+        "taken_from",  # whose objects it may write
         "SealedSecret.wrapped_key",  # opened before
         "SealedSecret.ciphertext",
     }

@@ -19,18 +19,28 @@ class Group:
     """One pass over the objects of one key; at most one of each kind. Until the root exists its companions have no
     owner; they get it as soon as it has a uid, so that nothing is left when somebody deletes the root by hand."""
 
-    def __init__(self, writer: Writer, version: Version, live: dict[str, Obj], *, strict: bool = True) -> None:
+    def __init__(
+        self, writer: Writer, version: Version, live: dict[str, Obj], *, strict: bool = True, taken_from: str = ""
+    ) -> None:
         self._writer = writer
         self._version = version
         self._live = live  # by kind
         self._strict = strict
+        self._taken_from = taken_from
 
     @classmethod
     async def read(
-        cls, writer: Writer, memory: Memory, item: tuple[str, Version], wants: Iterable[Obj], *, strict: bool = True
+        cls,
+        writer: Writer,
+        memory: Memory,
+        item: tuple[str, Version],
+        wants: Iterable[Obj],
+        *,
+        strict: bool = True,
+        taken_from: str = "",
     ) -> Group:
         """What there is of the wanted objects, from memory where it is seen anyway. Refuses before anything is
-        written."""
+        written. ``taken_from`` is a shard whose objects may be taken over."""
         key, version = item
         live: dict[str, Obj] = {}
         unseen: dict[str, Obj] = {}
@@ -43,8 +53,8 @@ class Group:
         found = await together({kind: writer.read(want) for kind, want in unseen.items()})
         live |= {kind: obj for kind, obj in found.items() if obj is not None}
         for obj in live.values():
-            writer.check(obj, version)
-        return cls(writer, version, live, strict=strict)
+            writer.check(obj, version, taken_from)
+        return cls(writer, version, live, strict=strict, taken_from=taken_from)
 
     async def write(
         self,
@@ -73,7 +83,9 @@ class Group:
         return [Written.of(want, done[want["kind"]]) for want in owned]
 
     async def _write(self, want: Obj) -> Obj:
-        made = await self._writer.write(want, self._live.get(want["kind"]), self._version, strict=self._strict)
+        made = await self._writer.write(
+            want, self._live.get(want["kind"]), self._version, strict=self._strict, taken_from=self._taken_from
+        )
         self._live[want["kind"]] = made
         return made
 
@@ -81,7 +93,9 @@ class Group:
         live = self._live.get(want["kind"])
         if between is not None and live is not None:
             live = await self._hand_over_replicas(want, live)
-        made = await self._writer.write(want, live, self._version, every_version=True, strict=self._strict)
+        made = await self._writer.write(
+            want, live, self._version, every_version=True, strict=self._strict, taken_from=self._taken_from
+        )
         if between is not None and not between[0] <= (replicas := made["spec"].get("replicas") or 0) <= between[1]:
             # an autoscaler would do the same, but only at its next look
             await self._writer.scale(want, min(max(replicas, between[0]), between[1]))

@@ -7,6 +7,7 @@ overwritten unseen. An object that somebody else changes meanwhile (its controll
 from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from shoal.base.tasks import run_all
@@ -82,8 +83,11 @@ class Writer:
         except NotFound:
             return []
 
-    def check(self, live: Obj, version: Version) -> None:
-        """``NotOurs`` or ``Newer`` when the live object may not be written."""
+    def check(self, live: Obj, version: Version, taken_from: str = "") -> None:
+        """``NotOurs`` or ``Newer`` when the live object may not be written. What the shard ``taken_from`` made may be,
+        whatever its version: another place counts on its own."""
+        if taken_from and labels.is_of(live, replace(self._owner, shard=taken_from)):
+            return
         if not labels.is_of(live, self._owner):
             raise NotOurs(
                 f"{shown(live)} exists and is {labels.owner_shown(live)}: it is left as it is; delete or rename it"
@@ -93,13 +97,21 @@ class Writer:
             raise Newer(f"{shown(live)} is of version {found}, newer than {version}")
 
     async def write(
-        self, want: Obj, live: Obj | None, version: Version, *, every_version: bool = False, strict: bool = True
+        self,
+        want: Obj,
+        live: Obj | None,
+        version: Version,
+        *,
+        every_version: bool = False,
+        strict: bool = True,
+        taken_from: str = "",
     ) -> Obj:
         """Make the object as wanted; ``live`` is it as it was read. ``every_version``: its annotation follows the
-        version even when nothing else changes. ``strict`` also removes fields that others have added."""
+        version even when nothing else changes. ``strict`` also removes fields that others have added. ``taken_from``:
+        a shard whose objects become ours."""
         for _ in range(_ATTEMPTS):
             if live is not None:
-                self.check(live, version)
+                self.check(live, version, taken_from)
                 if _is_current(want, live, version if every_version else None, strict):
                     return live
             try:
@@ -158,17 +170,28 @@ class Writer:
             about["name"], patch, about["namespace"], subresource="scale", field_manager=labels.FIELD_MANAGER_SCALE
         )
 
-    async def remove(self, kind: ResourceType, namespace: str, name: str, live: Obj | None = None) -> None:
-        """Delete it if it is ours; what is not found, or somebody else's, is fine."""
-        live = live or await self.get(kind, namespace, name)
-        if live is None or not labels.is_of(live, self._owner) or live["metadata"].get("deletionTimestamp"):
-            return
-        try:
-            await self._client.of(kind).delete(
-                name, namespace, propagation=Propagation.BACKGROUND, uid=live["metadata"]["uid"]
-            )
-        except (NotFound, Conflict):
-            return  # gone, or another object has its name now
+    async def remove(self, kind: ResourceType, namespace: str, name: str) -> None:
+        """Delete it if it is ours; what is not found, or somebody else's, is fine. Only as it was seen: another shard
+        may be taking it over at this moment."""
+        for _ in range(_ATTEMPTS):
+            live = await self.get(kind, namespace, name)
+            if live is None or not labels.is_of(live, self._owner) or live["metadata"].get("deletionTimestamp"):
+                return
+            about = live["metadata"]
+            try:
+                await self._client.of(kind).delete(
+                    name,
+                    namespace,
+                    propagation=Propagation.BACKGROUND,
+                    uid=about["uid"],
+                    resource_version=about["resourceVersion"],
+                )
+                return
+            except NotFound:
+                return
+            except Conflict:
+                continue  # it changed, or another object has its name now
+        raise Conflict(f"{kind.kind} {namespace}/{name} was changed by others {_ATTEMPTS} times while being deleted")
 
     async def release(self, kind: ResourceType, namespace: str, name: str) -> None:
         """Take our labels and annotations off."""

@@ -1,9 +1,8 @@
 """The stream to the manager. One supervisor owns the connection: connect, run, back off, for ever; and on a connection
 there is one writer, which says what the machine gives it. Nobody else connects or writes.
 
-What the library raises becomes an error of ``shoal.errors`` here, and a cancelled task gets the ``CancelledError`` that
-the library turns into something else. Every attempt has a new connection and reads the join file anew, so that the
-token can be replaced.
+What the protocol calls an error becomes one of ``shoal.errors`` here. Every attempt has a new connection and reads the
+join file anew, so that the token can be replaced.
 """
 
 from __future__ import annotations
@@ -11,19 +10,15 @@ from __future__ import annotations
 import asyncio
 import gzip
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from typing import Literal, Protocol, assert_never
-from urllib.parse import urlsplit
 
-from connectrpc.code import Code
-from connectrpc.compression.gzip import GzipCompression
-from connectrpc.errors import ConnectError
-from pyqwest import Client as HttpClient
-from pyqwest import HTTPTransport, HTTPVersion, Proxy
-
+from shoal import __version__
 from shoal.base.backoff import Backoff
 from shoal.base.clock import Clock
+from shoal.base.connect import CallFailed, ConnectClient
+from shoal.base.http2 import Http2Link, Peer
 from shoal.base.logs import get_logger
 from shoal.base.tasks import wait_first
 from shoal.client.deadline import within
@@ -32,14 +27,12 @@ from shoal.navigator.edge.config import ConnectionConfig, JoinFile
 from shoal.navigator.edge.metrics import EdgeMetrics
 from shoal.navigator.edge.protocol import Accept, Claim, Command, EdgeMachine, Reject, Run, Stop
 from shoal.wire.navigator.v1 import navigator_pb as pb
-from shoal.wire.navigator.v1.navigator_connect import ManagerServiceClient
 
 log = get_logger("navigator.edge.stream")
 
 State = Literal["connecting", "connected", "standby", "rejected", "stopped"]
 
-_TCP_KEEPALIVE_S = 5.0
-_LOOPBACK = ("127.", "localhost", "::1")
+_SERVICE = "shoal.navigator.v1.ManagerService"
 _REPLIES = 16  # parts of answers that may wait; who makes them waits then
 _STANDBY = (pb.RejectionCode.ACTIVE_CONNECTION_EXISTS, pb.RejectionCode.RECENT_DISCONNECTION)
 _LIFE_LOOKS = 5  # per timeout
@@ -137,28 +130,22 @@ class Stream:
         self._accepted = False
         self._session_number += 1
         join = self._parts.join()
-        transport = _transport(join, self._config)
-        client = ManagerServiceClient(
-            join.url.rstrip("/"),
-            http_client=HttpClient(transport),
-            read_max_bytes=self._config.max_message_bytes,
-            send_compression=_Gzip(),
+        link = Http2Link(Peer.of(join.url, join.ca))
+        client = ConnectClient(
+            link, _SERVICE, user_agent=f"shoal-navigator-edge/{__version__}", max_bytes=self._config.max_message_bytes
         )
         headers = {"authorization": f"Bearer {join.token}"}
         first = self._machine.connect(self._parts.claim(), self._clock.monotonic(), self._wall_ms())
-        messages = client.connect(self._messages(first), headers=headers)
+        messages = client.stream("Connect", self._messages(first), pb.ManagerMessage, headers, gzip=_quickly)
         try:
-            await wait_first(self._receive(messages), self._life())
+            async with aclosing(messages):
+                await wait_first(self._receive(messages), self._life())
         finally:
             self._machine.disconnect()
             self._wake.set()  # the writer ends
             self._room.set()
             await self._parts.requests.stop()
-            close = getattr(messages, "aclose", None)
-            if close is not None:
-                with suppress(ConnectError, RuntimeError):
-                    await close()
-            await transport.aclose()
+            await link.close()
 
     async def _receive(self, messages: AsyncIterator[pb.ManagerMessage]) -> None:
         try:
@@ -269,39 +256,15 @@ class Stream:
         return int(self._clock.wall_s() * 1000)
 
 
-class _Gzip(GzipCompression):
+def _quickly(content: bytes) -> bytes:
     """Fast rather than small: a sync is dominated by it."""
-
-    def compress(self, data: bytes | bytearray | memoryview) -> bytes:
-        return gzip.compress(data, compresslevel=1, mtime=0)
-
-
-def _transport(join: JoinFile, config: ConnectionConfig) -> HTTPTransport:
-    address = urlsplit(join.url)
-    # Proxies of the environment are for the way out, not for this machine. They are left out when any is named, so one
-    # is named for the scheme that is not used.
-    unused: Literal["http", "https"] = "http" if address.scheme == "https" else "https"
-    local = (address.hostname or "").startswith(_LOOPBACK)
-    return HTTPTransport(
-        tls_ca_cert=join.ca.encode() if join.ca else None,
-        http_version=HTTPVersion.HTTP2,
-        proxy=Proxy("http://127.0.0.1:9", scheme=unused) if local else None,
-        connect_timeout=config.connect_timeout_s,
-        tcp_keepalive_interval=_TCP_KEEPALIVE_S,
-        follow_redirects=False,
-        enable_otel=False,
-    )
+    return gzip.compress(content, compresslevel=1, mtime=0)
 
 
 @contextmanager
 def _translated() -> Iterator[None]:
     try:
         yield
-    except ConnectError as error:
-        task = asyncio.current_task()
-        if error.code is Code.CANCELED and task is not None and task.cancelling():
-            raise asyncio.CancelledError from None
-        kind = {Code.UNAUTHENTICATED: Unauthorized, Code.PERMISSION_DENIED: Forbidden}.get(
-            error.code, ServiceUnavailable
-        )
-        raise kind(error.message or error.code.value) from None
+    except CallFailed as error:
+        kind = {"unauthenticated": Unauthorized, "permission_denied": Forbidden}.get(error.code, ServiceUnavailable)
+        raise kind(str(error)) from None

@@ -91,7 +91,6 @@ def connection_manager(
         merge_slashes=True,
         path_with_escaped_slashes_action=_KEEP if entry or settings.keep_escaped_slashes else _REDIRECT,
         strip_trailing_host_dot=True,
-        append_x_forwarded_port=not entry,
         local_reply_config=local_replies(entry=entry),
     )
     if not entry:

@@ -132,12 +132,14 @@ class World:
         deployment_id: str,
         *,
         only: str = "",
+        shard: str = "",
         ready: bool = True,
         count: int | None = None,
         applied: bool = True,
         **fields: Any,
     ) -> None:
-        """An agent has applied a deployment wherever it is wanted (or on one cluster) and its instances run."""
+        """An agent has applied a deployment wherever it is wanted (or on one cluster, or shard) and its instances
+        run."""
         clusters = {row.id: row for row in await self.rows(tables.Cluster)}
         async with self.databases.of("default").transaction(serial=False) as tx:
             wanted = await tx.session.scalars(
@@ -146,7 +148,7 @@ class World:
                 )
             )
             for row in list(wanted):
-                if only and clusters[row.cluster_id].name != only:
+                if only not in ("", clusters[row.cluster_id].name) or shard not in ("", row.shard):
                     continue
                 if applied:
                     row.applied_number, row.applied_at = row.number, tx.now
@@ -166,7 +168,9 @@ class World:
         )
         await tx.session.execute(
             delete(tables.Instance).where(
-                tables.Instance.cluster_id == row.cluster_id, tables.Instance.deployment_id == row.object_id
+                tables.Instance.cluster_id == row.cluster_id,
+                tables.Instance.shard == row.shard,
+                tables.Instance.deployment_id == row.object_id,
             )
         )
         wanted = topology.replicas if topology.desired_status != "stopped" else 0
@@ -175,7 +179,7 @@ class World:
             tx.session.add(
                 tables.Instance(
                     cluster_id=row.cluster_id,
-                    uid=f"{row.object_id}-{number}",
+                    uid=f"{row.object_id}-{row.shard}-{number}",
                     workspace_id="default",
                     deployment_id=row.object_id,
                     region_id=region_id,

@@ -396,6 +396,65 @@ def test_a_new_revision_during_a_move_goes_where_the_app_is_going(tmp_path: Path
     run(tmp_path, test, clusters=TWO_IN_EU)
 
 
+async def _handed_over(world: World) -> tuple[str, str, str]:
+    """A move to the other shard of the cluster has begun; the deployment, where it was and where it goes."""
+    await world.apply(an_app())
+    id_ = await world.report_app()
+    old = (await world.topology())[0].shard
+    new = "b" if old == "a" else "a"
+    await world.fleet.move(ADMIN, ref("App", "web"), "eu", "eu1", new)
+    return id_, old, new
+
+
+async def _wanted_shards(world: World) -> dict[str, str]:
+    rows = await world.rows(tables.Desired, tables.Desired.kind == "deployment")
+    return {row.shard: row.action for row in rows}
+
+
+ONE_WITH_SHARDS = {"eu1": ("eu", {"shards": ["a", "b", "c"]}), "eu2": ("eu", {})}
+
+
+def test_a_move_between_shards_of_a_cluster_says_whom_it_takes_over_from_until_it_is_done(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        id_, old, new = await _handed_over(world)
+        rows = {row.shard: row for row in await world.topology()}
+        assert (rows[old].desired_status, rows[new].moved_from) == ("leaving", rows[old].id)
+        assert await _wanted_shards(world) == {old: "apply", new: "apply"}
+        await world.report(id_, shard=new, count=0)
+        assert len(await world.topology()) == 2, "the new one is not ready"
+        await world.report(id_, shard=new)
+        assert [(row.shard, row.moved_from) for row in await world.topology()] == [(new, "")]
+        assert await _wanted_shards(world) == {old: "delete", new: "apply"}
+
+    run(tmp_path, test, clusters=ONE_WITH_SHARDS)
+
+
+def test_a_move_between_shards_is_called_off_by_a_move_back_that_takes_over_in_turn(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        id_, old, new = await _handed_over(world)
+        await world.fleet.move(ADMIN, ref("App", "web"), "eu", "eu1", old)
+        rows = {row.shard: row for row in await world.topology()}
+        assert (rows[new].desired_status, rows[new].moved_from) == ("leaving", "")
+        assert (rows[old].desired_status, rows[old].moved_from) == ("running", rows[new].id)
+        assert await _wanted_shards(world) == {old: "apply", new: "apply"}, "what was taken over is deleted by nobody"
+        await world.report(id_, shard=old)
+        assert await _wanted_shards(world) == {old: "apply", new: "delete"}
+        assert [(row.shard, row.moved_from) for row in await world.topology()] == [(old, "")]
+
+    run(tmp_path, test, clusters=ONE_WITH_SHARDS)
+
+
+def test_a_move_between_shards_cannot_be_moved_on_before_it_is_done(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        _, old, new = await _handed_over(world)
+        for cluster, shard in (("eu1", "c"), ("eu2", "default")):
+            with pytest.raises(Invalid, match=f"move it back to {old}"):
+                await world.fleet.move(ADMIN, ref("App", "web"), "eu", cluster, shard)
+        assert await _wanted_shards(world) == {old: "apply", new: "apply"}
+
+    run(tmp_path, test, clusters=ONE_WITH_SHARDS)
+
+
 def test_a_move_to_where_it_cannot_run_is_refused(tmp_path: Path) -> None:
     async def test(world: World) -> None:
         await world.apply(an_app(placement={"labels": {"tier": "gold"}}))

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from fleet_world import ADMIN, World, an_app, doc, ref, run
 
 from shoal.control.database import tables
-from shoal.errors import Invalid
 from shoal.sync.versions import Version, read_cursor
 
 TWO_IN_EU = {"eu1": ("eu", {}), "eu2": ("eu", {})}
@@ -33,15 +31,20 @@ def test_what_a_gateway_that_moved_leaves_behind_is_removed_without_a_person(tmp
     run(tmp_path, test, clusters=TWO_IN_EU)
 
 
-def test_a_move_to_another_shard_of_the_same_cluster_is_refused_since_it_could_never_end(tmp_path: Path) -> None:
+def test_a_move_to_another_shard_of_the_same_cluster_leaves_the_gateway_where_it_is(tmp_path: Path) -> None:
     async def test(world: World) -> None:
         await world.apply(an_app())
+        await world.report_app()
         (row,) = await world.topology()
+        before = (await world.rows(tables.Sentinel))[0]
         other = "b" if row.shard == "a" else "a"
-        with pytest.raises(Invalid, match="two shards cannot have it at once, since .* move it to another cluster"):
-            await world.fleet.move(ADMIN, ref("App", "web"), "eu", "eu1", other)
-        assert [each.desired_status for each in await world.topology()] == ["running"]
-        await world.fleet.move(ADMIN, ref("App", "web"), "eu", "eu1", row.shard)
+        await world.fleet.move(ADMIN, ref("App", "web"), "eu", "eu1", other)
+        await world.report_app()
+        assert [(each.shard, each.desired_status) for each in await world.topology()] == [(other, "running")]
+        after = (await world.rows(tables.Sentinel))[0]
+        assert (after.id, after.cluster_id, after.shard) == (before.id, before.cluster_id, before.shard)
+        gone = await world.rows(tables.Desired, tables.Desired.action == "delete")
+        assert [each.kind for each in gone] == ["deployment"]
 
     run(tmp_path, test, clusters={"eu1": ("eu", {"shards": ["a", "b"]})})
 

@@ -33,7 +33,7 @@ class Control:
 
     def __init__(self, databases: Databases) -> None:
         self.databases = databases
-        clock = FakeClock()
+        self.clock = clock = FakeClock()
         self.one, self.other = (
             ClusterServer(databases, Tokens(databases, clock), PlainSealer(), clock=clock, random=lambda: 0.5,
                           metrics=Metrics())
@@ -119,3 +119,28 @@ def test_what_no_database_can_store_is_left_out_of_what_an_agent_says_of_itself(
         assert len(row.state["deployments"]["cursor"]) <= 4096
 
     run(tmp_path, test)
+
+
+def test_a_control_plane_that_is_late_itself_calls_nobody_lost(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_control(tmp_path) as control:
+            agents, clock = control.one.agents, control.clock
+            async with control.databases.fleet.transaction() as tx:
+                tx.session.add(
+                    Agent(cluster_id="clu_1", shard="default", workspace_id=FLEET, agent="a1", epoch=1, public_key=b"",
+                          software="", joined_at=0, last_heartbeat_at=0, lost=False, confirmed_deletes="")
+                )  # fmt: skip
+
+            async def lost_after(seconds: float) -> bool:
+                await clock.advance(seconds)
+                await agents.judge()
+                async with control.databases.fleet.reading() as session:
+                    return bool((await session.execute(select(Agent.lost))).scalar_one())
+
+            assert not await lost_after(60.0)  # what was said meanwhile may not have been read yet
+            waited_s = 0.0
+            while not await lost_after(2.0):
+                waited_s += 2.0
+            assert 30.0 <= waited_s <= 40.0, "it has listened for as long as an agent may be silent"
+
+    asyncio.run(main())

@@ -43,17 +43,18 @@ def test_the_cache_of_states_is_bounded_and_the_oldest_go() -> None:
 def test_a_mark_is_that_of_the_last_change_up_to_a_number(numbers: list[int], asked: int) -> None:
     kept = Marks()
     for number in sorted(numbers):
-        kept.put(number, f"m{number}")
-        kept.put(number, "again")
+        kept.put(number, 1000, "c", "s", "deployment/a")
+        kept.put(number, 1000, "c", "s", "again")
     before = [number for number in numbers if number <= asked]
-    assert kept.at(asked) == (f"m{max(before)}" if before else "")
+    assert kept.at(asked) == (mark_of(max(before), 1000, "c", "s", "deployment/a") if before else "")
 
 
 def test_marks_are_bounded_and_those_forgotten_are_empty_not_wrong() -> None:
     kept, many = Marks(), 3 * marks._KEPT
     for number in range(1, many + 1):
-        kept.put(number, str(number))
-    assert kept.at(many) == str(many) and kept.at(many + 7) == str(many) and kept.at(1) == ""
+        kept.put(number, 1000, "c", "s", "deployment/a")
+    last = mark_of(many, 1000, "c", "s", "deployment/a")
+    assert kept.at(many) == last and kept.at(many + 7) == last and kept.at(1) == ""
     assert len(kept._numbers) <= 2 * marks._KEPT
 
 

@@ -47,7 +47,7 @@ def a_deployment() -> pb.DeploymentState:
     )  # fmt: skip
     where = render.TopologyRow(
         region="eu", replicas=state.replicas, autoscaling=state.autoscaling, overrides=state.overrides or {},
-        desired_status=state.desired_status,
+        desired_status=state.desired_status, taken_from="b",
     )  # fmt: skip
     secret = render.SecretRow(id="sec_1", revision=2, wrapped_key=b"w", ciphertext=b"c", variables=["PASSWORD"])
     return render.deployment_state(row, where, [secret])

@@ -36,6 +36,7 @@ def full_state(**fields: Any) -> pb.DeploymentState:
         "git": pb.Git(sha="abc123", branch="main", repository="shop/web", message="first"),
         "drift": pb.Drift.CORRECT, "node_selector": {"disk": "fast"},
         "tolerations": [pb.Toleration(key="team", operator="Equal", value="shop", effect="NoSchedule")],
+        "taken_from": "b",
     }  # fmt: skip
     return state(**{**given, **fields})
 

@@ -1,0 +1,87 @@
+"""A transport that gathers what is written in one turn of the event loop, and writes it in one piece.
+
+Few bytes are held, and only until the loop has done what is due now, so nothing waits for anything that is not ready.
+A connection that is closed writes what it holds first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from weakref import WeakKeyDictionary
+
+_MOST = 8 << 10  # bytes held: a connection keeps buffers of the largest piece for ever
+
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, _Turn] = WeakKeyDictionary()
+
+
+class _Turn:
+    """The connections of a loop that hold something: one callback writes all of them."""
+
+    __slots__ = ("holding",)
+
+    def __init__(self) -> None:
+        self.holding: list[Together] = []
+
+    def write(self) -> None:
+        holding, self.holding = self.holding, []
+        for one in holding:
+            try:
+                one.flush()
+            except Exception:  # it is gone; the others are not held up by it
+                one.abort()
+
+
+class Together:
+    """Stands for the transport it was given."""
+
+    __slots__ = ("_held", "_loop", "_size", "_transport", "_turn")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        turn = _turns.get(loop)
+        if turn is None:
+            turn = _turns[loop] = _Turn()
+        self._turn = turn
+        self._held: list[bytes] = []
+        self._size = 0
+
+    def write(self, data: bytes) -> None:
+        if not data:
+            return
+        if not self._held:
+            if not self._turn.holding:
+                self._loop.call_soon(self._turn.write)
+            self._turn.holding.append(self)
+        elif self._size + len(data) > _MOST:
+            self._transport.write(b"".join(self._held))
+            self._held, self._size = [], 0
+        self._held.append(data)
+        self._size += len(data)
+
+    def flush(self) -> None:
+        """Write what is held."""
+        if self._held:
+            held, self._held, self._size = self._held, [], 0
+            self._transport.write(held[0] if len(held) == 1 else b"".join(held))
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._held, self._size = [], 0
+        self._transport.abort()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._transport.resume_reading()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._transport.get_extra_info(name, default)

@@ -1,0 +1,69 @@
+"""Programs that run for months beside other people's workloads load what they need and nothing else."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from arch_source import SRC
+
+# Libraries, each of which would be a noticeable part of such a process
+HEAVY = {
+    "alembic", "asyncpg", "click", "connectrpc", "cryptography", "email", "fastapi", "google", "granian", "grpc",
+    "http.client", "httpx", "importlib.metadata", "multiprocessing", "opentelemetry", "prometheus_client", "pydantic",
+    "pyqwest", "redis", "rich", "sqlalchemy", "sqlite3", "starlette", "typer", "urllib.request", "uvicorn", "yaml",
+}  # fmt: skip
+OURS = {
+    "shoal.apiserver", "shoal.cli", "shoal.control", "shoal.controllers", "shoal.node", "shoal.scheduler",
+    "shoal.store", "shoal.kube.cel", "shoal.kube.kinds", "shoal.kube.openapi", "shoal.kube.schema", "shoal.kube.tables",
+}  # fmt: skip
+
+# What an agent imports, and what it imports on its way: its join file, a connection to either side, opening a secret
+AGENT = """
+from pathlib import Path
+import shoal.app.fleet.start_agent, shoal.app.fleet.agent, shoal.app.processes, shoal.client.http, uvloop
+from shoal.base.connect import ConnectClient
+from shoal.base.http2 import Http2Link, Peer
+from shoal.client import config, kubeconfig
+from shoal.krane.config import read_join_file
+from shoal.sync.primitives import primitives
+
+read_join_file(Path("/dev/stdin"))
+Peer.of("https://control:8443")
+primitives().public(bytes(32))
+"""
+
+
+JOIN = json.dumps({"url": "http://control", "token": "t", "cluster": "c", "region": "r"})
+EDGE = "import shoal.app.navigator.edge, shoal.client.http"  # and YAML, in which a mesh has its configuration
+WORKER = "import shoal.app.sharding.worker, shoal.client.http"
+
+
+def loaded(program: str) -> set[str]:
+    """The modules that a new interpreter has loaded after it ran the program, with the packages they are in."""
+    ended = "import json, sys\nprint(json.dumps(sorted(sys.modules)))"
+    ran = subprocess.run(
+        [sys.executable, "-c", f"{program}\n{ended}"], input=JOIN,
+        capture_output=True, text=True, check=True, timeout=60, env={"PYTHONPATH": str(SRC)},
+    )  # fmt: skip
+    return set(json.loads(ran.stdout))
+
+
+@pytest.mark.parametrize(
+    ("program", "needed"),
+    [
+        pytest.param(AGENT, set(), id="krane"),
+        pytest.param(EDGE, {"yaml"}, id="navigator edge"),
+        pytest.param(WORKER, set(), id="shard worker"),
+    ],
+)
+def test_a_small_process_loads_none_of_the_large_libraries(program: str, needed: set[str]) -> None:
+    found = {name for name in loaded(program) if name.split(".")[0] not in needed}
+    wrong = sorted(name for name in found for heavy in HEAVY | OURS if name == heavy or name.startswith(f"{heavy}."))
+    assert not wrong, f"{len(wrong)} modules that such a process has no room for: {', '.join(wrong[:20])}"
+
+
+def test_this_test_sees_what_is_loaded() -> None:
+    assert "yaml" in loaded("import yaml")
