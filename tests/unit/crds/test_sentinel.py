@@ -48,7 +48,7 @@ def test_an_api_server_takes_the_definitions_and_their_objects_and_refuses_other
 def test_views_read_what_is_written() -> None:
     route = read_route(ROUTE)
     assert (route.host, route.backends[0].weight, route.timeouts.total, route.timeouts.header) == (
-        "shop.example.com", 90, 15, 10,
+        "shop.example.com", 90, 15, 0,
     )  # fmt: skip
     assert route.mirror is not None
     assert route.mirror.percent == 5.5
