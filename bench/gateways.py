@@ -137,7 +137,6 @@ def dutiful_envoy(to: int) -> Iterator[Gateway]:
     retries = {
         "retry_on": "5xx",
         "num_retries": 2,
-        "per_try_timeout": "10s",
         "retry_host_predicate": [
             {
                 "name": "envoy.retry_host_predicates.previous_hosts",
@@ -149,7 +148,7 @@ def dutiful_envoy(to: int) -> Iterator[Gateway]:
     duties = {
         "use_remote_address": True,
         "always_set_request_id_in_response": True,
-        "request_headers_timeout": "10s",
+        "stream_idle_timeout": "10s",
         "normalize_path": True,
         "merge_slashes": True,
         "path_with_escaped_slashes_action": "UNESCAPE_AND_REDIRECT",

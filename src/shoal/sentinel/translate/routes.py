@@ -114,9 +114,8 @@ def _routes(planned: PlannedRoute, settings: Settings, *, choosable: bool) -> It
 def _ways(choice: str, choosable: bool) -> Iterable[tuple[str, bool, list[route_pb2.HeaderMatcher]]]:
     """For each way through a route: who chooses the deployment, whether a request may be repeated, how it is told."""
     named = route_pb2.HeaderMatcher(name=parts.DEPLOYMENT_HEADER, present_match=True)
-    free = [route_pb2.HeaderMatcher(name=parts.DEPLOYMENT_HEADER, present_match=True, invert_match=True)]
-    if not choosable:
-        free = []
+    unnamed = route_pb2.HeaderMatcher(name=parts.DEPLOYMENT_HEADER, present_match=True, invert_match=True)
+    free = [unnamed] if choosable else []
     yield "", True, [*free, method_matcher("GET")]
     yield "", True, [*free, method_matcher(IDEMPOTENT)]
     yield "", False, free
