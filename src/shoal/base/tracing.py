@@ -98,13 +98,13 @@ def _text(context: Any) -> str:
 
 
 def _export(service: str) -> Callable[[], None]:
-    names = ("sdk.resources", "sdk.trace", "sdk.trace.export", "exporter.otlp.proto.http.trace_exporter")
+    names = ("sdk.resources", "sdk.trace", "sdk.trace.export", "exporter.otlp.json.http.trace_exporter")
     try:
         resources, sdk, export, otlp = (import_module(f"opentelemetry.{name}") for name in names)
     except ImportError:
         raise ConfigError(
             f"{VARIABLE} is 'otlp': the exporter is not installed; pip install opentelemetry-sdk "
-            "opentelemetry-exporter-otlp-proto-http"
+            "opentelemetry-exporter-otlp-json-http"
         ) from None
     from opentelemetry import trace
 

@@ -9,12 +9,11 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import orjson
 import pytest
 
 from shoal.testing.fleets import LocalFleet, app, app_path
 
-trace_service = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
-pytest.importorskip("opentelemetry.exporter.otlp.proto.http.trace_exporter")
 pytestmark = [pytest.mark.xdist_group("fleet"), pytest.mark.timeout(300)]
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -27,19 +26,21 @@ Found = set[tuple[str, str, str]]  # trace, service, span
 
 @contextmanager
 def collector() -> Iterator[tuple[str, Found]]:
-    """A double of an OTLP/HTTP collector: takes traces as protobuf and remembers them."""
+    """A double of an OTLP/HTTP collector: takes traces as JSON and remembers them."""
     found: Found = set()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
-            if self.path == "/v1/traces" and self.headers["content-type"] == "application/x-protobuf":
-                for resource in trace_service.ExportTraceServiceRequest.FromString(body).resource_spans:
-                    names = {each.key: each.value.string_value for each in resource.resource.attributes}
-                    for scope in resource.scope_spans:
-                        found.update((span.trace_id.hex(), names["service.name"], span.name) for span in scope.spans)
+            if self.path == "/v1/traces" and self.headers["content-type"] == "application/json":
+                for resource in orjson.loads(body)["resourceSpans"]:
+                    names = {
+                        each["key"]: each["value"].get("stringValue") for each in resource["resource"]["attributes"]
+                    }
+                    for scope in resource["scopeSpans"]:
+                        found.update((span["traceId"], names["service.name"], span["name"]) for span in scope["spans"])
             self.send_response(200)
-            self.send_header("content-type", "application/x-protobuf")
+            self.send_header("content-type", "application/json")
             self.send_header("content-length", "0")
             self.end_headers()
 

@@ -67,7 +67,9 @@ def test_two_changes_with_one_number_have_two_marks() -> None:
 def test_what_stays_is_put_aside_at_the_start_and_when_a_fleet_has_come_and_given_back_at_the_end() -> None:
     with warnings.catch_warnings():  # what other tests left to the collector is not this one's
         warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
+        gc.unfreeze()
+        while gc.collect():
+            pass
 
     async def main() -> None:
         before, clock, streams, frozen = gc.get_threshold(), FakeClock(), [0], list[int]()
