@@ -694,11 +694,11 @@ def test_what_sentinels_say_of_routes_and_have_counted_is_reported_until_their_p
         await eventually(lambda: w.gateway().stats and list(orjson.loads(w.gateway().stats)["gateways"]) == [name])
         await eventually(lambda: not w.gateway("route/rt_1").drift and not w.gateway().drift)
 
-        async def counted():
-            return list((await w.get("configmaps", name="stats-sentinel-eu-x", namespace="sentinel"))["data"])
+        async def removed():  # left out of reports at once, and removed at a later look
+            found = await w.get("configmaps", name="stats-sentinel-eu-x", namespace="sentinel")
+            return list(found["data"]) == [name]
 
-        while await counted() != [name]:  # what is gone is left out of reports at once, and removed at a later look
-            await asyncio.sleep(0.05)
+        await eventually(removed)
 
     run(test)
 
