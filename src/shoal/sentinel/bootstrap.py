@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal.sentinel.translate.parts import REPLICAS, RUNTIME
+from shoal.sentinel.translate.parts import DEPLOYMENT_HEADER, REPLICAS, REQUESTS, RUNTIME
 
 Obj = dict[str, Any]
 
@@ -19,7 +19,7 @@ SOCKET_PATH_MAX = 100  # the kernel takes 107 bytes; Envoy adds some
 
 LATENCY_MS = (1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2500.0, 5000.0, 10000.0)
 """Upper bounds of the latency histograms."""
-BEYOND_MS = 3_600_000.0  # Envoy shows nothing above its last bound, so there is one above all that is of interest
+BEYOND_MS = 1e12  # Envoy shows nothing above its last bound, so there is one above all that can be
 
 # Every stat costs memory per cluster and time per look. These are read by ``shoal.sentinel.stats`` or tell of Envoy.
 _CLUSTER_STATS = (
@@ -30,7 +30,7 @@ _OWN_STATS = (
     r"^server\.(live|uptime|memory_allocated|total_connections|initialization_time_ms)$",
     r"^http\.[^.]+\.(downstream_rq_(1|2|3|4|5)xx|downstream_cx_active|downstream_rq_active|no_route)$",
     r"^listener_manager\.(listener_create_failure|total_listeners_active|total_listeners_warming)$",
-    r"^overload\.",
+    r"^overload\..*",
 )
 
 
@@ -67,6 +67,8 @@ def bootstrap(wanted: Bootstrap) -> Obj:
         },
         "static_resources": {"clusters": [_xds(wanted.xds_socket), replicas()]},
         "cluster_manager": {"local_cluster_name": REPLICAS},
+        # Every request is asked for this one. A header that Envoy does not know by itself makes it index them all.
+        "inline_headers": [{"inline_header_name": DEPLOYMENT_HEADER, "inline_header_type": "REQUEST_HEADER"}],
         "overload_manager": _overload(wanted),
         "layered_runtime": {"layers": [{"name": "static", "static_layer": dict(RUNTIME)}]},
         "stats_config": _stats(),
@@ -150,11 +152,14 @@ def _action(name: str, monitor: str, at: float) -> Obj:
 
 
 def _stats() -> Obj:
-    patterns = [rf"^cluster\.(deployment|sticky|local)_[^.]+\.({_CLUSTER_STATS})$", *_OWN_STATS]
+    patterns = [rf"^{REQUESTS}\..*", rf"^cluster\.(deployment|sticky|local)_[^.]+\.({_CLUSTER_STATS})$", *_OWN_STATS]
     return {
         "use_all_default_tags": False,
         "stats_matcher": {"inclusion_list": {"patterns": [{"safe_regex": {"regex": one}} for one in patterns]}},
         "histogram_bucket_settings": [
-            {"match": {"suffix": "upstream_rq_time"}, "buckets": [*LATENCY_MS, BEYOND_MS]},
+            {
+                "match": {"safe_regex": {"regex": rf"^{REQUESTS}\..*|.*\.upstream_rq_time"}},
+                "buckets": [*LATENCY_MS, BEYOND_MS],
+            },
         ],
     }

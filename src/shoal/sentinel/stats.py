@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ from shoal.errors import ApiError
 from shoal.sentinel.admin import Admin
 from shoal.sentinel.bootstrap import LATENCY_MS
 from shoal.sentinel.config import SentinelConfig
+from shoal.sentinel.translate.parts import REQUESTS
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -47,7 +48,7 @@ Obj = dict[str, Any]
 VERSION = 1
 COMPONENT = "sentinel-stats"
 _OURS, _COMPONENT = "shoal.dev/", "app.kubernetes.io/component"
-_STATS = "/stats?format=json&usedonly&histogram_buckets=disjoint&filter=%5Ecluster%5C."
+_STATS = "/stats?format=json&usedonly&histogram_buckets=disjoint&filter=%5E(cluster%7Crequests)%5C."
 _CODES = ("1xx", "2xx", "3xx", "4xx", "5xx")
 _PREFIXES = ("deployment_", "sticky_", "local_")  # of the clusters of one deployment
 _LOCAL_MEMBERS = re.compile(r"cluster\.local_([^.]+)\.membership_(healthy|total)")
@@ -156,11 +157,26 @@ def _read_number(found: Stats, name: str, value: int) -> None:
 
 
 def _read_histogram(found: Stats, one: Mapping[str, Any]) -> None:
-    place = _place(found, one["name"])
-    if place is None or place[2] != "upstream_rq_time":
+    """Of requests, by cluster, code and number of tries; or of their copies, which routers count as they always do."""
+    begin, _, told = str(one["name"]).partition(".of.")
+    if begin != f"{REQUESTS}.ms":
+        place = _place(found, one["name"])
+        if place is not None and place[2] == "upstream_rq_time":
+            _add_times(place[0], one["buckets"])
         return
-    stats, lower_ms = place[0], 0.0
-    for bucket in one["buckets"]:
+    cluster, code, tries = told.rsplit(".", 2)
+    place, group = _place(found, f"cluster.{cluster}.{REQUESTS}"), f"{code[:1]}xx"
+    # Without a code the client has left, without a try we have refused it: neither says something about a deployment.
+    if place is None or group not in _CODES or (tries == "0" and code < "500"):
+        return
+    place[0].codes[_CODES.index(group)] += sum(int(bucket["cumulative"]) for bucket in one["buckets"])
+    if tries != "0":
+        _add_times(place[0], one["buckets"])
+
+
+def _add_times(stats: DeploymentStats, buckets: Iterable[Mapping[str, Any]]) -> None:
+    lower_ms = 0.0
+    for bucket in buckets:
         bound_ms, count = float(bucket["upper_bound"]), int(bucket["cumulative"])
         at = bisect_left(LATENCY_MS, bound_ms)
         stats.latency[at] += count

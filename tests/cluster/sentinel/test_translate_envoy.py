@@ -8,10 +8,12 @@ import contextlib
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import grpc.aio
+import httpx
 import pytest
 from aiohttp import web
 from certificates_under_test import Authority
@@ -19,6 +21,11 @@ from envoy_under_test import HOST, app, backend, gateway, inputs_of, policy, rou
 
 from shoal.app.ports import any_free
 from shoal.sentinel.translate.model import Endpoint, Peer, ServiceEndpoints, ServiceKey, Settings
+
+UPGRADE = (
+    b"GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
+)
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
@@ -328,6 +335,55 @@ def test_headers_that_do_not_come_in_time_end_the_connection_and_slow_answers_do
                 answer = await asyncio.wait_for(reader.read(), 30)
                 writer.close()
                 assert answer.startswith(b"HTTP/1.1 408") and b'"code":"request_timeout"' in answer
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    "rest", [b"GET / HTTP/1.1\r\nContent-Length: 5", b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked", UPGRADE],
+    ids=["body", "chunks", "websocket"],
+)  # fmt: skip
+def test_whoever_stops_talking_is_left_also_where_the_whole_is_due_sooner(rest: bytes) -> None:
+    """The total counts from the end of a request, and not for a WebSocket: only the idle time ends these."""
+
+    async def talk(request: web.Request) -> web.StreamResponse | None:
+        if "upgrade" not in request.headers:
+            return None
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        async for _ in socket:
+            pass
+        return socket
+
+    async def test() -> None:
+        async with app("d1", talk) as one:
+            timeouts = {"total": 0.5, "idle": 1}
+            given = inputs_of(route("r", "a.example", backend("d1"), timeouts=timeouts), running={"d1": [one]})
+            async with gateway(given) as gw:
+                assert (await gw.get("a.example")).status_code == 200
+                reader, writer = await asyncio.open_connection(HOST, gw.port)
+                writer.write(rest + b"\r\nHost: a.example\r\n\r\n")
+                answer = await asyncio.wait_for(reader.read(), 30)
+                writer.close()
+                assert answer.startswith(b"HTTP/1.1 101" if rest == UPGRADE else b"HTTP/1.1 504"), answer
+
+    run(test)
+
+
+def timers_of(port: int) -> list[str]:
+    """Of the connections that were accepted at a port."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]
+    return [row[5].partition(":")[0] for row in rows if row[1].endswith(f":{port:04X}") and row[3] == "01"]
+
+
+def test_connections_of_clients_are_probed() -> None:
+    async def test() -> None:
+        async with app("d1") as one:
+            given = inputs_of(route("r", "a.example", backend("d1")), running={"d1": [one]})
+            async with gateway(given) as gw, httpx.AsyncClient() as client:
+                assert (await client.get(f"http://{HOST}:{gw.port}", headers={"Host": "a.example"})).status_code == 200
+                timers = timers_of(gw.port)
+                assert timers and set(timers) == {"02"}, timers  # the kernel's number for it
 
     run(test)
 

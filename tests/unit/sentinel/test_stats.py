@@ -16,14 +16,15 @@ from shoal.sentinel.config import SentinelConfig
 from shoal.sentinel.stats import StatsKeeper, belonging, read_stats
 
 
-def body(**numbers: int) -> bytes:
+def body(*requests: str, **numbers: int) -> bytes:
+    """Four of each of the ``requests``: three took up to 5 ms, one very long."""
     stats: list[dict[str, Any]] = [{"name": f"cluster.{name}", "value": value} for name, value in numbers.items()]
     counts = {5.0: 3, BEYOND_MS: 1}
     buckets = [
         {"upper_bound": bound, "interval": 0, "cumulative": counts.get(bound, 0)} for bound in (*LATENCY_MS, BEYOND_MS)
     ]
-    histogram = {"name": "cluster.deployment_d1.upstream_rq_time", "buckets": buckets}
-    return orjson.dumps({"stats": [*stats, {"histograms": [histogram]}]})
+    names = ("cluster.deployment_d1.upstream_rq_time", *requests)
+    return orjson.dumps({"stats": [*stats, {"histograms": [{"name": name, "buckets": buckets} for name in names]}]})
 
 
 ANSWER = body(
@@ -63,6 +64,18 @@ def test_the_clusters_of_one_deployment_are_added_up() -> None:
     assert found["d1"].latency[LATENCY_MS.index(5.0)] == 3
     assert found["d1"].latency[-1] == 1  # beyond every bound
     assert found["d1"].latency_ms == 3 * 3.75 + LATENCY_MS[-1]
+
+
+def test_requests_are_counted_by_code_and_what_says_nothing_of_the_deployment_is_not() -> None:
+    def of(*told: str) -> tuple[list[int], int]:
+        found = read_stats(body(*(f"requests.ms.of.{each}" for each in told))).get("d2")
+        return (found.codes, sum(found.latency)) if found else ([0] * 5, 0)
+
+    assert of("deployment_d2.200.1", "sticky_d2.204.2", "local_d2.503.1") == ([0, 8, 0, 0, 4], 12)
+    assert of("deployment_d2.404.1", "deployment_d2.301.1", "deployment_d2.101.1") == ([4, 0, 4, 4, 0], 12)
+    assert of("deployment_d2.429.0", "deployment_d2.401.0") == ([0] * 5, 0), "we have refused them"
+    assert of("deployment_d2.503.0") == ([0, 0, 0, 0, 4], 0), "a failure, but no time of an instance"
+    assert of("deployment_d2.0.1", "-.404.0", "none.503.1", "deployment_d2.999.1") == ([0] * 5, 0)
 
 
 def test_counters_rise_over_several_envoys_and_stay_when_one_does_not_answer() -> None:

@@ -29,11 +29,14 @@ NO_INSTANCE = "no_instance"
 _CHOICES = 10  # of another instance: the dead one of two is the least busy, and is drawn again and again
 
 
-def forward(spec: RouteSpec, *, idempotent: bool, chosen: str, peers: bool) -> route_pb2.RouteAction:
-    """To an instance. ``chosen``: the specifier that reads the deployment from the request; empty: by weights."""
+def forward(
+    spec: RouteSpec, *, idempotent: bool, chosen: str, peers: bool, brief: bool = False
+) -> route_pb2.RouteAction:
+    """To an instance. ``chosen``: the specifier that reads the deployment from the request; empty: by weights.
+    ``brief``: of requests that ``is_brief`` holds for."""
     made = route_pb2.RouteAction(
         timeout=parts.duration(spec.timeouts.total),
-        idle_timeout=parts.duration(spec.timeouts.idle),
+        idle_timeout=parts.duration(0 if brief else spec.timeouts.idle),
         retry_policy=_retries(spec, idempotent=idempotent, peers=peers),
         cluster_not_found_response_code=route_pb2.RouteAction.ClusterNotFoundResponseCode.NOT_FOUND,
     )
@@ -50,6 +53,13 @@ def forward(spec: RouteSpec, *, idempotent: bool, chosen: str, peers: bool) -> r
         )
     _rewrite(made, spec)
     return made
+
+
+def is_brief(spec: RouteSpec) -> bool:
+    """Whether the answer to a request without a body is due before it could be idle for too long. Then nobody needs to
+    watch for that, with a timer that is set anew at every step. What this does not end: a GET that announces no body
+    and sends one all the same, without an end. It ends with its connection, which is probed."""
+    return 0 < spec.timeouts.total <= spec.timeouts.idle
 
 
 def _choose(made: route_pb2.RouteAction, backends: Sequence[Backend], *, sticky: bool, peers: bool) -> None:

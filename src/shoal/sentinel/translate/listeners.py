@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import socket
+from collections.abc import Iterable, Mapping
 
+from envoy.config.core.v3 import socket_option_pb2
 from envoy.config.listener.v3 import listener_components_pb2, listener_pb2
 from envoy.extensions.filters.listener.tls_inspector.v3 import tls_inspector_pb2
 from google.protobuf import wrappers_pb2
@@ -67,6 +69,7 @@ def _listener(
         filter_chains=chains,
         per_connection_buffer_limit_bytes=wrappers_pb2.UInt32Value(value=_BUFFER_BYTES),
         enable_reuse_port=wrappers_pb2.BoolValue(value=True),
+        socket_options=list(_probed()),
     )
     if any(chain.filter_chain_match.transport_protocol for chain in chains):
         made.listener_filters.add(
@@ -76,6 +79,17 @@ def _listener(
             if chain.name == "plain":
                 chain.filter_chain_match.transport_protocol = "raw_buffer"
     return made
+
+
+def _probed() -> Iterable[socket_option_pb2.SocketOption]:
+    """Accepted connections inherit it: whoever is gone without a word is noticed within two minutes."""
+    for level, name, value in (
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
+    ):
+        yield socket_option_pb2.SocketOption(level=level, name=name, int_value=value)
 
 
 def _entry(settings: Settings) -> listener_pb2.Listener:

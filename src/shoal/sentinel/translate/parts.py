@@ -30,6 +30,9 @@ OWN_HEADERS = ("x-shoal", "x_shoal")  # how those begin that nobody outside may 
 RUNTIME = {"re2.max_program_size.error_level": 1_000_000}
 """For the bootstrap of Envoy: without it, Envoy refuses longer regular expressions, and with them all routes."""
 
+REQUESTS = "requests"
+"""Before the stats of requests: ``requests.ms.of.<cluster>.<code>.<tries>``, with / in clusters as _."""
+
 NOBODY = "none"  # the cluster that never has an instance
 REPLICAS = "replicas"  # the cluster of this gateway's own replicas
 

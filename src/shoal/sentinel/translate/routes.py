@@ -2,12 +2,14 @@
 
 A route is told to Envoy up to five times: requests that name a deployment go to that one, if it is of the host's
 environment, and are else not found; and requests that may be repeated are tried again more often than others. The most
-frequent kind, a GET that names none, comes first and is told apart without an expression.
+frequent kind, a GET that names none and announces no body, comes first: it is told apart without an expression, and has
+a timer less (``actions.is_brief``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import orjson
 from envoy.config.core.v3 import base_pb2
@@ -100,28 +102,42 @@ def _routes(planned: PlannedRoute, settings: Settings, *, choosable: bool) -> It
         yield _filtered(moved, rules.filters)
         return
     peers = bool(settings.entry_secret)
-    for chosen, idempotent, told_by in _ways(choice_name(route.environment, sticky=spec.sticky is not None), choosable):
+    choice = choice_name(route.environment, sticky=spec.sticky is not None)
+    for way in _ways(choice, choosable=choosable, brief=actions.is_brief(spec)):
         made = route_pb2.Route(
             name=route.name,
-            match=route_match(route.path, [*headers, *told_by]),
-            route=actions.forward(spec, idempotent=idempotent, chosen=chosen, peers=peers),
-            request_headers_to_add=_target(spec, chosen) if peers else (),
+            match=route_match(route.path, [*headers, *way.told_by]),
+            route=actions.forward(spec, idempotent=way.idempotent, chosen=way.chosen, peers=peers, brief=way.brief),
+            request_headers_to_add=_target(spec, way.chosen) if peers else (),
             request_headers_to_remove=rules.removed,
         )
         yield _filtered(made, rules.filters)
 
 
-def _ways(choice: str, choosable: bool) -> Iterable[tuple[str, bool, list[route_pb2.HeaderMatcher]]]:
-    """For each way through a route: who chooses the deployment, whether a request may be repeated, how it is told."""
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """One through a route: how its requests are told, who chooses their deployment, whether they may be repeated."""
+
+    told_by: Sequence[route_pb2.HeaderMatcher]
+    chosen: str = ""
+    idempotent: bool = False
+    brief: bool = False
+
+
+def _ways(choice: str, *, choosable: bool, brief: bool) -> Iterable[_Way]:
     named = route_pb2.HeaderMatcher(name=parts.DEPLOYMENT_HEADER, present_match=True)
     unnamed = route_pb2.HeaderMatcher(name=parts.DEPLOYMENT_HEADER, present_match=True, invert_match=True)
+    short = [
+        route_pb2.HeaderMatcher(name=name, present_match=True, invert_match=True)
+        for name in ("upgrade", "content-length")  # no WebSocket, and no body that is announced
+    ]
     free = [unnamed] if choosable else []
-    yield "", True, [*free, method_matcher("GET")]
-    yield "", True, [*free, method_matcher(IDEMPOTENT)]
-    yield "", False, free
+    yield _Way([*free, *(short if brief else ()), method_matcher("GET")], idempotent=True, brief=brief)
+    yield _Way([*free, method_matcher(IDEMPOTENT)], idempotent=True)
+    yield _Way(free)
     if choosable:
-        yield choice, True, [named, method_matcher(IDEMPOTENT)]
-        yield choice, False, [named]
+        yield _Way([named, method_matcher(IDEMPOTENT)], chosen=choice, idempotent=True)
+        yield _Way([named], chosen=choice)
 
 
 def _target(spec: RouteSpec, chosen: str) -> Iterable[base_pb2.HeaderValueOption]:
