@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal.sentinel.translate.parts import DEPLOYMENT_HEADER, REPLICAS, REQUESTS, RUNTIME
+from shoal.sentinel.translate.parts import DEPLOYMENT_HEADER, PRINCIPAL_HEADER, REPLICAS, REQUESTS, RUNTIME
+from shoal.sentinel.translate.rules import FIRST_VERDICT
 
 Obj = dict[str, Any]
 
@@ -20,6 +21,9 @@ SOCKET_PATH_MAX = 100  # the kernel takes 107 bytes; Envoy adds some
 LATENCY_MS = (1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2500.0, 5000.0, 10000.0)
 """Upper bounds of the latency histograms."""
 BEYOND_MS = 1e12  # Envoy shows nothing above its last bound, so there is one above all that can be
+
+# The first look at a header that Envoy does not know by itself makes it index all of a request, so it is told of these.
+_OFTEN = (DEPLOYMENT_HEADER, FIRST_VERDICT, PRINCIPAL_HEADER)
 
 # Every stat costs memory per cluster and time per look. These are read by ``shoal.sentinel.stats`` or tell of Envoy.
 _CLUSTER_STATS = (
@@ -67,8 +71,7 @@ def bootstrap(wanted: Bootstrap) -> Obj:
         },
         "static_resources": {"clusters": [_xds(wanted.xds_socket), replicas()]},
         "cluster_manager": {"local_cluster_name": REPLICAS},
-        # Every request is asked for this one. A header that Envoy does not know by itself makes it index them all.
-        "inline_headers": [{"inline_header_name": DEPLOYMENT_HEADER, "inline_header_type": "REQUEST_HEADER"}],
+        "inline_headers": [{"inline_header_name": name, "inline_header_type": "REQUEST_HEADER"} for name in _OFTEN],
         "overload_manager": _overload(wanted),
         "layered_runtime": {"layers": [{"name": "static", "static_layer": dict(RUNTIME)}]},
         "stats_config": _stats(),

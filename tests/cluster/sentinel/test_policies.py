@@ -211,7 +211,7 @@ def test_a_judge_that_fails_lets_nobody_in(broken: str, monkeypatch: pytest.Monk
         token = jwt.encode({"sub": "t", "exp": time.time() + 600}, signer, algorithm="ES256")
         async with sockets() as settings, guarded(settings, keyed, signed) as gw:
             assert await got(gw, "/token", **bearer(token)) == (503, "policy_error")
-            forged = {"x-shoal-fact-key-" + b"k".hex(): "ok", "X_Shoal_Fact_Key_" + b"k".hex(): "ok"}
+            forged = {"x-shoal-fact-key-0": "ok", "X_Shoal_Fact_Key_0": "ok"}
             for headers in ({}, bearer(GOOD), {**bearer(GOOD), **forged}):
                 answer = await gw.get("a.example", "/in", headers=headers)
                 assert (answer.status_code, answer.headers["x-shoal-error"]) == (503, "policy_error")

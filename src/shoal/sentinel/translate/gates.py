@@ -7,7 +7,7 @@ Rules have numbers, since Envoy tries them by name, and the first that fits says
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from envoy.config.rbac.v3 import rbac_pb2
@@ -57,21 +57,22 @@ def _filter(found: Iterable[_Rule]) -> filter_pb2.RBACPerRoute | None:
 
 
 def _rules(policies: Sequence[Policy], judged: Sequence[Policy]) -> Iterator[_Rule]:
+    verdicts = rules.verdict_facts(judged)
     for policy in policies:
         spec = policy.spec
         assert spec is not None
         when = rules.by_conditions(spec.match)
-        for kind, whom in _denials(policy.name, spec):
+        for kind, whom in _denials(policy.name, spec, verdicts):
             yield kind, policy.name, rules.all_of([*when, whom])
         if spec.rate_limit is not None and (known := identified(policy, judged)) is not None:
             yield "unidentified", policy.name, rules.all_of([*when, rules.negated(known)])
 
 
-def _denials(name: str, spec: PolicySpec) -> Iterator[tuple[str, rbac_pb2.Principal]]:
+def _denials(name: str, spec: PolicySpec, verdicts: Mapping[str, str]) -> Iterator[tuple[str, rbac_pb2.Principal]]:
     if spec.firewall is not None:
         yield "firewall", _walled(spec.firewall)
     elif spec.key_auth is not None:
-        verdict = rules.verdict_fact(name)
+        verdict = verdicts[name]
         yield "policy_error", rules.negated(rules.by_header(verdict))
         yield "insufficient_permissions", rules.by_header(verdict, FORBIDDEN)
         yield "missing_key", rules.by_header(verdict, MISSING)

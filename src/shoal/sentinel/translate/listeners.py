@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterable, Mapping
 
 from envoy.config.core.v3 import socket_option_pb2
@@ -18,6 +17,8 @@ from shoal.sentinel.translate.policies import http_filters
 from shoal.sentinel.translate.secrets import entry_transport, server_transport
 
 _BUFFER_BYTES = 1 << 20
+_SOL_SOCKET, _SO_KEEPALIVE = 1, 9  # as Linux numbers them
+_TCP, _IDLE, _INTERVAL, _COUNT = 6, 4, 5, 6
 
 
 def listeners_of(settings: Settings, certificates: Mapping[str, str]) -> dict[str, listener_pb2.Listener]:
@@ -84,10 +85,10 @@ def _listener(
 def _probed() -> Iterable[socket_option_pb2.SocketOption]:
     """Accepted connections inherit it: whoever is gone without a word is noticed within two minutes."""
     for level, name, value in (
-        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
+        (_SOL_SOCKET, _SO_KEEPALIVE, 1),
+        (_TCP, _IDLE, 60),
+        (_TCP, _INTERVAL, 15),
+        (_TCP, _COUNT, 4),
     ):
         yield socket_option_pb2.SocketOption(level=level, name=name, int_value=value)
 

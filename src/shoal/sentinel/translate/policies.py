@@ -154,7 +154,6 @@ def route_rules(planned: PlannedRoute, settings: Settings) -> RouteRules:
         filters[GATE] = behind
     if known := _with_tokens(policies):
         filters[TOKENS] = jwt_pb2.PerRouteConfig(requirement_name=tokens.requirement_name(known))
-    keyed = [one for one in policies if one.spec is not None and one.spec.key_auth is not None]
     if judged := [one for one in policies if is_judged(one)]:
         told = any(subject_path(one, policies) for one in _limits(policies))
         filters[KEYS] = _asked(planned.route.environment, judged, tell=told)
@@ -168,7 +167,7 @@ def route_rules(planned: PlannedRoute, settings: Settings) -> RouteRules:
         packed[SIZE] = size.at_most(sizes)
     return RouteRules(
         filters=packed,
-        removed=[*facts, *(rules.verdict_fact(one.name) for one in keyed)],
+        removed=[*facts, *rules.verdict_facts(policies).values()],
     )
 
 
@@ -195,9 +194,10 @@ def _asked(environment: str, policies: Sequence[Policy], *, tell: bool) -> lua_p
     """Tells the judge of keys where to look for them and what they have to allow, and where tokens say whose they
     are."""
     asked: list[Asked | Told] = []
+    verdicts = rules.verdict_facts(policies)
     for one in policies:
         if one.spec is not None and one.spec.key_auth is not None:
-            asked.append(Asked(rules.verdict_fact(one.name), one.spec.key_auth))
+            asked.append(Asked(verdicts[one.name], one.spec.key_auth))
         elif one.spec is not None and one.spec.jwt is not None:
             asked.append(Told(payload_key(one.name), one.spec.jwt.subject_claim))
     made = lua_pb2.LuaPerRoute()

@@ -21,10 +21,12 @@ from shoal.sentinel.policies.script import Asked, filter_context
 from shoal.sentinel.policies.wire import BadRule
 from shoal.sentinel.translate import parts
 from shoal.sentinel.translate.match import header_matcher, normal_path, text_fault, text_matcher
+from shoal.sentinel.translate.model import Policy
 
 PATH_FACT = "x-shoal-fact-path"
 LIMITS_FACT = "x-shoal-fact-limits"  # which limits are for the route, each between commas
-VERDICT_FACT = "x-shoal-fact-key-"  # and the name of the policy, as hex
+VERDICT_FACT = "x-shoal-fact-key-"  # and which of the route's policies that ask for a key
+FIRST_VERDICT = f"{VERDICT_FACT}0"
 QUERY_FACT = "x-shoal-fact-query-"  # and the name of the parameter, as hex
 ABSENT = "-"
 _Id: TypeAlias = rbac_pb2.Principal
@@ -104,9 +106,11 @@ def query_fact(name: str) -> str:
     return QUERY_FACT + name.encode().hex()
 
 
-def verdict_fact(policy: str) -> str:
-    """Where the judge of keys says what it found. Like every fact: nobody outside can say it, no instance sees it."""
-    return VERDICT_FACT + policy.encode().hex()
+def verdict_facts(policies: Sequence[Policy]) -> dict[str, str]:
+    """By policy of a route, where the judge of keys says what it found. Like every fact: nobody outside can say it, no
+    instance sees it. Numbers, since Envoy can be told of ``FIRST_VERDICT`` at its start, and then finds it sooner."""
+    keyed = [one.name for one in policies if one.spec is not None and one.spec.key_auth is not None]
+    return {name: f"{VERDICT_FACT}{number}" for number, name in enumerate(keyed)}
 
 
 def header_matchers(conditions: Sequence[Condition]) -> list[route_pb2.HeaderMatcher]:

@@ -7,7 +7,7 @@ from envoy.extensions.filters.http.rbac.v3 import rbac_pb2
 from translate_objects import WITH_SERVICES, backend, inputs_of, policy, route
 from translated_inputs import PEM
 
-from shoal.sentinel.translate import parts
+from shoal.sentinel.translate import parts, rules
 from shoal.sentinel.translate.gates import gates
 from shoal.sentinel.translate.policies import http_filters
 from shoal.sentinel.translate.tokens import jwks_of_pem
@@ -38,6 +38,19 @@ def test_rules_deny_in_the_order_of_the_policies_and_after_the_judge_what_needs_
         "0004-firewall/w2",
         "0005-unidentified/l",
     ]
+
+
+def test_each_policy_that_asks_for_a_key_has_a_verdict_of_its_own_which_no_instance_sees() -> None:
+    asking = [policy(name, order=at, keyAuth=_KEY) for at, name in enumerate(("k1", "k2"), 1)]
+    made = translate(
+        inputs_of(route("r", "a.example", backend("d1")), policy("w", firewall={"paths": ["/x"]}), *asking)
+    )
+    for each in made[parts.ROUTES][parts.ALL_ROUTES].virtual_hosts[0].routes:
+        gate = each.typed_per_filter_config["gate"].value
+        for name, verdict in rules.verdict_facts(asking).items():
+            assert verdict in each.request_headers_to_remove
+            assert f"missing_key/{name}".encode() in gate and verdict.encode() in gate
+    assert set(rules.verdict_facts(asking).values()) == {rules.FIRST_VERDICT, f"{rules.VERDICT_FACT}1"}
 
 
 def test_the_chain_of_filters_is_off_until_a_route_turns_it_on() -> None:
