@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing, suppress
 from types import SimpleNamespace
 
 import orjson
@@ -63,7 +63,7 @@ class Adapter:
         self._connections.append(asyncio.create_task(self._serve(reader, writer), name="adapter"))
 
     async def _serve(self, reader, writer):
-        try:
+        with suppress(asyncio.IncompleteReadError), closing(writer.transport):
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
                 self.asked.append(head.split()[1].decode())
@@ -73,8 +73,6 @@ class Adapter:
                 ]
                 body = orjson.dumps({"items": items})
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
-        except asyncio.IncompleteReadError:
-            writer.close()
 
     @asynccontextmanager
     async def reached(self):
@@ -88,6 +86,7 @@ class Adapter:
             await transport.close()
             listener.close()
             await cancel_all(*self._connections)
+            await asyncio.sleep(0)  # the loop closes their sockets
 
 
 class World:
