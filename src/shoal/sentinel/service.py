@@ -27,6 +27,7 @@ from shoal.base.metrics import Metrics
 from shoal.base.tasks import cancel_all, run_all
 from shoal.client import Client, connect, load_inside
 from shoal.sentinel import snapshot
+from shoal.sentinel.arrivals import is_early
 from shoal.sentinel.bootstrap import SOCKET_PATH_MAX, Bootstrap
 from shoal.sentinel.config import SentinelConfig
 from shoal.sentinel.health import health_app, metrics_app
@@ -49,6 +50,7 @@ log = get_logger("sentinel")
 
 LIMITS_SOCKET = "limits.sock"
 _COALESCE_S = 0.05
+_EARLY_S = 1.0  # for the instances of a deployment that a route leads to from now on
 _REASON_MAX = 500
 _LONGEST_NAME = len("/limits.sock")
 
@@ -228,6 +230,7 @@ class Gateway:
     # from the cluster to Envoy
 
     async def _publish(self) -> None:
+        early_until = 0.0  # instances that a route leads to are waited for; 0: none are
         while True:
             await self._dirty.wait()
             self._dirty.clear()
@@ -235,7 +238,12 @@ class Gateway:
                 self.restored.end()
             known = self.restored.inputs or (self.inputs.current() if self.inputs.synced else None)
             if known is not None:
-                self._publish_once(known)
+                now = self._clock.monotonic()
+                if is_early(self._known, known) and now < (early_until := early_until or now + _EARLY_S):
+                    self._dirty.set()
+                else:
+                    early_until = 0.0
+                    self._publish_once(known)
                 await self._clock.sleep(_COALESCE_S)  # what comes meanwhile goes together
 
     def _publish_once(self, known: Inputs) -> None:

@@ -1,0 +1,26 @@
+"""Routes and endpoints come by different watches: a route may lead to instances that are not known yet. Pure."""
+
+from __future__ import annotations
+
+from shoal.sentinel.translate.model import Inputs, Route, ServiceKey
+
+
+def is_early(told: Inputs | None, known: Inputs) -> bool:
+    """Whether a route that is answered as it was told would lead to nobody as it is known now."""
+    if told is None or told.routes is known.routes:
+        return False
+    for name, route in known.routes.items():
+        before = told.routes.get(name)
+        if before is None or before is route or route.spec is None or route.spec.redirect is not None:
+            continue
+        if not _is_answered(route, known) and _is_answered(before, known):
+            return True
+    return False
+
+
+def _is_answered(route: Route, inputs: Inputs) -> bool:
+    for backend in route.spec.backends if route.spec is not None else ():
+        found = inputs.endpoints.get(ServiceKey(backend.namespace, backend.service))
+        if backend.weight > 0 and found is not None and found.endpoints:
+            return True
+    return False
