@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.sentinel.translate.model import Inputs, Route, ServiceKey
+from shoal.sentinel.translate.model import Inputs, Route, Target
 
 
 def is_early(told: Inputs | None, known: Inputs) -> bool:
@@ -20,7 +20,7 @@ def is_early(told: Inputs | None, known: Inputs) -> bool:
 
 def _is_answered(route: Route, inputs: Inputs) -> bool:
     for backend in route.spec.backends if route.spec is not None else ():
-        found = inputs.endpoints.get(ServiceKey(backend.namespace, backend.service))
+        found = inputs.endpoints.get(Target(backend).service)
         if backend.weight > 0 and found is not None and found.endpoints:
             return True
     return False

@@ -1,7 +1,8 @@
 """Counters of Envoy per deployment, and how they reach the control plane.
 
-Every ``stats_s`` Envoy is asked for a short list of its stats. Its counters begin anew when it is started anew; here
-they are added up, so that they only rise while this process lives.
+Every ``stats_s`` Envoy is asked for a short list of its stats: of its clusters, and of requests by cluster, code and
+number of tries, which the connection manager counts (``translate.connection``). Its counters begin anew when it is
+started anew; here they are added up, so that they only rise while this process lives.
 
 The way out is the ConfigMap ``stats-<gateway>`` in the gateways' namespace, where each replica owns one entry, named as
 its pod (server-side apply, one field manager per pod, written only when it changed). It has the labels of the gateway's
@@ -48,7 +49,7 @@ Obj = dict[str, Any]
 VERSION = 1
 COMPONENT = "sentinel-stats"
 _OURS, _COMPONENT = "shoal.dev/", "app.kubernetes.io/component"
-_STATS = "/stats?format=json&usedonly&histogram_buckets=disjoint&filter=%5E(cluster%7Crequests)%5C."
+_STATS = f"/stats?format=json&usedonly&histogram_buckets=disjoint&filter=%5E(cluster%7C{REQUESTS})%5C."
 _CODES = ("1xx", "2xx", "3xx", "4xx", "5xx")
 _PREFIXES = ("deployment_", "sticky_", "local_")  # of the clusters of one deployment
 _LOCAL_MEMBERS = re.compile(r"cluster\.local_([^.]+)\.membership_(healthy|total)")
@@ -287,7 +288,9 @@ class StatsKeeper:
             "shoal_sentinel_requests", "Answers of instances by class.", labels=(*labels, "code")
         )
         latency = HistogramMetricFamily(
-            "shoal_sentinel_request_duration_seconds", "Time to the whole answer of an instance.", labels=labels
+            "shoal_sentinel_request_duration_seconds",
+            "Time from the first byte of a request to the last of an instance's answer.",
+            labels=labels,
         )
         events = CounterMetricFamily(
             "shoal_sentinel_upstream_events", "What went wrong towards instances.", labels=(*labels, "event")

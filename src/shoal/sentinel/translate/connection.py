@@ -103,7 +103,7 @@ def connection_manager(
 
 
 def _router() -> hcm_pb2.HttpFilter:
-    # What the router would count costs ten times as much as what we need of it: see ``_counted``.
+    # What the router would count costs twice as much as what we need of it: see ``_counted``.
     made = router_pb2.Router(suppress_envoy_headers=True, dynamic_stats=wrappers_pb2.BoolValue(value=False))
     return hcm_pb2.HttpFilter(name="envoy.filters.http.router", typed_config=parts.packed(made))
 
