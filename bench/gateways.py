@@ -27,11 +27,10 @@ from shoal.base.clock import RealClock
 from shoal.client import Client, ResourceType, builtin, connect, load
 from shoal.crds.sentinel import definitions
 from shoal.krane.sentinels import install
+from shoal.kube.objects import Obj
 from shoal.sentinel.inputs import POLICY_TYPE, ROUTE_TYPE
 from shoal.sentinel.supervisor import find_envoy
 from shoal.testing.servers import ServerProcess, server_process
-
-Obj = dict[str, Any]
 
 HOST = "127.0.0.1"
 ENVIRONMENT = "env_bench"

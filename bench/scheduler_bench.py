@@ -28,13 +28,13 @@ from shoal.base.clock import RealClock
 from shoal.base.ids import Ids
 from shoal.base.metrics import Metrics
 from shoal.client import Client
+from shoal.kube.objects import Obj
 from shoal.reconcile import EventRecorder, Manager
 from shoal.scheduler.queue import Place
 from shoal.scheduler.service import Scheduler
 from shoal.scheduler.wiring import build
 from shoal.testing.servers import LocalServer, local_server
 
-Obj = dict[str, Any]
 Template = Callable[[int], Obj]
 ZONE, HOSTNAME = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 IN_FLIGHT = 64

@@ -27,7 +27,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
@@ -52,6 +51,7 @@ from gateways import (
 )
 
 from shoal.client import ResourceType, builtin
+from shoal.kube.objects import Obj
 from shoal.testing.databases import redis_server
 
 ROUNDS, PAIRS, RUN_S, CONNECTIONS = 12, 24, 1, 32
@@ -60,8 +60,6 @@ DEPLOYMENTS, EACH, CHANGES, ATTEMPTS = 1000, 10, 40, 3
 VISIBLE_BAR_MS, CPU_BAR_MS = 100.0, 5.0
 KEY = "sk_0123456789abcdef0123"
 PARTS = ("speed", "tail", "policies", "beside", "many")
-
-Obj = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

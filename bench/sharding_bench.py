@@ -31,6 +31,7 @@ from shoal.base.tasks import cancel_all
 from shoal.client import Client, Scope, builtin, connect, load
 from shoal.crds.shard import definitions
 from shoal.errors import Conflict
+from shoal.kube.objects import Obj
 from shoal.kube.times import format_micro_time
 from shoal.reconcile import Change, EventRecorder, Informer, Manager
 from shoal.sharding.leases import ACKS, REPORT, Ack, AckKind, Report, encode_acks, encode_report
@@ -41,7 +42,6 @@ from shoal.sharding.plan import Members, share_out
 from shoal.sharding.ring import object_key, slot_of_key
 from shoal.testing.servers import local_server, start_server_process
 
-Obj = dict[str, Any]
 NAMESPACE = "default"
 IN_FLIGHT = 64
 

@@ -35,6 +35,7 @@ from shoal.base.metrics import Metrics
 from shoal.base.tasks import cancel_all
 from shoal.client import Client, ResourceClient, Scope, builtin, connect, load
 from shoal.crds.shard import definitions
+from shoal.kube.objects import Obj
 from shoal.reconcile import Change, EventRecorder, Informer, Manager
 from shoal.sharding.manager import wiring
 from shoal.sharding.manager.desk import CONFIGS, LEASES, TABLE
@@ -42,7 +43,6 @@ from shoal.sharding.model import SLOTS, Entry, read_table, slot_label, slots_by_
 from shoal.sharding.worker import Owned, ShardedController, Worker, WorkerConfig
 from shoal.testing.servers import local_server, start_server_process
 
-Obj = dict[str, Any]
 GROUP, KIND, CONFIG = "bench.shoal.dev", "Thing", "things"
 CONCURRENCY = 16
 OUTSIDE_S = 0.01

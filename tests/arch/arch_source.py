@@ -20,7 +20,7 @@ LEVEL = {
     "wire": 0,
     "kube": 1,
     "store": 1,
-    "crds": 1,
+    "crds": 2,
     "sync": 1,
     "client": 2,
     "apiserver": 2,

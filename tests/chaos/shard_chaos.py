@@ -24,9 +24,10 @@ from shard_process import CONFIG, GROUP, KIND
 
 from shoal.base.clock import RealClock
 from shoal.base.tasks import cancel_all
-from shoal.client import Client, Obj, Scope, builtin, connect, load
+from shoal.client import Client, Scope, builtin, connect, load
 from shoal.crds.shard import definitions
 from shoal.errors import Conflict, NotFound
+from shoal.kube.objects import Obj
 from shoal.reconcile import Change, Informer
 from shoal.sharding.leases import read_lease
 from shoal.sharding.manager.desk import CONFIGS, LEASES, PODS, TABLE

@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path
 
 from shoal.base.clock import RealClock
-from shoal.client import Obj
+from shoal.kube.objects import Obj
 from shoal.sharding.worker import Owned, ShardedController
 from shoal.testing.exclusion import journal_to, unguarded
 

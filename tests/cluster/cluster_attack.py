@@ -8,9 +8,10 @@ from typing import Any
 
 import yaml
 from cluster_invariants import PROTOBUF, Probe
-from cluster_objects import BACKUPS, Breaker, Obj, collection, example, type_of
+from cluster_objects import BACKUPS, Breaker, collection, example, type_of
 
 from shoal.kube import protobuf
+from shoal.kube.objects import Obj
 from shoal.kube.resources import Resource
 from shoal.kube.schema import Type
 from shoal.testing.servers import PATCHES, local_server

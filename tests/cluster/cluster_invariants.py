@@ -13,10 +13,10 @@ from urllib.parse import quote
 
 import orjson
 
+from shoal.kube.objects import Obj
 from shoal.store import Entry, Key
 from shoal.testing.servers import PATCHES, Answer, LocalServer, take
 
-Obj = dict[str, Any]
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 PARTIAL = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"

@@ -15,11 +15,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from shoal.kube.objects import Obj
 from shoal.kube.resources import BUILTIN, Resource
 from shoal.kube.schema import Type, type_of_kind
 from shoal.kube.schema.model import Form
 
-Obj = dict[str, Any]
 Place = tuple[Any, Any, Type | None]  # a container, a key or an index in it, and the type of what is there
 
 _EXAMPLES = Path(__file__).parents[1] / "unit" / "kube" / "kinds" / "examples.yaml"

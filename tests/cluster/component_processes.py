@@ -20,9 +20,10 @@ from shoal.app.cluster import identity_of
 from shoal.app.ports import any_free
 from shoal.base.clock import RealClock
 from shoal.base.ids import Ids
-from shoal.client import Client, Obj, PatchType, Scope, TransportError, builtin, load
+from shoal.client import Client, PatchType, Scope, TransportError, builtin, load
 from shoal.client.http import HttpTransport
 from shoal.errors import ApiError
+from shoal.kube.objects import Obj
 
 NAMESPACE = "default"
 LEASES = {"controllers": "kube-controller-manager", "scheduler": "kube-scheduler"}

@@ -10,15 +10,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from shoal.app.pki import KeyPair, Pki
 from shoal.base import websocket
 from shoal.base.tasks import cancel_all
 from shoal.base.websocket import Channel, Decoder, Opcode
-
-Obj = dict[str, Any]
+from shoal.kube.objects import Obj
 
 
 def kubelet_tls(server: KeyPair, ca: Path) -> ssl.SSLContext:

@@ -16,9 +16,10 @@ from pathlib import Path
 from random import Random
 
 from shoal.base.clock import RealClock
-from shoal.client import Client, Obj, RetryAfter, Scope, TransportError, builtin, load
+from shoal.client import Client, RetryAfter, Scope, TransportError, builtin, load
 from shoal.client.http import HttpTransport
 from shoal.errors import AlreadyExists, ApiError, Conflict, Expired, NotFound
+from shoal.kube.objects import Obj
 from shoal.testing.databases import PostgresServer, RedisServer
 from shoal.testing.recorder import Recorder, Session, State
 from shoal.testing.servers import ServerProcess, start_server_process

@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from itertools import cycle
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 from component_processes import LEASES, NODES, Cluster, Part, cluster, eventually
@@ -25,10 +24,9 @@ from shoal.base.ids import Ids
 from shoal.base.tasks import cancel_all
 from shoal.client import TransportError, connect, load
 from shoal.errors import AlreadyExists, ApiError
+from shoal.kube.objects import Obj
 from shoal.testing.proxy import TcpProxy
 from shoal.testing.workloads import deployment, replica_set
-
-Obj = dict[str, Any]
 
 LEASE_S = 15.0
 QUIET_S = 1.5

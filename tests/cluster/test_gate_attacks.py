@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from shoal.kube.objects import Obj
 from shoal.testing.servers import PATCHES, Answer, LocalServer, local_server
 
-Obj = dict[str, Any]
 PODS = "/api/v1/namespaces/default/pods"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"

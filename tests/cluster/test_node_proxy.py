@@ -25,10 +25,10 @@ from shoal.apiserver.paths import Target
 from shoal.app.credentials import Access, render_kubeconfig
 from shoal.app.pki import Pki, server_context
 from shoal.base.websocket import Decoder, Opcode
+from shoal.kube.objects import Obj
 from shoal.kube.quantity import parse
 from shoal.testing.servers import ADMIN_TOKEN, LocalServer, local_server
 
-Obj = dict[str, Any]
 needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 
 

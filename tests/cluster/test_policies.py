@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from shoal.kube.objects import Obj
 from shoal.testing.servers import Answer, LocalServer, local_server
 
-Obj = dict[str, Any]
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 MAPS = "/api/v1/namespaces/default/configmaps"
 EVERYTHING = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}

@@ -7,10 +7,10 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 from cluster_client import Client
 
+from shoal.kube.objects import Obj
 from shoal.testing.servers import server_process
 from shoal.testing.webhooks import (
     allowed,
@@ -23,7 +23,6 @@ from shoal.testing.webhooks import (
     webhook_server_thread,
 )
 
-Obj = dict[str, Any]
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -20,7 +20,8 @@ import httpx
 import orjson
 import pytest
 
-Obj = dict[str, Any]
+from shoal.kube.objects import Obj
+
 Objs = list[Obj]  # named here because a collection has a method called list
 Names = list[str]
 

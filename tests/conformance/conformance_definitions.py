@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from conformance_api import Api, Obj, Resource, eventually, unique
+from conformance_api import Api, Resource, eventually, unique
+
+from shoal.kube.objects import Obj
 
 ANYTHING: Obj = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from conformance_api import Api, Obj, Resource, eventually, unique
+from conformance_api import Api, Resource, eventually, unique
+
+from shoal.kube.objects import Obj
 
 SETTLE_S = 30.0  # how long controllers may take on a busy machine
 GATE = "example.com/healthy"  # a readiness gate that a test opens and closes, as a probe would

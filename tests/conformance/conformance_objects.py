@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from conformance_api import Obj
+from shoal.kube.objects import Obj
 
 IMAGE = "registry.example.com/pause:1"
 OTHER_IMAGE = "registry.example.com/pause:2"

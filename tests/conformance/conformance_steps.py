@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from conformance_api import Api, Obj, Resource, labelled, unique
+from conformance_api import Api, Resource, labelled, unique
+
+from shoal.kube.objects import Obj
 
 
 def check_discovery(api: Api, group_version: str, *resources: str) -> None:

@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from conformance_api import Api, Obj, unique
+from conformance_api import Api, unique
 
+from shoal.kube.objects import Obj
 from shoal.testing.webhooks import WebhookServer, allowed, denied, patched, webhook_server_thread
 
 ADMISSION = "admissionregistration.k8s.io/v1"

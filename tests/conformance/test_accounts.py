@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import datetime
 
-from conformance_api import Api, Obj, conformance, eventually, refused, unique
+from conformance_api import Api, conformance, eventually, refused, unique
 from conformance_steps import check_discovery
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+
+from shoal.kube.objects import Obj
 
 ROOT_CA = "kube-root-ca.crt"
 

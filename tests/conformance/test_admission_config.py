@@ -5,8 +5,10 @@ Every object here matches nothing, so that it cannot meet the requests of other 
 
 from __future__ import annotations
 
-from conformance_api import Api, Obj, conformance, refused, unique
+from conformance_api import Api, conformance, refused, unique
 from conformance_steps import check_discovery, check_operations
+
+from shoal.kube.objects import Obj
 
 ADMISSION = "admissionregistration.k8s.io/v1"
 NOWHERE = {"matchLabels": {"conformance": "no-such-namespace"}}

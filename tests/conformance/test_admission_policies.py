@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from conformance_api import Api, Obj, Refused, conformance, unique
+from conformance_api import Api, Refused, conformance, unique
 from conformance_objects import workload
+
+from shoal.kube.objects import Obj
 
 ADMISSION = "admissionregistration.k8s.io/v1"
 DEPLOYMENTS: Obj = {

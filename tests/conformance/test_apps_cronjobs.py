@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from conformance_api import Api, Obj, conformance
+from conformance_api import Api, conformance
 from conformance_live import name_of, settles, with_course
 from conformance_objects import job
+
+from shoal.kube.objects import Obj
 
 
 class Cron:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from conformance_api import Api, Obj, Resource, conformance, unique
+from conformance_api import Api, Resource, conformance, unique
 from conformance_live import find, image_of, is_ready, name_of, nodes, observed, ready_pods, settles
 from conformance_objects import IMAGE, OTHER_IMAGE, workload
+
+from shoal.kube.objects import Obj
 
 COLOR = "daemonset-color"
 REVISION = "controller-revision-hash"

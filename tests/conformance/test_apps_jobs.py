@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from conformance_api import Api, Obj, Resource, conformance
+from conformance_api import Api, Resource, conformance
 from conformance_live import (
     conditions,
     controller_of,
@@ -16,6 +16,8 @@ from conformance_live import (
     with_course,
 )
 from conformance_objects import job
+
+from shoal.kube.objects import Obj
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 TRACKED = "batch.kubernetes.io/job-tracking"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance_api import Api, Obj, Resource, conformance, refused
+from conformance_api import Api, Resource, conformance, refused
 from conformance_live import (
     conditions,
     controller_of,
@@ -14,6 +14,8 @@ from conformance_live import (
     settles,
 )
 from conformance_objects import IMAGE, OTHER_IMAGE, pod, replication_controller, workload
+
+from shoal.kube.objects import Obj
 
 REVISION = "deployment.kubernetes.io/revision"
 MISSING_IMAGE = "registry.example.com/pause:404"  # no node can pull it

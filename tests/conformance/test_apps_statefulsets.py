@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from conformance_api import Api, Obj, conformance
+from conformance_api import Api, conformance
 from conformance_live import (
     GATE,
     find,
@@ -19,6 +19,8 @@ from conformance_live import (
     settles,
 )  # fmt: skip
 from conformance_objects import IMAGE, OTHER_IMAGE, pod, statefulset, workload
+
+from shoal.kube.objects import Obj
 
 REVISION = "controller-revision-hash"
 

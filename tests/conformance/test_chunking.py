@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from conformance_api import Api, Obj, Resource, conformance, refused
+from conformance_api import Api, Resource, conformance, refused
+
+from shoal.kube.objects import Obj
 
 TOTAL = 400
 

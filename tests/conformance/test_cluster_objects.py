@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from conformance_api import Api, Obj, conformance, refused, unique
+from conformance_api import Api, conformance, refused, unique
 from conformance_objects import condition
 from conformance_steps import check_discovery, check_operations, check_status
+
+from shoal.kube.objects import Obj
 
 FLOW = "flowcontrol.apiserver.k8s.io/v1"
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 
-from conformance_api import Api, Obj, conformance, labelled, refused, unique
+from conformance_api import Api, conformance, labelled, refused, unique
 from conformance_objects import OTHER_IMAGE, pod_spec
+
+from shoal.kube.objects import Obj
 
 
 @conformance("[sig-node] ConfigMap should fail to create ConfigMap with empty key [Conformance]")

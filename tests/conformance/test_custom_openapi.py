@@ -6,8 +6,10 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from conformance_api import Api, Obj, conformance, eventually, refused, unique
+from conformance_api import Api, conformance, eventually, refused, unique
 from conformance_definitions import custom, defined, definition, definitions, instance, version
+
+from shoal.kube.objects import Obj
 
 STRICT = {"fieldValidation": "Strict"}
 

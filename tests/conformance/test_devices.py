@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from conformance_api import Api, Obj, Resource, conformance, labelled, unique
+from conformance_api import Api, Resource, conformance, labelled, unique
 from conformance_steps import check_discovery
+
+from shoal.kube.objects import Obj
 
 GROUP = "resource.k8s.io/v1"
 LABEL: Obj = {"metadata": {"labels": {"test.dra.example.com": "test"}}}

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from conformance_api import Api, Obj, Resource, conformance
+from conformance_api import Api, Resource, conformance
 from conformance_live import is_ready, settles
 from conformance_objects import IMAGE, pod, replication_controller
+
+from shoal.kube.objects import Obj
 
 SERVICE_LABEL = "kubernetes.io/service-name"
 

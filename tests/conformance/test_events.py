@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from conformance_api import Api, Obj, conformance, unique
+from conformance_api import Api, conformance, unique
+
+from shoal.kube.objects import Obj
 
 
 def core_event(name: str, namespace: str, label: str) -> Obj:

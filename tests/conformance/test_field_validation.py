@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import orjson
-from conformance_api import Api, Obj, conformance, refused
+from conformance_api import Api, conformance, refused
 from conformance_definitions import custom, defined, definition, instance, version
 from conformance_objects import workload
+
+from shoal.kube.objects import Obj
 
 STRICT = {"fieldManager": "field_validation_mgr", "fieldValidation": "Strict"}
 PORTS: Obj = {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from conformance_api import Api, Obj, conformance
+from conformance_api import Api, conformance
 from conformance_live import controller_of, name_of, ready_pods, settles
 from conformance_objects import pod, replication_controller, workload
+
+from shoal.kube.objects import Obj
 
 REPLICAS = 10
 

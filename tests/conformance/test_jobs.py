@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from conformance_api import Api, Obj, conformance, labelled, refused, unique
+from conformance_api import Api, conformance, labelled, refused, unique
 from conformance_objects import LATER, WHEN, condition, job, pod, pod_spec
 from conformance_steps import check_discovery, check_operations, check_status
+
+from shoal.kube.objects import Obj
 
 
 @conformance("[sig-apps] Job should apply changes to a job status [Conformance]")

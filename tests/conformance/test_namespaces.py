@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from conformance_api import Api, Obj, conformance, eventually, refused, unique
+from conformance_api import Api, conformance, eventually, refused, unique
 from conformance_objects import condition, pod
+
+from shoal.kube.objects import Obj
 
 
 @conformance("[sig-api-machinery] Namespaces should patch a Namespace [Conformance] [Serial]")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from conformance_api import Api, Obj, conformance, eventually, labelled, refused, unique
+from conformance_api import Api, conformance, eventually, labelled, refused, unique
 from conformance_objects import condition
 from conformance_steps import check_discovery, check_operations, check_status
+
+from shoal.kube.objects import Obj
 
 
 @conformance("[sig-network] Ingress API should support creating Ingress API operations [Conformance]")

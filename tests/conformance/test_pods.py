@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from conformance_api import Api, Obj, conformance, refused, unique
+from conformance_api import Api, conformance, refused, unique
 from conformance_objects import IMAGE, OTHER_IMAGE, pod, pod_spec, workload
+
+from shoal.kube.objects import Obj
 
 
 @conformance("[sig-node] Pods should be updated [Conformance] [NodeConformance]")

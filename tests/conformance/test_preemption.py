@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conformance_api import Api, Obj, conformance, unique
+from conformance_api import Api, conformance, unique
 from conformance_live import (
     asking,
     bound,
@@ -21,6 +21,8 @@ from conformance_live import (
     unschedulable,
 )
 from conformance_objects import IMAGE, pod, workload
+
+from shoal.kube.objects import Obj
 
 TAINT = {"key": "kubernetes.io/e2e-evict-taint-key", "value": "evictTaintVal", "effect": "NoExecute"}
 

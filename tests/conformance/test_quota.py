@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from conformance_api import Api, Obj, Resource, conformance, refused
+from conformance_api import Api, Resource, conformance, refused
 from conformance_live import settles
 from conformance_objects import IMAGE, pod, replication_controller, workload
+
+from shoal.kube.objects import Obj
 
 HARD = {
     "pods": "5", "services": "10", "services.nodeports": "1", "services.loadbalancers": "1", "configmaps": "10",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from conformance_api import Api, Obj, conformance, refused, unique
+from conformance_api import Api, conformance, refused, unique
 from conformance_live import (
     asking,
     bound,
@@ -18,6 +18,8 @@ from conformance_live import (
     unschedulable,
 )
 from conformance_objects import IMAGE, pod
+
+from shoal.kube.objects import Obj
 
 
 def asks(name: str, resources: Obj, **spec: Any) -> Obj:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from conformance_api import Api, Obj, Resource, conformance, refused, unique
+from conformance_api import Api, Resource, conformance, refused, unique
 from conformance_objects import IMAGE, condition
 from conformance_steps import check_discovery, check_operations
+
+from shoal.kube.objects import Obj
 
 STORAGE = "storage.k8s.io/v1"
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from contextlib import ExitStack
 
-from conformance_api import Api, Obj, conformance, unique
+from conformance_api import Api, conformance, unique
+
+from shoal.kube.objects import Obj
 
 LABEL = "watch-this-configmap"
 

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from conformance_api import Api, Obj, Refused, conformance, unique
+from conformance_api import Api, Refused, conformance, unique
 from conformance_definitions import custom, defined, definition, definitions, version
 from conformance_webhooks import ADMISSION, SampleWebhook, sample_webhook
+
+from shoal.kube.objects import Obj
 
 
 @pytest.fixture

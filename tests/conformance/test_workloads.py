@@ -3,8 +3,10 @@ subresources, patches, generation and collections. No controller works on them h
 
 from __future__ import annotations
 
-from conformance_api import Api, Obj, Resource, conformance, labelled, unique
+from conformance_api import Api, Resource, conformance, labelled, unique
 from conformance_objects import IMAGE, OTHER_IMAGE, condition, replication_controller, statefulset, workload
+
+from shoal.kube.objects import Obj
 
 
 def check_scale(resource: Resource, name: str) -> None:

@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from shoal.base.clock import FakeClock
-from shoal.client import Obj, Scope, builtin
+from shoal.client import Scope, builtin
+from shoal.kube.objects import Obj
 from shoal.reconcile import EventRecorder, EventType, RecorderConfig
 
 EVENTS = builtin("events")

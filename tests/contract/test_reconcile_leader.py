@@ -14,8 +14,9 @@ import pytest
 from redis.asyncio import Redis
 
 from shoal.base.clock import FakeClock
-from shoal.client import Client, LostLease, Obj, TransportError, builtin
+from shoal.client import Client, LostLease, TransportError, builtin
 from shoal.errors import AlreadyExists, Conflict
+from shoal.kube.objects import Obj
 from shoal.reconcile import Elector, LeaseLock, Lock, LockRecord
 from shoal.reconcile.redis_lock import RedisLock
 from shoal.testing.databases import redis_server, shared_redis

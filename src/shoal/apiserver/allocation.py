@@ -14,10 +14,10 @@ from itertools import chain
 from shoal.apiserver import objects
 from shoal.apiserver.context import Core
 from shoal.apiserver.effects import NOTHING, Extra, mark
-from shoal.apiserver.objects import Obj
 from shoal.apiserver.ranges import Range, ServiceRanges, contains
 from shoal.errors import Invalid, invalid
 from shoal.kube.kinds.core import service as rules
+from shoal.kube.objects import Obj
 from shoal.store import Absent, Delete, Key, Op, Put, Require
 
 NODE_PORTS = "services.nodeports"

@@ -8,11 +8,12 @@ from typing import Any
 from shoal.apiserver import negotiate
 from shoal.apiserver.context import Call
 from shoal.apiserver.negotiate import Query, body_type
-from shoal.apiserver.objects import Obj, meta
+from shoal.apiserver.objects import meta
 from shoal.apiserver.registry import Served
 from shoal.errors import BadRequest, Invalid, invalid, not_supported, required, too_long
 from shoal.kube import jsonutil
 from shoal.kube.decode import normalize
+from shoal.kube.objects import Obj
 
 MAX_WARNINGS = 50
 

@@ -10,11 +10,12 @@ from shoal.apiserver.authz.bootstrap import reconcile_policy
 from shoal.apiserver.body import WriteOptions
 from shoal.apiserver.context import Core
 from shoal.apiserver.housekeeping import ROOT_CA
-from shoal.apiserver.objects import Obj, decode
+from shoal.apiserver.objects import decode
 from shoal.apiserver.write import Author, Writer
 from shoal.base.logs import get_logger
 from shoal.errors import AlreadyExists, ConfigError
 from shoal.kube.decode import normalize
+from shoal.kube.objects import Obj
 from shoal.store import Key, StoreReadOnly
 
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from shoal.apiserver.effects import CRDS, ending_mark, terminating_mark
 from shoal.apiserver.fencing import deposed
-from shoal.apiserver.objects import Obj
 from shoal.apiserver.registry import Served
 from shoal.errors import AlreadyExists, ApiError, Forbidden, MethodNotAllowed, NotFound
+from shoal.kube.objects import Obj
 from shoal.store import Absent, Exists, Key, Require, RequirementFailed, Store
 
 

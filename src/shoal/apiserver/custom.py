@@ -16,10 +16,10 @@ import orjson
 from shoal.apiserver import objects
 from shoal.apiserver.context import Call, Core
 from shoal.apiserver.effects import CRDS, NOTHING, Extra, ending_mark, mark
-from shoal.apiserver.objects import Obj
 from shoal.apiserver.registry import Served
 from shoal.errors import BadRequest, Invalid, invalid
 from shoal.kube import decode
+from shoal.kube.objects import Obj
 from shoal.store import Delete, Event, EventType
 
 if TYPE_CHECKING:

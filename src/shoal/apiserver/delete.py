@@ -14,11 +14,11 @@ from shoal.apiserver.context import Call, Core
 from shoal.apiserver.effects import NoEffects
 from shoal.apiserver.fencing import deposed, fences
 from shoal.apiserver.http import Response
-from shoal.apiserver.objects import Obj
 from shoal.apiserver.read import list_body
 from shoal.apiserver.selection import select
 from shoal.apiserver.write import ATTEMPTS, Writer, finished_deletion
 from shoal.errors import Conflict, Forbidden
+from shoal.kube.objects import Obj
 from shoal.store import At, Delete, Entry, Op, Page, RequirementFailed
 
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from shoal.apiserver.objects import Obj
+from shoal.kube.objects import Obj
 from shoal.store import Key, Op, Put, Require
 
 

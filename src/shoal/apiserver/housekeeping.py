@@ -19,12 +19,12 @@ from shoal.apiserver.delete import Deleter
 from shoal.apiserver.effects import CRDS, NOTHING, Extra, mark, terminating_mark
 from shoal.apiserver.http import Request
 from shoal.apiserver.negotiate import NO_QUERY
-from shoal.apiserver.objects import Obj
 from shoal.apiserver.paths import Target
 from shoal.apiserver.registry import Served
 from shoal.apiserver.write import Author, Retry, Writer
 from shoal.base.logs import get_logger
 from shoal.errors import AlreadyExists, ApiError, NotFound
+from shoal.kube.objects import Obj
 from shoal.store import Delete, Event, EventType, Key, StoreReadOnly, StoreUnavailable
 
 ROOT_CA = "kube-root-ca.crt"

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
 from urllib.parse import parse_qsl
 
 from shoal.base.memo import memo
@@ -137,6 +136,3 @@ def integer(parameters: Query, name: str) -> int | None:
     if abs(number) >= 1 << 63:
         raise BadRequest(f'invalid value for query parameter {name}: "{value[:100]}" is out of range')
     return number
-
-
-Obj = dict[str, Any]

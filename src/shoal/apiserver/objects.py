@@ -12,9 +12,8 @@ from typing import Any
 
 import orjson
 
+from shoal.kube.objects import Obj
 from shoal.store import Entry
-
-Obj = dict[str, Any]
 
 _MARK = b'"resourceVersion":"'
 _META_ORDER = (

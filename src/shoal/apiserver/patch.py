@@ -24,11 +24,12 @@ from shoal.apiserver.body import (
 from shoal.apiserver.context import Call
 from shoal.apiserver.http import Response
 from shoal.apiserver.negotiate import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, flag, patch_type
-from shoal.apiserver.objects import Obj, meta
+from shoal.apiserver.objects import meta
 from shoal.apiserver.write import Author, Retry, Writer
 from shoal.errors import AlreadyExists, BadRequest, Invalid, forbidden
 from shoal.kube import jsonutil
 from shoal.kube.decode import normalize
+from shoal.kube.objects import Obj
 from shoal.kube.ownership import apply as ownership
 from shoal.kube.patch import json_patch, merge_patch, strategic
 from shoal.store import Entry, Key

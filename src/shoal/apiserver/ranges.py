@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from shoal.apiserver import objects
 from shoal.apiserver.context import Core
-from shoal.apiserver.objects import Obj
+from shoal.kube.objects import Obj
 
 SERVICE_CIDRS = "servicecidrs.networking.k8s.io"
 Range = ipaddress.IPv4Network | ipaddress.IPv6Network

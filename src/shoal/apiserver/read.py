@@ -12,10 +12,10 @@ import orjson
 from shoal.apiserver.context import Call, Core
 from shoal.apiserver.http import Response
 from shoal.apiserver.negotiate import PLAIN, YAML, Representation, integer, representation
-from shoal.apiserver.objects import Obj
 from shoal.apiserver.registry import Served
 from shoal.apiserver.selection import Selection, select
 from shoal.errors import BadRequest, Cause, Expired, FieldError, Invalid, NotFound, Timeout, forbidden, invalid
+from shoal.kube.objects import Obj
 from shoal.store import Compacted, Entry, FutureRevision, Page, Whole
 
 if TYPE_CHECKING:

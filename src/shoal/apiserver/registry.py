@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from shoal.apiserver import objects
-from shoal.apiserver.objects import LazyFields, Obj
+from shoal.apiserver.objects import LazyFields
 from shoal.kube.kinds import rules_for
 from shoal.kube.kinds.rules import KindRules
+from shoal.kube.objects import Obj
 from shoal.kube.resources import BUILTIN, Resource
 from shoal.kube.schema import Type, type_of_kind
 from shoal.store import Attrs, Entry, Key

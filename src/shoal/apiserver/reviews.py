@@ -13,10 +13,10 @@ from shoal.apiserver.body import read_object, write_options
 from shoal.apiserver.context import Call, Core, User
 from shoal.apiserver.http import Response
 from shoal.apiserver.negotiate import representation
-from shoal.apiserver.objects import Obj
 from shoal.apiserver.write import raise_invalid
 from shoal.errors import BadRequest
 from shoal.kube import fieldselector, labels
+from shoal.kube.objects import Obj
 
 _SIGNS = {"In": "=", "NotIn": "!="}
 _LABEL_OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shoal.apiserver.objects import Obj
 from shoal.apiserver.registry import Served
 from shoal.kube.names import is_dns1123_subdomain
+from shoal.kube.objects import Obj
 
 MAX_SHAPES = 1000
 MAX_SPEC_BYTES = 16 * 1024

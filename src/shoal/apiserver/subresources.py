@@ -24,7 +24,7 @@ from shoal.apiserver.http import Answer, Response
 from shoal.apiserver.negotiate import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, body_type, patch_type
 from shoal.apiserver.nodes.service import SUBRESOURCES as ON_NODES
 from shoal.apiserver.nodes.service import NodeAccess
-from shoal.apiserver.objects import Obj, meta
+from shoal.apiserver.objects import meta
 from shoal.apiserver.patch import Patcher
 from shoal.apiserver.registry import Served
 from shoal.apiserver.write import ATTEMPTS, Author, Retry, Writer
@@ -32,6 +32,7 @@ from shoal.errors import BadRequest, Conflict, InternalError, MethodNotAllowed, 
 from shoal.kube import jsonutil, labels
 from shoal.kube.decode import normalize
 from shoal.kube.kinds import scale
+from shoal.kube.objects import Obj
 from shoal.kube.patch import json_patch, merge_patch
 from shoal.kube.schema import type_of_kind
 from shoal.store import Entry

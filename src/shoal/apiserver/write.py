@@ -34,7 +34,7 @@ from shoal.apiserver.effects import NOTHING, Effects, Extra, NoEffects
 from shoal.apiserver.fencing import deposed, fences
 from shoal.apiserver.http import Response
 from shoal.apiserver.negotiate import PLAIN, representation
-from shoal.apiserver.objects import Obj, meta
+from shoal.apiserver.objects import meta
 from shoal.apiserver.read import represent, represent_object
 from shoal.apiserver.registry import Served
 from shoal.apiserver.shapes import Shape, ShapeKey, Shapes
@@ -48,6 +48,7 @@ from shoal.errors import (
 )
 from shoal.kube.kinds.access import signing
 from shoal.kube.kinds.checks import validate_metadata, validate_metadata_update
+from shoal.kube.objects import Obj
 from shoal.kube.ownership import managed
 from shoal.kube.resources import Resource
 from shoal.store import At, Delete, Entry, Key, Op, Put, Require, RequirementFailed

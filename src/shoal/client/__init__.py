@@ -17,7 +17,8 @@ from shoal.client.errors import Disconnected, LostLease, TransportError, Unreach
 from shoal.client.fence import Fence
 from shoal.client.resource import ResourceType, builtin
 from shoal.client.verbs import EVERYTHING, Listed, MetadataClient, Page, PatchType, Propagation, ResourceClient, Scope
-from shoal.client.watch import Obj, Watch, WatchEvent
+from shoal.client.watch import Watch, WatchEvent
+from shoal.kube.objects import Obj
 
 __all__ = [
     "EVERYTHING", "AccessConfig", "Client", "Disconnected", "Fence", "Listed", "LostLease", "MetadataClient", "Obj",

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from shoal.client.resource import ResourceType
 from shoal.client.transport import StreamReply
-from shoal.client.watch import Obj, Watch
+from shoal.client.watch import Watch
 from shoal.errors import Expired
+from shoal.kube.objects import Obj
 
 if TYPE_CHECKING:
     from shoal.client.client import Client

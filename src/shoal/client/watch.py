@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
 
 import orjson
 
 from shoal.client.errors import Disconnected
 from shoal.client.transport import StreamReply
 from shoal.errors import from_status
-
-Obj = dict[str, Any]
+from shoal.kube.objects import Obj
 
 ADDED, MODIFIED, DELETED, BOOKMARK, ERROR = "ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"

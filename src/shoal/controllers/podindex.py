@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shoal.controllers.kit import Kit
-from shoal.reconcile import Informer, Obj
+from shoal.kube.objects import Obj
+from shoal.reconcile import Informer
 
 BY_NODE = "node"
 

@@ -8,13 +8,11 @@ when it moves). All of them stand in the namespace of the ShardConfig, where the
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import msgspec
 
 from shoal.crds import shard_schema as schema
-
-Obj = dict[str, Any]
+from shoal.kube.objects import Obj
 
 GROUP = "shard.io"
 VERSION = "v1"

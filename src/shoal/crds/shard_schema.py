@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-Obj = dict[str, Any]
+from shoal.kube.objects import Obj
 
 NAME_LIMIT = 40  # leaves room for the suffix of a shard and for the label that carries the name
 SLOTS_LIMIT = 1024

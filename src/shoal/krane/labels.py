@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
 
 from shoal.krane.model import Owner
 from shoal.kube.names import is_label_value
+from shoal.kube.objects import Obj
 from shoal.sync.versions import Version
-
-Obj = dict[str, Any]
 
 FIELD_MANAGER_KRANE = "krane"
 FIELD_MANAGER_SCALE = "krane-scale"  # holds the replicas while nobody says how many: an autoscaler takes them from it

@@ -11,8 +11,7 @@ from typing import Any
 from shoal.crds.sentinel import GROUP
 from shoal.krane.sentinels import install
 from shoal.krane.sentinels.render import NAMESPACE_SENTINEL
-
-Obj = dict[str, Any]
+from shoal.kube.objects import Obj
 
 NAME = "shoal-krane"
 NAMESPACE = "shoal-system"

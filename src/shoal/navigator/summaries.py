@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-Obj = dict[str, Any]
+from shoal.kube.objects import Obj
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True, gc=False):

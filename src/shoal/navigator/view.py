@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
+from shoal.kube.objects import Obj
 from shoal.navigator.model import Cluster, Row
-
-Obj = dict[str, Any]
 
 
 class View(Protocol):

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from shoal.node.pods.model import Obj, Verdict
+from shoal.kube.objects import Obj
+from shoal.node.pods.model import Verdict
 from shoal.node.resources import ACCOUNTED, amounts, total_requests, used
 
 

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
-from shoal.client import EVERYTHING, Client, Obj, Scope, TransportError, builtin
+from shoal.client import EVERYTHING, Client, Scope, TransportError, builtin
 from shoal.errors import ApiError
+from shoal.kube.objects import Obj
 from shoal.node.admission import refusal
 from shoal.node.config import NodeConfig
 from shoal.node.events import PodEvents

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from shoal.kube import quantity
+from shoal.kube.objects import Obj
 from shoal.kube.quantity import Quantity
 from shoal.node.errors import ConfigFault
 from shoal.node.pods.containers import find
-from shoal.node.pods.model import Obj
 from shoal.node.proxy.plan import served_ports
 
 Objects = Mapping[str, Obj | None]  # by name; None: looked for and not found

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from shoal.kube.objects import Obj
 from shoal.node.pods.containers import find
-from shoal.node.pods.model import Obj, Role
+from shoal.node.pods.model import Role
 from shoal.reconcile import EventRecorder, EventType
 
 _FIELDS = {

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from shoal.kube.objects import Obj
 from shoal.kube.quantity import Format, Quantity
-from shoal.node.pods.model import Obj, Verdict
+from shoal.node.pods.model import Verdict
 from shoal.node.resources import total_requests
 
 _CRITICAL = 2_000_000_000  # pods of this priority are never evicted

@@ -11,8 +11,9 @@ import orjson
 
 from shoal.base.clock import Clock
 from shoal.errors import ShoalError
+from shoal.kube.objects import Obj
 from shoal.node.events import PodEvents
-from shoal.node.pods.model import Obj, Wait
+from shoal.node.pods.model import Wait
 from shoal.node.runtime.model import Credentials, Image, ImageFailure, ImageFault, Runtime
 
 BASE_S = 10.0

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
+from shoal.kube.objects import Obj
 from shoal.kube.times import format_time
 from shoal.node.config import NodeConfig
 from shoal.node.resources import minus
 from shoal.node.runtime.model import Image, RuntimeInfo
-
-Obj = dict[str, Any]
 
 _IMAGES = 50
 _DEFAULT_CPU, _DEFAULT_MEMORY, _DEFAULT_DISK = "4", "8Gi", "50Gi"

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
+from shoal.kube.objects import Obj
 from shoal.node.config import EvictionConfig
 from shoal.node.eviction import PodUse, Pressure, verdict, victim
-from shoal.node.pods.model import Obj, Verdict
+from shoal.node.pods.model import Verdict
 from shoal.node.runtime.model import ContainerStats, Runtime, RuntimeFailure
 
 log = get_logger("node.pressure")

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
-from shoal.client import Client, Obj, Scope, TransportError, builtin
+from shoal.client import Client, Scope, TransportError, builtin
 from shoal.client.deadline import within
 from shoal.errors import ApiError, NotFound
+from shoal.kube.objects import Obj
 from shoal.reconcile import Change, Informer, ObjectKey
 
 log = get_logger("node.references")

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from shoal.base.backoff import Backoff
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
-from shoal.client import Client, Obj, TransportError, builtin
+from shoal.client import Client, TransportError, builtin
 from shoal.errors import AlreadyExists, ApiError, Conflict, NotFound
+from shoal.kube.objects import Obj
 from shoal.kube.schema import kubernetes_version
 from shoal.kube.times import format_micro_time
 from shoal.node.config import NodeConfig

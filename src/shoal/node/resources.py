@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from shoal.kube import quantity
+from shoal.kube.objects import Obj
 from shoal.kube.quantity import Quantity
 from shoal.node.pods.containers import init_containers
-from shoal.node.pods.model import Obj, Role
+from shoal.node.pods.model import Role
 
 CPU = "cpu"
 ACCOUNTED = (CPU, "memory", "ephemeral-storage")

@@ -8,6 +8,7 @@ await manager.run()
 
 from __future__ import annotations
 
+from shoal.kube.objects import Obj
 from shoal.reconcile.cache import Cache, Change, ChangeType, without_managed_fields
 from shoal.reconcile.controller import (
     DONE,
@@ -20,7 +21,7 @@ from shoal.reconcile.controller import (
 )
 from shoal.reconcile.events import EventRecorder, EventType, RecorderConfig
 from shoal.reconcile.informer import Informer
-from shoal.reconcile.keys import Obj, ObjectKey, controller_of, key_of
+from shoal.reconcile.keys import ObjectKey, controller_of, key_of
 from shoal.reconcile.leader import ElectionConfig, Elector, LeaseLock, Lock, LockRecord
 from shoal.reconcile.manager import Health, Manager, Runnable
 from shoal.reconcile.metrics import Outcome, ReconcileMetrics

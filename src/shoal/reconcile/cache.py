@@ -17,7 +17,8 @@ import orjson
 
 from shoal.base.logs import get_logger
 from shoal.kube.labels import Selector
-from shoal.reconcile.keys import Obj, ObjectKey, is_older, key_of, version_of
+from shoal.kube.objects import Obj
+from shoal.reconcile.keys import ObjectKey, is_older, key_of, version_of
 
 Transform = Callable[[Obj], Obj]
 IndexFunction = Callable[[Obj], Iterable[str]]

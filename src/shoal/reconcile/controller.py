@@ -17,9 +17,10 @@ from shoal.base.logs import correlated, get_logger
 from shoal.client import LostLease
 from shoal.client.deadline import within
 from shoal.errors import ConfigError, Conflict, NotFound, ShoalError
+from shoal.kube.objects import Obj
 from shoal.reconcile.cache import Cache, Change
 from shoal.reconcile.informer import Informer
-from shoal.reconcile.keys import Obj, ObjectKey, controller_of
+from shoal.reconcile.keys import ObjectKey, controller_of
 from shoal.reconcile.metrics import Outcome, ReconcileMetrics
 from shoal.reconcile.queue import RateLimit, WorkQueue
 

@@ -16,8 +16,9 @@ from enum import StrEnum
 from shoal.base.bounded import Closed, DroppingQueue
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
-from shoal.client import Client, Obj, TransportError, builtin
+from shoal.client import Client, TransportError, builtin
 from shoal.errors import ApiError, ConfigError, NotFound
+from shoal.kube.objects import Obj
 from shoal.kube.times import format_micro_time, format_time
 from shoal.reconcile.queue import TokenBucket
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-Obj = dict[str, Any]
+from shoal.kube.objects import Obj
 
 
 @dataclass(frozen=True, slots=True, order=True)

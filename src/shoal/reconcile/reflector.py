@@ -30,8 +30,9 @@ from shoal.errors import (
     NotAcceptable,
     UnsupportedMediaType,
 )
+from shoal.kube.objects import Obj
 from shoal.reconcile.cache import Cache
-from shoal.reconcile.keys import Obj, ObjectKey, key_of
+from shoal.reconcile.keys import ObjectKey, key_of
 
 # How servers refuse a watch that begins with the objects that exist.
 _REFUSALS = (BadRequest, Invalid, MethodNotAllowed, NotAcceptable, UnsupportedMediaType)

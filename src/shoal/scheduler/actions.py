@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, assert_never
+from typing import assert_never
 
 from shoal.base.clock import Clock
 from shoal.client import Client, PatchType, builtin
 from shoal.client.deadline import within
 from shoal.errors import NotFound, ShoalError
+from shoal.kube.objects import Obj
 from shoal.kube.times import format_time
 from shoal.reconcile.events import EventRecorder, EventType
 from shoal.reconcile.keys import ObjectKey
 from shoal.scheduler import messages
 from shoal.scheduler.shapes import PodInfo
 from shoal.scheduler.volumes import SELECTED_NODE, SelectNode, TakeVolume, VolumeState, VolumeStep, is_bound
-
-Obj = dict[str, Any]
 
 
 class VolumesFailed(ShoalError):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 from shoal.kube import quantity
+from shoal.kube.objects import Obj
 from shoal.scheduler.model import Requests
 
-Obj = dict[str, Any]
 Amounts = dict[str, int]
 
 CPU: Final = "cpu"

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from shoal.base.clock import Clock
 from shoal.client import EVERYTHING, Client, builtin
 from shoal.errors import Forbidden, NotFound
+from shoal.kube.objects import Obj
 from shoal.reconcile.cache import Change, ChangeType
-from shoal.reconcile.keys import Obj, key_of
+from shoal.reconcile.keys import key_of
 from shoal.scheduler import messages
 from shoal.scheduler.config import SchedulerConfig
 from shoal.scheduler.intake import Intake

@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 from shoal.base.clock import Clock
 from shoal.kube.labels import Selector, from_object, from_set
+from shoal.kube.objects import Obj
 from shoal.reconcile.cache import Change, ChangeType
-from shoal.reconcile.keys import Obj, ObjectKey
+from shoal.reconcile.keys import ObjectKey
 from shoal.scheduler.hints import ClusterEvent, Happening, may_help, node_facts
 from shoal.scheduler.plan import Planner
 from shoal.scheduler.preemption import Budget

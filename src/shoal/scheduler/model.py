@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
-
-Obj = dict[str, Any]
+from typing import Final
 
 MAX_SCORE: Final = 100
 HOSTNAME: Final = "kubernetes.io/hostname"

@@ -6,11 +6,10 @@ Everything is compiled once per shape into functions of a node's labels and name
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from shoal.kube.labels import Requirement, Selector
+from shoal.kube.objects import Obj
 
-Obj = dict[str, Any]
 Labels = Mapping[str, str]
 NodeMatch = Callable[[Labels, str], bool]  # labels, name
 _OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!", "Gt": "gt", "Lt": "lt"}

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
+from shoal.kube.objects import Obj
 from shoal.scheduler.amounts import CPU, MEMORY, STORAGE, amounts
 from shoal.scheduler.shapes import PodInfo, Port, Shape
 
-Obj = dict[str, Any]
 _ANY_ADDRESS = "0.0.0.0"
 
 

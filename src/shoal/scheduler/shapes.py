@@ -13,12 +13,12 @@ from typing import Any, Final
 import orjson
 
 from shoal.kube.labels import EQUALS, EVERYTHING, Requirement, Selector, from_object
+from shoal.kube.objects import Obj
 from shoal.reconcile.keys import ObjectKey, controller_of
 from shoal.scheduler import nodematch
 from shoal.scheduler.amounts import requests_of
 from shoal.scheduler.model import Requests
 
-Obj = dict[str, Any]
 Port = tuple[str, str, int]  # address, protocol, port
 Disk = tuple[str, bool]  # identity, whether it may be shared read-only
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 from shoal.kube.labels import Selector
+from shoal.kube.objects import Obj
 from shoal.reconcile.keys import ObjectKey
 from shoal.scheduler.counters import Counter
 from shoal.scheduler.nodes import NodeInfo
 from shoal.scheduler.shapes import PodInfo, PodTerm, Shape, claims_of, signature
 
-Obj = dict[str, Any]
 _IDLE_SHAPES = 256  # shapes without pods that are kept for those that come back
 
 

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from shoal.kube.labels import from_object
+from shoal.kube.objects import Obj
 from shoal.reconcile.keys import ObjectKey
 from shoal.scheduler.amounts import amount
 from shoal.scheduler.model import CLAIM_IN_USE, Refusal
 from shoal.scheduler.nodematch import NodeMatch, terms_match
 from shoal.scheduler.nodes import NodeInfo
 from shoal.scheduler.shapes import PodInfo
-
-Obj = dict[str, Any]
 
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from shoal.kube.objects import Obj
 from shoal.sentinel.translate.parts import DEPLOYMENT_HEADER, PRINCIPAL_HEADER, REPLICAS, REQUESTS, RUNTIME
 from shoal.sentinel.translate.rules import FIRST_VERDICT
-
-Obj = dict[str, Any]
 
 XDS_CLUSTER = "xds"
 SOCKET_PATH_MAX = 100  # the kernel takes 107 bytes; Envoy adds some

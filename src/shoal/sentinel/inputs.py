@@ -17,7 +17,8 @@ from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.client import Client, ResourceType, Scope, builtin
 from shoal.crds.sentinel import GROUP, VERSION
-from shoal.reconcile import Change, Informer, Obj, ReflectorConfig
+from shoal.kube.objects import Obj
+from shoal.reconcile import Change, Informer, ReflectorConfig
 from shoal.sentinel.config import SentinelConfig
 from shoal.sentinel.translate.endpoints import service_endpoints
 from shoal.sentinel.translate.model import (

@@ -34,6 +34,7 @@ from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.client import Client, TransportError, builtin
 from shoal.errors import ApiError
+from shoal.kube.objects import Obj
 from shoal.sentinel.admin import Admin
 from shoal.sentinel.bootstrap import LATENCY_MS
 from shoal.sentinel.config import SentinelConfig
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 
 log = get_logger("sentinel.stats")
 
-Obj = dict[str, Any]
 
 VERSION = 1
 COMPONENT = "sentinel-stats"

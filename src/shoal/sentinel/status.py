@@ -15,7 +15,8 @@ from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.client import Client, ResourceType, TransportError
 from shoal.errors import ApiError, NotFound
-from shoal.reconcile import Cache, Obj
+from shoal.kube.objects import Obj
+from shoal.reconcile import Cache
 
 log = get_logger("sentinel.status")
 

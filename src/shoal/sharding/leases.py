@@ -19,9 +19,8 @@ from typing import Any
 import msgspec
 import orjson
 
+from shoal.kube.objects import Obj
 from shoal.sharding.model import CONFIG_LABEL
-
-Obj = dict[str, Any]
 
 REPORT = "shard.io/report"
 ACKS = "shard.io/acks"

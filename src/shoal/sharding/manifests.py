@@ -4,13 +4,11 @@ it and, where the server has them, policies that refuse late writes."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from shoal.crds.shard import definitions
+from shoal.kube.objects import Obj
 from shoal.sharding.model import CONFIG_LABEL, epoch_annotation, slot_label
 from shoal.sharding.rbac import MANAGER, NAMESPACE, TargetKind, manager_rights, worker_rights
-
-Obj = dict[str, Any]
 
 PORT = 8060  # of the manager's health and metrics
 _DNS = 53

@@ -14,8 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from shoal.crds.shard import API_VERSION, HashRange
-
-Obj = dict[str, Any]
+from shoal.kube.objects import Obj
 
 SLOTS = 1024
 RING_BITS = 32

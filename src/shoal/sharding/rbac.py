@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.crds.shard import GROUP
-
-Obj = dict[str, Any]
+from shoal.kube.objects import Obj
 
 NAMESPACE = "shoal-system"
 MANAGER = "shard-manager"  # its ServiceAccount, roles, Deployment and Lease

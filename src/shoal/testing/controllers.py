@@ -26,10 +26,11 @@ from typing import Any, cast
 from shoal.base.clock import Clock, RealClock
 from shoal.base.ids import Ids, seeded_bytes
 from shoal.base.metrics import Metrics
-from shoal.client import Client, Obj
+from shoal.client import Client
 from shoal.client.transport import Transport
 from shoal.controllers.kit import Kit
 from shoal.errors import Conflict, NotFound
+from shoal.kube.objects import Obj
 from shoal.kube.times import format_time
 from shoal.reconcile import DONE, EventRecorder, Manager, ObjectKey, ReconcileMetrics, Result
 from shoal.testing.servers import LocalServer

@@ -14,8 +14,9 @@ from typing import Any
 
 import orjson
 
-from shoal.client import Client, Obj
+from shoal.client import Client
 from shoal.client.verbs import ResourceClient
+from shoal.kube.objects import Obj
 from shoal.sharding.model import epoch_of
 from shoal.sharding.worker import Owned, Worker
 from shoal.sharding.worker.handling import Handling

@@ -11,9 +11,8 @@ from typing import Any
 
 from shoal.app.demo.mesh import definition
 from shoal.client import Client, Scope
+from shoal.kube.objects import Obj
 from shoal.navigator.model import KINDS, Kind
-
-Obj = dict[str, Any]
 
 ROOT = "istio-system"
 _PARTS = {  # service → its versions, and whom it calls

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shoal.navigator.istio.model import ROOT_NAMESPACE, Mesh, Obj
+from shoal.kube.objects import Obj
+from shoal.navigator.istio.model import ROOT_NAMESPACE, Mesh
 from shoal.navigator.model import KINDS
 
 DEFAULT = "default"

@@ -12,9 +12,10 @@ from typing import Any
 from shoal.base.clock import Clock, RealClock
 from shoal.base.ids import Ids
 from shoal.base.tasks import cancel_all
-from shoal.client import Client, Obj, Scope, builtin
+from shoal.client import Client, Scope, builtin
 from shoal.crds.shard import GROUP, VERSION, definitions
 from shoal.errors import Conflict
+from shoal.kube.objects import Obj
 from shoal.reconcile import Informer
 from shoal.sharding.leases import read_lease, taken
 from shoal.sharding.model import (

@@ -10,11 +10,12 @@ from typing import Any
 import orjson
 
 from shoal.errors import ApiError, Expired, ServiceUnavailable
+from shoal.kube.objects import Obj
 from shoal.navigator.digest import fingerprint
 from shoal.navigator.manager.index import terms
 from shoal.navigator.model import Cluster, Freshness, Row
 from shoal.navigator.summaries import Summary, summarize
-from shoal.navigator.view import Moment, Obj, View
+from shoal.navigator.view import Moment, View
 
 AT_S = 1_800_000_000.0
 

@@ -33,8 +33,8 @@ import orjson
 from shoal.apiserver.http import HttpServer
 from shoal.apiserver.messages import HttpLimits, Request, RequestTimedOut, Response
 from shoal.app.pki import Pki
+from shoal.kube.objects import Obj
 
-Obj = dict[str, Any]
 Reply = Any  # a response dict, a list of converted objects, or a whole HTTP Response
 HookHandler = Callable[[Obj], Reply | Awaitable[Reply]]
 

@@ -29,9 +29,9 @@ from shoal.control.database import tables
 from shoal.control.database.engine import Database
 from shoal.errors import ApiError, Expired
 from shoal.krane.labels import DEPLOYMENT, FLEET, KRANE, MANAGED_BY, SHARD, VERSION, key_of
+from shoal.kube.objects import Obj
 from shoal.testing.fleets import LocalFleet
 
-Obj = dict[str, Any]
 _AGAIN_S = 0.1
 _LOOK_S = 0.25
 _DEPLOYED = ("deployment", "sentinel")  # kinds of keys that have a Deployment

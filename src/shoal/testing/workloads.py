@@ -5,9 +5,8 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
+from shoal.kube.objects import Obj
 from shoal.kube.times import format_time
-
-Obj = dict[str, Any]
 
 _NUMBERS = count(1)
 NOW = 1_700_000_000.0

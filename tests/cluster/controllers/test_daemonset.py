@@ -11,11 +11,10 @@ from shoal.base.clock import Clock, FakeClock
 from shoal.client import PatchType, Scope
 from shoal.controllers.daemonset import wiring as daemon_sets
 from shoal.controllers.kit import Kit
+from shoal.kube.objects import Obj
 from shoal.testing.controllers import Play, PodPlayer, eventually, rolled_out, running
 from shoal.testing.servers import local_server
 from shoal.testing.workloads import daemon_set, node
-
-Obj = dict[str, Any]
 
 
 @asynccontextmanager

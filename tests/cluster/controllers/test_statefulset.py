@@ -11,12 +11,12 @@ from shoal.client import PatchType, Scope
 from shoal.controllers.kit import Kit
 from shoal.controllers.revisions.plan import HASH_LABEL, new_revision
 from shoal.controllers.statefulset import wiring as stateful_sets
+from shoal.kube.objects import Obj
 from shoal.reconcile import ChangeType
 from shoal.testing.controllers import Play, PodPlayer, eventually, rolled_out, running
 from shoal.testing.servers import local_server
 from shoal.testing.workloads import stateful_set
 
-Obj = dict[str, Any]
 CLAIM = {
     "metadata": {"name": "data"},
     "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},

@@ -13,10 +13,11 @@ from connectrpc.code import Code
 
 from shoal.cli.contexts import Context
 from shoal.cli.rest import Refused, Rest
+from shoal.kube.objects import Obj
 from shoal.testing.fleet import AgentClient
 from shoal.testing.fleets import LocalFleet, app, app_path
 from shoal.testing.watching import watching
-from shoal.testing.witness import Obj, Witness, marker_of
+from shoal.testing.witness import Witness, marker_of
 from shoal.wire.fleet.v1 import cluster_pb as pb
 from shoal.wire.fleet.v1.cluster_connect import ClusterServiceClient
 

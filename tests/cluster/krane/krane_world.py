@@ -29,13 +29,13 @@ from shoal.krane import rbac
 from shoal.krane.deployments.apply import PARTS
 from shoal.krane.model import Owner, Side
 from shoal.krane.sides import make_sides
+from shoal.kube.objects import Obj
 from shoal.sync.keys import Stream
 from shoal.sync.sealing import new_key, seal_values, wrap_for
 from shoal.testing.controllers import PodPlayer, eventually, running
 from shoal.testing.servers import LocalServer, local_server
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
-Obj = dict[str, Any]
 Use = tuple[str, str, str, str]  # verb, group, resource, namespace
 
 OWNER = Owner(fleet="flt_1", cluster="c1", region="eu", shard="default")

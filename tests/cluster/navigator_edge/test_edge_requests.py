@@ -20,6 +20,7 @@ from shoal.app.ports import any_free
 from shoal.base.clock import RealClock
 from shoal.client import AccessConfig, Client, builtin, connect, load
 from shoal.errors import ApiError
+from shoal.kube.objects import Obj
 from shoal.navigator.edge import rbac
 from shoal.navigator.edge.requests.forwarding import PortForward
 from shoal.navigator.edge.requests.proxies import ProxiedPorts
@@ -29,8 +30,6 @@ from shoal.testing.controllers import eventually
 from shoal.testing.navigator import RecordingManager, recording_manager, running_edge
 from shoal.testing.servers import server_process
 from shoal.wire.navigator.v1 import navigator_pb as pb
-
-Obj = dict[str, Any]
 
 ACCOUNT = f"system:serviceaccount:{rbac.NAMESPACE}:{rbac.SERVICE_ACCOUNT}"
 TALK = "i=0; while :; do echo line $i; i=$((i+1)); sleep 0.1; done"

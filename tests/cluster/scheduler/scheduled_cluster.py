@@ -13,13 +13,13 @@ from shoal.base.ids import Ids
 from shoal.base.metrics import Metrics
 from shoal.client import Client
 from shoal.client.transport import Reply, StreamReply, Transport
+from shoal.kube.objects import Obj
 from shoal.reconcile import EventRecorder, Manager
 from shoal.scheduler.config import SchedulerConfig
 from shoal.scheduler.service import Scheduler
 from shoal.scheduler.wiring import build
 from shoal.testing.servers import LocalServer, local_server
 
-Obj = dict[str, Any]
 T = TypeVar("T")
 PODS = "/api/v1/namespaces/default/pods"
 

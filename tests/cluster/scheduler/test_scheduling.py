@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import pytest
-from scheduled_cluster import PODS, Cluster, Obj, a_cluster, a_scheduler, until
+from scheduled_cluster import PODS, Cluster, a_cluster, a_scheduler, until
 
 from shoal.base.clock import FakeClock
 from shoal.client import Disconnected, LostLease
+from shoal.kube.objects import Obj
 from shoal.scheduler.config import Profile, SchedulerConfig
 from shoal.scheduler.queue import Place
 from shoal.scheduler.service import Scheduler

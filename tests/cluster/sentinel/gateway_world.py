@@ -22,14 +22,13 @@ from shoal.client import Client, Disconnected, ResourceType, Unreachable, builti
 from shoal.client.transport import Reply, StreamReply, Transport
 from shoal.crds.sentinel import definitions
 from shoal.krane.sentinels import install
+from shoal.kube.objects import Obj
 from shoal.sentinel.config import SentinelConfig
 from shoal.sentinel.inputs import POLICY_TYPE, ROUTE_TYPE
 from shoal.sentinel.service import Gateway
 from shoal.sentinel.snapshot import Saved
 from shoal.testing.controllers import eventually
 from shoal.testing.servers import local_server
-
-Obj = dict[str, Any]
 
 ENVIRONMENT = "env_1"
 LABELS = {"shoal.dev/environment": ENVIRONMENT}

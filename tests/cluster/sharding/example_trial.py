@@ -18,9 +18,10 @@ import yaml
 from shoal.app.demo import websites
 from shoal.base.clock import RealClock
 from shoal.base.tasks import cancel_all
-from shoal.client import Client, Obj, Scope, builtin, connect, load
+from shoal.client import Client, Scope, builtin, connect, load
 from shoal.crds.shard import ConfigSpec
 from shoal.errors import NotFound
+from shoal.kube.objects import Obj
 from shoal.reconcile import Change, Informer
 from shoal.sharding.manager.desk import CONFIGS, INSTANCES
 from shoal.sharding.model import SLOTS, slot_of

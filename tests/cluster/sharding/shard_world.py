@@ -20,6 +20,7 @@ from shoal.client import Client, ResourceType, Scope, builtin
 from shoal.client.transport import Transport
 from shoal.crds.shard import API_VERSION, GROUP, VERSION, definitions
 from shoal.errors import AlreadyExists, Conflict, NotFound
+from shoal.kube.objects import Obj
 from shoal.kube.times import format_micro_time
 from shoal.reconcile import Change, ElectionConfig, Elector, EventRecorder, Informer, LeaseLock, Manager
 from shoal.sharding.following import FOLLOWING
@@ -39,7 +40,6 @@ from shoal.sharding.model import (
 from shoal.testing.controllers import eventually
 from shoal.testing.servers import LocalServer, local_server
 
-Obj = dict[str, Any]
 NAMESPACE = "default"
 WEBSITES = ResourceType("example.com", "v1", "websites", True, "Website")
 

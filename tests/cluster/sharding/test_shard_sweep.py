@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from shard_world import NAMESPACE, World, manager_of, run
 
 from shoal.client import ResourceClient, Scope, builtin
+from shoal.kube.objects import Obj
 from shoal.sharding.model import slot_label, slot_of
 from shoal.sharding.ring import object_key, slot_of_key
 from shoal.testing.controllers import eventually
 
-Obj = dict[str, Any]
 LABEL = slot_label("web")
 
 

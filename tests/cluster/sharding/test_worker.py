@@ -9,9 +9,10 @@ from dataclasses import replace
 from typing import Any, cast
 
 from shoal.base.clock import RealClock
-from shoal.client import Client, Obj, builtin
+from shoal.client import Client, builtin
 from shoal.client.transport import Transport
 from shoal.errors import Conflict, NotFound
+from shoal.kube.objects import Obj
 from shoal.sharding.leases import read_lease, taken
 from shoal.sharding.model import (
     Entry,

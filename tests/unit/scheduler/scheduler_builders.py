@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-Obj = dict[str, Any]
+from shoal.kube.objects import Obj
+
 ZONE = "topology.kubernetes.io/zone"
 HOSTNAME = "kubernetes.io/hostname"
 

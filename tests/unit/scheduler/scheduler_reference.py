@@ -6,11 +6,10 @@ Written from the rules and not from the scheduler's code, so that the two can be
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from shoal.kube import quantity
+from shoal.kube.objects import Obj
 
-Obj = dict[str, Any]
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 WEIGHTS = {"taints": 3, "affinity": 2, "spread": 2, "pods": 2, "fit": 1, "balance": 1, "images": 1}

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from shoal.base.clock import FakeClock
+from shoal.kube.objects import Obj
 from shoal.scheduler.explain import PodExplanation, explain_from
-
-Obj = dict[str, Any]
 
 
 def node(name: str, cpu: str = "4", **spec: Any) -> Obj:

@@ -8,12 +8,11 @@ import pytest
 from scheduler_builders import HOSTNAME, ZONE, a_constraint, a_node, a_pod, a_term
 
 from shoal.kube.labels import from_object
+from shoal.kube.objects import Obj
 from shoal.reconcile.keys import ObjectKey
 from shoal.scheduler.config import Profile, SchedulerConfig
 from shoal.scheduler.plan import Placed, Planner, Unplaced
 from shoal.scheduler.snapshot import Snapshot
-
-Obj = dict[str, Any]
 
 
 def a_planner(*nodes: Obj, pods: tuple[Obj, ...] = (), profile: Profile | None = None) -> Planner:

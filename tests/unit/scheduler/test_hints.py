@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from scheduler_builders import HOSTNAME, ZONE, a_constraint, a_node, a_pod, a_term
 
+from shoal.kube.objects import Obj
 from shoal.scheduler.hints import HINTS, ClusterEvent, Happening, may_help, node_facts
 from shoal.scheduler.model import FILTERS
 from shoal.scheduler.snapshot import Snapshot
 
-Obj = dict[str, Any]
 TAINT = {"key": "dedicated", "effect": "NoSchedule"}
 NEAR = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [a_term(ZONE, app="a")]}}
 APART = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [a_term(HOSTNAME, app="a")]}}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from scheduler_builders import a_node, a_pod
 
 from shoal.base.clock import FakeClock
+from shoal.kube.objects import Obj
 from shoal.reconcile.cache import Change, ChangeType
 from shoal.reconcile.keys import key_of
 from shoal.scheduler.config import SchedulerConfig
@@ -15,8 +15,6 @@ from shoal.scheduler.intake import Intake
 from shoal.scheduler.plan import Planner
 from shoal.scheduler.queue import Place, SchedulingQueue
 from shoal.scheduler.snapshot import Snapshot
-
-Obj = dict[str, Any]
 
 
 class Side:

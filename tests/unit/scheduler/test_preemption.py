@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scheduler_builders import HOSTNAME, ZONE, a_constraint, a_node, a_pod, a_term
 
 from shoal.kube.labels import from_object
+from shoal.kube.objects import Obj
 from shoal.scheduler.config import SchedulerConfig
 from shoal.scheduler.plan import Placed, Planner, Unplaced
 from shoal.scheduler.preemption import Budget
 from shoal.scheduler.snapshot import Snapshot
-
-Obj = dict[str, Any]
 
 
 def a_planner(nodes: list[Obj], pods: list[Obj]) -> Planner:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
-from typing import Any
 
 import scheduler_reference as reference
 from hypothesis import HealthCheck, given, settings
@@ -13,13 +12,13 @@ from hypothesis import strategies as st
 from scheduler_builders import HOSTNAME, ZONE, a_constraint, a_node, a_pod, a_term
 
 from shoal.kube.labels import from_object
+from shoal.kube.objects import Obj
 from shoal.reconcile.keys import ObjectKey
 from shoal.scheduler.config import Profile, SchedulerConfig
 from shoal.scheduler.plan import Placed, Planner
 from shoal.scheduler.snapshot import Snapshot
 from shoal.scheduler.table import Table
 
-Obj = dict[str, Any]
 APPS = ("web", "db", "cache")
 TAINTS = [
     {"key": "dedicated", "value": "a", "effect": "NoSchedule"},

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from scheduler_builders import HOSTNAME, ZONE, a_node, a_pod
 
+from shoal.kube.objects import Obj
 from shoal.reconcile.keys import ObjectKey
 from shoal.scheduler.config import SchedulerConfig
 from shoal.scheduler.plan import Placed, Planner, Unplaced
 from shoal.scheduler.snapshot import Snapshot
 from shoal.scheduler.volumes import SelectNode, TakeVolume
 
-Obj = dict[str, Any]
 CLAIM = ObjectKey("default", "data")
 
 

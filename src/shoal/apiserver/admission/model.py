@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 from shoal.apiserver.context import Core, User
 from shoal.apiserver.effects import Extra
-from shoal.apiserver.objects import Obj
 from shoal.apiserver.registry import Served
 from shoal.errors import Forbidden
+from shoal.kube.objects import Obj
 
 CREATE, UPDATE, DELETE, CONNECT = "CREATE", "UPDATE", "DELETE", "CONNECT"
 

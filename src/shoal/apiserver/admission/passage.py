@@ -11,8 +11,8 @@ from shoal.apiserver.admission.model import Admission
 from shoal.apiserver.body import WriteOptions
 from shoal.apiserver.context import Call
 from shoal.apiserver.effects import NOTHING, Extra
-from shoal.apiserver.objects import Obj
 from shoal.apiserver.registry import Served
+from shoal.kube.objects import Obj
 
 _OPTIONS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions"}
 _KEPT = ("name", "namespace", "uid", "creationTimestamp")

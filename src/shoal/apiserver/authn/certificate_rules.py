@@ -12,8 +12,8 @@ from collections.abc import Callable
 from shoal.apiserver.authn.signers import API_CLIENT
 from shoal.apiserver.authz.authorizer import MASTERS, Attributes, Authorizer
 from shoal.apiserver.context import Call, User
-from shoal.apiserver.objects import Obj
 from shoal.errors import Forbidden
+from shoal.kube.objects import Obj
 
 _GROUP, _PLURAL = "certificates.k8s.io", "certificatesigningrequests"
 

@@ -13,9 +13,9 @@ from shoal.apiserver.authn.keys import SigningKeys
 from shoal.apiserver.authn.loop import StoreLoop
 from shoal.apiserver.body import WriteOptions
 from shoal.apiserver.context import Core
-from shoal.apiserver.objects import Obj
 from shoal.apiserver.write import Author, Writer
 from shoal.kube.kinds.core.config import SERVICE_ACCOUNT_NAME
+from shoal.kube.objects import Obj
 from shoal.store import At, Delete, Entry, Event, EventType, Key, RequirementFailed
 
 TYPE = "kubernetes.io/service-account-token"

@@ -22,8 +22,8 @@ from shoal.apiserver.authn.signers import (
 from shoal.apiserver.authz.authorizer import Attributes, Authorizer
 from shoal.apiserver.body import WriteOptions
 from shoal.apiserver.context import Core, User
-from shoal.apiserver.objects import Obj
 from shoal.apiserver.write import Author, Writer
+from shoal.kube.objects import Obj
 from shoal.store import Entry, Key
 
 REQUESTS = "certificatesigningrequests.certificates.k8s.io"

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from shoal.apiserver.objects import Obj
+from shoal.kube.objects import Obj
 
 if TYPE_CHECKING:
     from cryptography import x509

@@ -9,9 +9,10 @@ import orjson
 
 from shoal.apiserver.authn.keys import SigningKeys
 from shoal.apiserver.context import Call, Core
-from shoal.apiserver.objects import Obj, meta
+from shoal.apiserver.objects import meta
 from shoal.errors import BadRequest, Conflict, FieldError, Invalid, NotFound, invalid
 from shoal.kube.kinds.access.reviews import TOKEN_REQUEST
+from shoal.kube.objects import Obj
 from shoal.store import Key
 
 _GROUP, _KIND = "authentication.k8s.io", "TokenRequest"

@@ -13,11 +13,11 @@ from shoal.apiserver import objects
 from shoal.apiserver.authz.index import CLUSTER_ROLES
 from shoal.apiserver.body import WriteOptions
 from shoal.apiserver.context import Core
-from shoal.apiserver.objects import Obj
 from shoal.apiserver.write import Author, Retry, Writer
 from shoal.base.logs import get_logger
 from shoal.errors import ApiError
 from shoal.kube.kinds.rbac import aggregated_rules
+from shoal.kube.objects import Obj
 from shoal.store import Event
 
 _OPTIONS = WriteOptions(False, "", "Ignore")

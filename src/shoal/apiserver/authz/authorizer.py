@@ -15,12 +15,12 @@ from shoal.apiserver.authz.index import RbacIndex
 from shoal.apiserver.authz.node import NodeAuthorizer, node_of
 from shoal.apiserver.authz.rules import Rule, compiled, quote
 from shoal.apiserver.context import User
-from shoal.apiserver.objects import Obj
 from shoal.apiserver.paths import Target
 from shoal.errors import ApiError, Forbidden, qualified
 from shoal.kube import fieldselector
 from shoal.kube.kinds import bootstrap_rbac
 from shoal.kube.names import is_path_segment_name
+from shoal.kube.objects import Obj
 from shoal.store import Store
 
 MASTERS = "system:masters"

@@ -12,13 +12,13 @@ from shoal.apiserver import objects
 from shoal.apiserver.authz.rules import compiled, uncovered
 from shoal.apiserver.body import WriteOptions
 from shoal.apiserver.context import Core
-from shoal.apiserver.objects import Obj
 from shoal.apiserver.registry import Served
 from shoal.apiserver.write import ATTEMPTS, Author, Retry, Writer
 from shoal.errors import AlreadyExists
 from shoal.kube.decode import normalize
 from shoal.kube.kinds import bootstrap_rbac
 from shoal.kube.kinds.rbac import GROUP
+from shoal.kube.objects import Obj
 from shoal.store import At, Delete, Entry, RequirementFailed
 
 AUTO_UPDATE = "rbac.authorization.kubernetes.io/autoupdate"

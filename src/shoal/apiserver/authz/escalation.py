@@ -7,10 +7,10 @@ from shoal.apiserver.authz.authorizer import Authorizer
 from shoal.apiserver.authz.index import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES
 from shoal.apiserver.authz.rules import described, quote, quoted, uncovered
 from shoal.apiserver.context import Call, User
-from shoal.apiserver.objects import Obj
 from shoal.apiserver.write import Guard
 from shoal.errors import Forbidden, NotFound, qualified
 from shoal.kube.kinds.rbac import GROUP
+from shoal.kube.objects import Obj
 
 _EVERYTHING: list[Obj] = [
     {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},

@@ -13,8 +13,8 @@ import orjson
 
 from shoal.apiserver.authz.rules import Rule, compiled
 from shoal.apiserver.context import User
-from shoal.apiserver.objects import Obj
 from shoal.kube.kinds.rbac import GROUP
+from shoal.kube.objects import Obj
 from shoal.store import Event, EventType, Key, Store
 
 ROLES = f"roles.{GROUP}"

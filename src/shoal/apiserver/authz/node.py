@@ -13,9 +13,9 @@ from shoal.apiserver.authz.attributes import Attributes
 from shoal.apiserver.authz.pod_references import Reference, references, volume_secrets
 from shoal.apiserver.authz.rules import Rule
 from shoal.apiserver.context import User
-from shoal.apiserver.objects import Obj
 from shoal.errors import ApiError
 from shoal.kube import fieldselector
+from shoal.kube.objects import Obj
 from shoal.store import Entry, Key, Store
 
 NODE_USER = "system:node:"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shoal.apiserver.objects import Obj
+from shoal.kube.objects import Obj
 
 MIRROR = "kubernetes.io/config.mirror"
 CONTAINERS = ("initContainers", "containers", "ephemeralContainers")

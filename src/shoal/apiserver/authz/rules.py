@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from json import dumps
 
-from shoal.apiserver.objects import Obj
+from shoal.kube.objects import Obj
 
 ALL = "*"
 MAX_PARTS = 20_000

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
 
 from shoal.apiserver.flow.queues import FairQueues, Queue, deal
 from shoal.apiserver.flow.ticket import Ticket
-
-Obj = dict[str, Any]
+from shoal.kube.objects import Obj
 
 
 class Level:

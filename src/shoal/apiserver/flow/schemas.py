@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from shoal.kube.objects import Obj
 
 _ACCOUNT = "system:serviceaccount:"
 _ALL = ("*",)
-
-Obj = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from shoal.kube.objects import Obj
 from shoal.kube.quantity import Format, Quantity, parse
 from shoal.kube.resources import Resource
 from shoal.kube.tables.printer import NAME, Printer, column
@@ -52,7 +53,6 @@ POD_SCHEMA: Final = {
     },
 }
 
-Obj = dict[str, Any]
 ContainerKey = tuple[str, str, str]  # namespace, pod, container
 
 

@@ -22,7 +22,6 @@ from shoal.apiserver.metrics.samples import (
     POD_SCHEMA,
     PODS,
     PRINTER,
-    Obj,
     Reading,
     metrics_object,
     sample,
@@ -35,6 +34,7 @@ from shoal.apiserver.registry import Served
 from shoal.base.logs import get_logger
 from shoal.errors import ApiError, MethodNotAllowed, NotFound
 from shoal.kube import fieldselector, labels
+from shoal.kube.objects import Obj
 from shoal.kube.resources import Resource
 from shoal.store import Attrs, Entry, Key
 

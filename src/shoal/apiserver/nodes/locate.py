@@ -11,8 +11,6 @@ from typing import Any
 from shoal.apiserver.nodes.config import Network
 from shoal.errors import ApiError, BadRequest, ServiceUnavailable
 
-Obj = Mapping[str, Any]
-
 
 class UnknownError(ApiError):
     """A failure for which Kubernetes has no reason, only words."""
@@ -43,14 +41,14 @@ def wanted(text: str, what: str) -> Wanted:
 # -- containers ----------------------------------------------------------------------------------------------------
 
 
-def _containers(pod: Obj) -> Iterator[str]:
+def _containers(pod: Mapping[str, Any]) -> Iterator[str]:
     spec = pod["spec"]
     for group in ("initContainers", "containers", "ephemeralContainers"):
         for container in spec.get(group) or ():
             yield container["name"]
 
 
-def container_of(pod: Obj, name: str) -> str:
+def container_of(pod: Mapping[str, Any], name: str) -> str:
     """The container that is meant; the only one when none is named."""
     pod_name = pod["metadata"]["name"]
     if name:
@@ -68,7 +66,7 @@ def container_of(pod: Obj, name: str) -> str:
 # -- nodes ---------------------------------------------------------------------------------------------------------
 
 
-def kubelet_address(node: Obj, types: Sequence[str], default_port: int) -> tuple[str, int]:
+def kubelet_address(node: Mapping[str, Any], types: Sequence[str], default_port: int) -> tuple[str, int]:
     """Host and port of a node's kubelet."""
     status = node.get("status") or {}
     addresses = status.get("addresses") or ()
@@ -105,7 +103,7 @@ def check_address(text: str, loopback: Sequence[Network]) -> None:
         raise BadRequest("address not allowed")
 
 
-def pod_address(pod: Obj, port: str, loopback: Sequence[Network]) -> tuple[str, str]:
+def pod_address(pod: Mapping[str, Any], port: str, loopback: Sequence[Network]) -> tuple[str, str]:
     """Address and port of a pod; the first port that it declares when none is named, empty when it declares none."""
     if not port:
         for container in pod["spec"].get("containers") or ():
@@ -117,13 +115,13 @@ def pod_address(pod: Obj, port: str, loopback: Sequence[Network]) -> tuple[str, 
     return address, port
 
 
-def _pod_addresses(pod: Obj) -> list[str]:
+def _pod_addresses(pod: Mapping[str, Any]) -> list[str]:
     status = pod.get("status") or {}
     found = [each.get("ip") or "" for each in status.get("podIPs") or ()]
     return found or ([status["podIP"]] if status.get("podIP") else [])
 
 
-def port_name(service: Obj, port: str) -> str:
+def port_name(service: Mapping[str, Any], port: str) -> str:
     """The name of a service's port that may be given by its number."""
     if not (port.isascii() and port.isdigit()):
         return port
@@ -135,7 +133,11 @@ def port_name(service: Obj, port: str) -> str:
 
 
 def endpoint_of(
-    service: str, slices: Iterable[Obj], port: str, pod_named: Callable[[str], Obj | None], turn: int
+    service: str,
+    slices: Iterable[Mapping[str, Any]],
+    port: str,
+    pod_named: Callable[[str], Mapping[str, Any] | None],
+    turn: int,
 ) -> tuple[str, int]:
     """A ready endpoint that is a pod of this namespace. ``turn`` says where to begin looking."""
     for each in slices:
@@ -150,7 +152,7 @@ def endpoint_of(
     raise ServiceUnavailable(f'no endpoints available for service "{service}"')
 
 
-def _is_pod(endpoint: Obj, pod_named: Callable[[str], Obj | None]) -> bool:
+def _is_pod(endpoint: Mapping[str, Any], pod_named: Callable[[str], Mapping[str, Any] | None]) -> bool:
     target = endpoint.get("targetRef") or {}
     pod = pod_named(target.get("name") or "") if target.get("kind", "Pod") == "Pod" else None
     return pod is not None and endpoint["addresses"][0] in _pod_addresses(pod)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from urllib.parse import parse_qs, urlencode
 
 from shoal.apiserver.negotiate import Query, flag, integer
 from shoal.errors import BadRequest, FieldError, Invalid, forbidden, invalid, not_supported
+from shoal.kube.objects import Obj
 from shoal.kube.times import parse_epoch
 
-Obj = dict[str, Any]
 Parameters = list[tuple[str, str]]
 
 _STREAMS: Final = ("All", "Stdout", "Stderr")

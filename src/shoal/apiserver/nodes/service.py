@@ -32,6 +32,7 @@ from shoal.apiserver.nodes.sockets import KubeletSocket, Refused, open_socket
 from shoal.base import spdy, websocket
 from shoal.base.websocket import Channel
 from shoal.errors import BadRequest, InternalError, MethodNotAllowed, NotFound, from_status
+from shoal.kube.objects import Obj
 from shoal.store import Key
 
 SUBRESOURCES = frozenset({"log", "exec", "attach", "portforward", "proxy"})
@@ -42,8 +43,6 @@ _STREAMS = {"stdin": Channel.STDIN, "stdout": Channel.STDOUT, "stderr": Channel.
 _PROXIED = re.compile(rb"/api/v1/(?:namespaces/[^/?]+/(?:pods|services)|nodes)/[^/?]+/proxy(?:[/?]|$)")
 _LOG_SOCKETS = ("binary.k8s.io", "base64.binary.k8s.io")
 _REFUSAL_BYTES = 50_000
-
-Obj = dict[str, Any]
 
 
 def hands_on(target: bytes) -> bool:

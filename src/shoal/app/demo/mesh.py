@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from shoal.kube.objects import Obj
 from shoal.navigator.model import KINDS, Kind
-
-Obj = dict[str, Any]
 
 NAME = "web"
 _OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

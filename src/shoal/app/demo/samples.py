@@ -9,17 +9,16 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from shoal.app.demo import mesh, websites
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.client import Client, Scope, TransportError, builtin, connect, load
 from shoal.errors import AlreadyExists, ApiError, NotFound
+from shoal.kube.objects import Obj
 
 log = get_logger("up")
 
-Obj = dict[str, Any]
 
 _MARK = {"name": "shoal-samples", "namespace": "default"}
 _MARKED: Obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _MARK}

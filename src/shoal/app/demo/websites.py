@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.client import Obj
+from shoal.kube.objects import Obj
 from shoal.sharding.worker import Owned, ShardedController
 
 GROUP, VERSION, KIND = "example.shoal.dev", "v1", "Website"

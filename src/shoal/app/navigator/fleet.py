@@ -13,14 +13,13 @@ from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.cli.contexts import Context
 from shoal.cli.rest import CannotReach, Refused, Rest
+from shoal.kube.objects import Obj
 
 _EVERY_S = 10.0
 _REVISIONS = 50  # of an app: older ones have no pods
 _ROOT = "/api/v1"
 
 _log = get_logger("navigator.fleet")
-
-Obj = dict[str, Any]
 
 
 class ControlFleet:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from shoal.controllers.autoscaling.model import History, Obj, ScaleEvent, Tolerance
+from shoal.controllers.autoscaling.model import History, ScaleEvent, Tolerance
+from shoal.kube.objects import Obj
 from shoal.kube.quantity import parse
 
 STABILIZATION_S: Final = 300

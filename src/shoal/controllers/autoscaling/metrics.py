@@ -7,8 +7,9 @@ from typing import Any
 from urllib.parse import quote
 
 from shoal.client import Client, TransportError
-from shoal.controllers.autoscaling.model import MetricError, Obj, Sample
+from shoal.controllers.autoscaling.model import MetricError, Sample
 from shoal.errors import ApiError
+from shoal.kube.objects import Obj
 from shoal.kube.quantity import parse
 from shoal.kube.times import parse_duration, parse_epoch
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-Obj = dict[str, Any]
+from shoal.kube.objects import Obj
 
 TOLERANCE: Final = 0.1
 

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from shoal.controllers.autoscaling.model import Groups, MetricError, Obj, Sample, Tolerance
+from shoal.controllers.autoscaling.model import Groups, MetricError, Sample, Tolerance
+from shoal.kube.objects import Obj
 from shoal.kube.quantity import parse
 from shoal.kube.times import parse_epoch
 

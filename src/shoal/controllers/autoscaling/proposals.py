@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from shoal.client import Client
 from shoal.controllers.autoscaling.metrics import MetricsReader
-from shoal.controllers.autoscaling.model import MetricError, Obj, Proposal, Sample, Tolerance
+from shoal.controllers.autoscaling.model import MetricError, Proposal, Sample, Tolerance
 from shoal.controllers.autoscaling.plan import (
     for_average,
     for_share,
@@ -16,6 +16,7 @@ from shoal.controllers.autoscaling.plan import (
     pod_request,
 )
 from shoal.errors import NotFound
+from shoal.kube.objects import Obj
 from shoal.kube.quantity import Quantity, parse
 
 

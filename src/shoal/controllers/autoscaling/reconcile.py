@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 
 from shoal.client import ResourceClient, TransportError
 from shoal.controllers.autoscaling.behavior import limit, remember, rules_of
-from shoal.controllers.autoscaling.model import History, MetricError, Obj, Proposal
+from shoal.controllers.autoscaling.model import History, MetricError, Proposal
 from shoal.controllers.autoscaling.proposals import Proposals, Target
 from shoal.controllers.kit import Kit
 from shoal.errors import ApiError, NotFound
 from shoal.kube.labels import parse
+from shoal.kube.objects import Obj
 from shoal.kube.times import format_time
 from shoal.reconcile import DONE, Cache, EventType, ObjectKey, Result
 

@@ -12,8 +12,8 @@ from shoal.controllers.cronjob.due import Due, in_zone
 from shoal.controllers.job.model import finished_as
 from shoal.controllers.pods.status import created_at, is_terminating
 from shoal.controllers.pods.template import controller_reference
+from shoal.kube.objects import Obj
 from shoal.kube.times import format_time, parse_epoch
-from shoal.reconcile.keys import Obj
 
 SCHEDULED_AT: Final = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 _MANY: Final = 100

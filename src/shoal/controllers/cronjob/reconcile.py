@@ -26,8 +26,9 @@ from shoal.controllers.pods.expectations import RECHECK_S, Expectations
 from shoal.controllers.pods.owners import by_controller, controlled_by
 from shoal.controllers.pods.status import is_terminating
 from shoal.errors import AlreadyExists, ApiError, NotFound
+from shoal.kube.objects import Obj
 from shoal.reconcile import DONE, EventType, Result
-from shoal.reconcile.keys import Obj, ObjectKey, controller_of
+from shoal.reconcile.keys import ObjectKey, controller_of
 
 _UNSUPPORTED = (
     "CRON_TZ or TZ used in schedule {} is not officially supported, see "

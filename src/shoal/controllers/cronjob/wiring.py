@@ -6,8 +6,8 @@ from shoal.controllers.cronjob.due import parse_due
 from shoal.controllers.cronjob.plan import next_delay_s
 from shoal.controllers.cronjob.reconcile import CronJobController
 from shoal.controllers.kit import Kit
+from shoal.kube.objects import Obj
 from shoal.reconcile.cache import Change
-from shoal.reconcile.keys import Obj
 
 
 def add(kit: Kit) -> None:

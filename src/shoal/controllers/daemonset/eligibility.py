@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 from shoal.kube import labels
-from shoal.reconcile.keys import Obj
+from shoal.kube.objects import Obj
 
 NODE_NAME_FIELD: Final = "metadata.name"
 

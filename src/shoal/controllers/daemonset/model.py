@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from shoal.controllers.daemonset.eligibility import Fit
-from shoal.reconcile.keys import Obj
+from shoal.kube.objects import Obj
 
 
 @dataclass(frozen=True, slots=True)

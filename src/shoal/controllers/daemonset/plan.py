@@ -18,7 +18,7 @@ from shoal.controllers.pods.status import (
 )
 from shoal.controllers.pods.template import pod_of
 from shoal.controllers.revisions.plan import REVISION_LABEL
-from shoal.reconcile.keys import Obj
+from shoal.kube.objects import Obj
 
 _NOWHERE: Final = Fit(False, False)
 

@@ -17,8 +17,9 @@ from shoal.controllers.pods.template import controller_reference
 from shoal.controllers.revisions.history import History, Revisions
 from shoal.controllers.revisions.plan import REVISION_LABEL, name_of
 from shoal.errors import ApiError
+from shoal.kube.objects import Obj
 from shoal.reconcile import DONE, EventType, Result
-from shoal.reconcile.keys import Obj, ObjectKey
+from shoal.reconcile.keys import ObjectKey
 
 
 class DaemonSetController:

@@ -12,7 +12,7 @@ from shoal.controllers.daemonset.model import Site
 from shoal.controllers.pods.amounts import scaled
 from shoal.controllers.pods.status import is_available, is_terminating
 from shoal.controllers.revisions.plan import REVISION_LABEL
-from shoal.reconcile.keys import Obj
+from shoal.kube.objects import Obj
 
 Step = tuple[list[str], list[Obj]]  # nodes that get a pod, pods that go
 

@@ -9,8 +9,8 @@ from shoal.controllers.kit import Kit
 from shoal.controllers.pods.owners import selector_of
 from shoal.controllers.pods.pace import Pace
 from shoal.controllers.pods.triggers import Triggers, pod_facts
+from shoal.kube.objects import Obj
 from shoal.reconcile import Change
-from shoal.reconcile.keys import Obj
 
 
 def _node_facts(node: Obj) -> Any:

@@ -7,7 +7,7 @@ from typing import Final
 
 from shoal.controllers.pods.amounts import scaled
 from shoal.controllers.replicaset.plan import replicas_of
-from shoal.reconcile.keys import Obj
+from shoal.kube.objects import Obj
 
 HASH_LABEL: Final = "pod-template-hash"
 REVISION: Final = "deployment.kubernetes.io/revision"

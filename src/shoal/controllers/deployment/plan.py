@@ -32,7 +32,7 @@ from shoal.controllers.deployment.rollout import Sizes, is_scaling, name_of, new
 from shoal.controllers.pods.conditions import find_condition
 from shoal.controllers.pods.status import is_terminating
 from shoal.controllers.replicaset.plan import replicas_of
-from shoal.reconcile.keys import Obj
+from shoal.kube.objects import Obj
 
 
 def plan(deployment: Obj, replica_sets: Sequence[Obj], *, old_pods_run: bool, now: float) -> Decision:

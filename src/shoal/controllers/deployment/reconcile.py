@@ -24,8 +24,9 @@ from shoal.controllers.pods.status import is_terminal
 from shoal.controllers.pods.template import controller_reference
 from shoal.controllers.replicaset.plan import replicas_of
 from shoal.errors import AlreadyExists, ApiError, Conflict, NotFound
+from shoal.kube.objects import Obj
 from shoal.reconcile import DONE, EventType, Result
-from shoal.reconcile.keys import Obj, ObjectKey
+from shoal.reconcile.keys import ObjectKey
 
 
 class DeploymentController:

@@ -19,7 +19,7 @@ from shoal.controllers.deployment.model import (
 )
 from shoal.controllers.pods.template import controller_reference, hash_of
 from shoal.controllers.replicaset.plan import replicas_of
-from shoal.reconcile.keys import Obj
+from shoal.kube.objects import Obj
 
 _NAME_LIMIT: Final = 253
 _HISTORY_LIMIT: Final = 2000  # characters of the annotation

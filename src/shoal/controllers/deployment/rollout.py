@@ -16,7 +16,7 @@ from shoal.controllers.deployment.model import (
 )
 from shoal.controllers.deployment.replicasets import Family, by_age
 from shoal.controllers.replicaset.plan import replicas_of
-from shoal.reconcile.keys import Obj
+from shoal.kube.objects import Obj
 
 Sizes = dict[str, int]
 

@@ -15,8 +15,8 @@ from shoal.controllers.deployment.replicasets import Family
 from shoal.controllers.deployment.rollout import total
 from shoal.controllers.pods.conditions import find_condition, make_condition, with_condition, without_condition
 from shoal.controllers.replicaset.plan import REPLICA_FAILURE, replicas_of
+from shoal.kube.objects import Obj
 from shoal.kube.times import parse_epoch
-from shoal.reconcile.keys import Obj
 
 PROGRESSING, AVAILABLE = "Progressing", "Available"
 CREATED, FOUND, UPDATED = "NewReplicaSetCreated", "FoundNewReplicaSet", "ReplicaSetUpdated"

@@ -8,8 +8,9 @@ from shoal.controllers.pods.owners import selector_of
 from shoal.controllers.pods.pace import Pace
 from shoal.controllers.pods.status import is_terminal, is_terminating
 from shoal.controllers.pods.triggers import Triggers
+from shoal.kube.objects import Obj
 from shoal.reconcile.cache import Change
-from shoal.reconcile.keys import Obj, ObjectKey, controller_of
+from shoal.reconcile.keys import ObjectKey, controller_of
 
 
 def _everything(replica_set: Obj) -> str:

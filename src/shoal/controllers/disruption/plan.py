@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from shoal.kube.objects import Obj
 from shoal.kube.times import format_time, parse_epoch
-
-Obj = dict[str, Any]
 
 DELETION_S: Final = 120.0  # an eviction that has not led to a deletion by then has failed
 

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from shoal.controllers.disruption.plan import (
-    Obj,
-    disrupted,
-    expected,
-    failed_status,
-    healthy,
-    needs_scale,
-    status,
-)
+from shoal.controllers.disruption.plan import disrupted, expected, failed_status, healthy, needs_scale, status
 from shoal.controllers.disruption.scales import NoScale, Scales
 from shoal.controllers.kit import Kit
 from shoal.errors import NotFound
 from shoal.kube.labels import from_object
+from shoal.kube.objects import Obj
 from shoal.reconcile import DONE, Cache, Change, EventType, ObjectKey, Result, key_of
 
 _UNMANAGED = (

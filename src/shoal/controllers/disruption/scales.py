@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from shoal.controllers.disruption.plan import Obj, scale_source
+from shoal.controllers.disruption.plan import scale_source
 from shoal.controllers.kit import Kit
 from shoal.errors import NotFound, ShoalError
+from shoal.kube.objects import Obj
 from shoal.reconcile import ObjectKey, controller_of
 
 WORKLOADS = {

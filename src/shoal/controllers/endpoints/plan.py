@@ -22,7 +22,7 @@ from shoal.controllers.endpointslice.endpoint import (
 )
 from shoal.controllers.endpointslice.model import HEADLESS, TRIGGER_TIME
 from shoal.controllers.pods.status import is_ready, is_terminating
-from shoal.reconcile.keys import Obj
+from shoal.kube.objects import Obj
 
 MANAGED_BY: Final = "endpoints.kubernetes.io/managed-by"
 CONTROLLER_NAME: Final = "endpoint-controller"

@@ -9,8 +9,9 @@ from shoal.controllers.kit import Kit
 from shoal.controllers.pods.control import namespace_ends
 from shoal.controllers.pods.expectations import RECHECK_S, Expectations
 from shoal.errors import AlreadyExists, ApiError, Conflict, NotFound
+from shoal.kube.objects import Obj
 from shoal.reconcile import DONE, EventType, Result
-from shoal.reconcile.keys import Obj, ObjectKey, key_of, version_of
+from shoal.reconcile.keys import ObjectKey, key_of, version_of
 
 
 class EndpointsController:

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from shoal.controllers.pods.status import is_ready, is_terminal, is_terminating
 from shoal.kube.names import parse_ip
-from shoal.reconcile.keys import Obj
+from shoal.kube.objects import Obj
 
 EndpointKey = tuple[tuple[str, ...], str, str, str]
 PortsKey = tuple[tuple[str, str, int, str], ...]

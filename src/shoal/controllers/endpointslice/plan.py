@@ -34,7 +34,7 @@ from shoal.controllers.endpointslice.model import (
     recycle,
 )
 from shoal.controllers.pods.template import controller_reference
-from shoal.reconcile.keys import Obj
+from shoal.kube.objects import Obj
 
 ZoneOf = Callable[[str], str | None]  # the zone of a node, empty when it has none; None: there is no such node
 _RESERVED = (SERVICE_NAME, MANAGED_BY, HEADLESS)

@@ -10,9 +10,10 @@ from shoal.controllers.endpointslice.writer import SliceWriter
 from shoal.controllers.kit import Kit
 from shoal.controllers.pods.expectations import RECHECK_S
 from shoal.errors import ApiError, Conflict
+from shoal.kube.objects import Obj
 from shoal.reconcile import DONE, EventType, Result
 from shoal.reconcile.cache import Cache
-from shoal.reconcile.keys import Obj, ObjectKey
+from shoal.reconcile.keys import ObjectKey
 
 BY_SERVICE = "service"  # the name of the index of slices
 

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from shoal.controllers.endpointslice.endpoint import endpoint_facts
 from shoal.controllers.pods.owners import set_selector_of
+from shoal.kube.objects import Obj
 from shoal.reconcile.cache import Cache, Change
-from shoal.reconcile.keys import Obj, ObjectKey, key_of
+from shoal.reconcile.keys import ObjectKey, key_of
 
 
 def selects_pods(service: Obj) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shoal.controllers.pods.status import condition_of
-from shoal.reconcile.keys import Obj, ObjectKey
+from shoal.kube.objects import Obj
+from shoal.reconcile.keys import ObjectKey
 
 _Seen = tuple[str, dict[str, str]]  # of the service, and of each pod. Times in one form: texts compare as times do.
 

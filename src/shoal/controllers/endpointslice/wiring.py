@@ -9,8 +9,9 @@ from shoal.controllers.endpointslice.reconcile import EndpointSliceController, m
 from shoal.controllers.endpointslice.selection import PodWatcher, selects_pods
 from shoal.controllers.kit import Kit
 from shoal.controllers.pods.pace import Pace
+from shoal.kube.objects import Obj
 from shoal.reconcile.cache import Change
-from shoal.reconcile.keys import Obj, key_of
+from shoal.reconcile.keys import key_of
 
 WINDOW_S: Final = 0.25  # pods come and go in crowds: one write of a slice for all of this long
 

@@ -8,8 +8,9 @@ from shoal.controllers.kit import Kit
 from shoal.controllers.pods.control import namespace_ends
 from shoal.controllers.pods.expectations import Expectations
 from shoal.errors import ApiError, Conflict, NotFound
+from shoal.kube.objects import Obj
 from shoal.reconcile.cache import Cache
-from shoal.reconcile.keys import Obj, version_of
+from shoal.reconcile.keys import version_of
 
 _REMEMBERED = 4096
 

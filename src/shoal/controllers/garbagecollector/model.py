@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from shoal.client import Propagation, ResourceType
-
-Obj = dict[str, Any]
+from shoal.kube.objects import Obj
 
 __all__ = ["FOREGROUND", "ORPHAN", "Node", "Obj", "Propagation", "Reference", "node_of", "reference_of"]
 

@@ -16,9 +16,10 @@ from shoal.client import MetadataClient, ResourceType, TransportError
 from shoal.client.deadline import within
 from shoal.controllers.discovery import Discovered, ServedResource, discover
 from shoal.controllers.garbagecollector.graph import Graph
-from shoal.controllers.garbagecollector.model import Obj, node_of
+from shoal.controllers.garbagecollector.model import node_of
 from shoal.controllers.kit import Kit
 from shoal.errors import ApiError
+from shoal.kube.objects import Obj
 from shoal.reconcile import Cache, Change, ChangeType, Informer
 
 DISCOVERY_S = 30.0

@@ -12,7 +12,7 @@ from typing import assert_never
 from shoal.base.tasks import cancel_all
 from shoal.client import MetadataClient, PatchType, ResourceClient
 from shoal.controllers.garbagecollector.graph import Graph
-from shoal.controllers.garbagecollector.model import FOREGROUND, ORPHAN, Node, Obj, Reference, node_of
+from shoal.controllers.garbagecollector.model import FOREGROUND, ORPHAN, Node, Reference, node_of
 from shoal.controllers.garbagecollector.monitors import Monitors
 from shoal.controllers.garbagecollector.plan import (
     Action,
@@ -29,6 +29,7 @@ from shoal.controllers.garbagecollector.plan import (
 )
 from shoal.controllers.kit import Kit
 from shoal.errors import NotFound, ShoalError
+from shoal.kube.objects import Obj
 from shoal.reconcile import DONE, EventType, ObjectKey, Result
 
 _AT_ONCE = 20  # dependents of one owner that are cut off at the same time

@@ -7,8 +7,8 @@ from typing import Final
 
 from shoal.controllers.job.model import Backoff, failures_before
 from shoal.controllers.pods.status import condition_of, created_at
+from shoal.kube.objects import Obj
 from shoal.kube.times import parse_epoch
-from shoal.reconcile.keys import Obj
 
 BASE_S: Final = 10.0
 CAP_S: Final = 600.0

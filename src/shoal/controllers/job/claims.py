@@ -6,7 +6,7 @@ from shoal.client import PatchType, ResourceClient
 from shoal.controllers.job.model import FINALIZER
 from shoal.controllers.pods.claims import Claimer
 from shoal.errors import Conflict, Invalid, NotFound
-from shoal.reconcile.keys import Obj
+from shoal.kube.objects import Obj
 
 
 class JobClaimer(Claimer):

@@ -9,8 +9,8 @@ from typing import Final
 from shoal.controllers.job.indexes import Indexes
 from shoal.controllers.pods.conditions import find_condition
 from shoal.controllers.pods.status import is_terminating, phase_of
+from shoal.kube.objects import Obj
 from shoal.kube.times import format_time
-from shoal.reconcile.keys import Obj
 
 FINALIZER: Final = "batch.kubernetes.io/job-tracking"
 COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"

@@ -6,8 +6,9 @@ from shoal.controllers.job.claims import remove_finalizer
 from shoal.controllers.job.model import has_finalizer, is_finished, is_ours
 from shoal.controllers.kit import Kit
 from shoal.errors import NotFound
+from shoal.kube.objects import Obj
 from shoal.reconcile import DONE, Informer, Result
-from shoal.reconcile.keys import Obj, ObjectKey, controller_of
+from shoal.reconcile.keys import ObjectKey, controller_of
 
 
 class OrphanController:

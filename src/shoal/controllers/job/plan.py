@@ -30,8 +30,8 @@ from shoal.controllers.job.template import indexed_pods, plain_pods
 from shoal.controllers.pods.conditions import find_condition
 from shoal.controllers.pods.ranking import to_delete
 from shoal.controllers.pods.status import is_active, is_ready, is_terminal, is_terminating, phase_of
+from shoal.kube.objects import Obj
 from shoal.kube.times import parse_epoch
-from shoal.reconcile.keys import Obj
 
 _BATCH_S = 1.0  # waiting for less than this is not worth a pass of its own
 _BURST = 500  # pods that one pass creates or deletes

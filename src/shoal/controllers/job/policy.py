@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from shoal.controllers.job.indexes import Indexes, parse_indexes
-from shoal.reconcile.keys import Obj
+from shoal.kube.objects import Obj
 
 
 @dataclass(frozen=True, slots=True)

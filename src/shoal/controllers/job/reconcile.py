@@ -22,8 +22,9 @@ from shoal.controllers.pods.control import BURST, Call, Failure, PodControl, all
 from shoal.controllers.pods.expectations import RECHECK_S, Expectations
 from shoal.controllers.pods.owners import by_controller, selector_of
 from shoal.controllers.pods.status import is_ready, is_terminating
+from shoal.kube.objects import Obj
 from shoal.reconcile import DONE, EventType, Result
-from shoal.reconcile.keys import Obj, ObjectKey
+from shoal.reconcile.keys import ObjectKey
 
 
 class JobController:

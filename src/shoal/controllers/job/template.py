@@ -14,7 +14,7 @@ from shoal.controllers.job.model import (
 )
 from shoal.controllers.job.policy import judge
 from shoal.controllers.pods.template import controller_reference, pod_of
-from shoal.reconcile.keys import Obj
+from shoal.kube.objects import Obj
 
 _ENV: Final = "JOB_COMPLETION_INDEX"
 _PREFIX_LIMIT: Final = 58  # of a name, so that the server's five letters fit

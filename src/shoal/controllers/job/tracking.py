@@ -24,8 +24,8 @@ from shoal.controllers.job.model import (
 )
 from shoal.controllers.job.policy import judge
 from shoal.controllers.pods.status import is_terminating, phase_of
+from shoal.kube.objects import Obj
 from shoal.kube.times import format_time
-from shoal.reconcile.keys import Obj
 
 _UNCOUNTED = "uncountedTerminatedPods"
 

@@ -15,9 +15,10 @@ from shoal.controllers.pods.pace import Pace
 from shoal.controllers.pods.status import restarts_of
 from shoal.controllers.pods.triggers import Triggers, pod_facts
 from shoal.errors import ApiError
+from shoal.kube.objects import Obj
 from shoal.reconcile import Result, spec_changed
 from shoal.reconcile.cache import Change
-from shoal.reconcile.keys import Obj, ObjectKey, key_of
+from shoal.reconcile.keys import ObjectKey, key_of
 
 WINDOW_S: Final = 0.2
 RETRY_S: Final = 60.0

@@ -18,7 +18,7 @@ from shoal.controllers.endpointslice.model import (
 )
 from shoal.controllers.pods.template import controller_reference
 from shoal.kube.names import parse_ip
-from shoal.reconcile.keys import Obj
+from shoal.kube.objects import Obj
 
 CONTROLLER_NAME: Final = "endpointslicemirroring-controller.k8s.io"
 SKIP: Final = "endpointslice.kubernetes.io/skip-mirror"

@@ -6,8 +6,8 @@ from shoal.controllers.endpointslice.reconcile import manager_of, service_key_of
 from shoal.controllers.kit import Kit
 from shoal.controllers.mirroring.plan import CONTROLLER_NAME
 from shoal.controllers.mirroring.reconcile import MirroringController
+from shoal.kube.objects import Obj
 from shoal.reconcile.cache import Change
-from shoal.reconcile.keys import Obj
 
 
 def add(kit: Kit) -> None:

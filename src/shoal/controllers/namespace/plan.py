@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-Obj = dict[str, Any]
+from shoal.kube.objects import Obj
 
 FINALIZER = "kubernetes"
 _LATEST_S, _SOONEST_S = 15.0, 0.5

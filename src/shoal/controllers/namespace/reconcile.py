@@ -10,7 +10,6 @@ from shoal.controllers.kit import Kit
 from shoal.controllers.namespace.plan import (
     FINALIZER,
     Emptied,
-    Obj,
     conditions,
     finalizers_of,
     is_empty,
@@ -18,9 +17,9 @@ from shoal.controllers.namespace.plan import (
     unexpected,
 )
 from shoal.errors import ApiError, MethodNotAllowed, NotFound
+from shoal.kube.objects import Obj
 from shoal.kube.times import format_time, parse_epoch
 from shoal.reconcile import DONE, Change, ObjectKey, Result
-from shoal.reconcile.keys import Obj as CachedObj
 
 _AT_ONCE = 8  # resources of one namespace
 
@@ -42,7 +41,7 @@ class NamespaceDeleter:
         self._pods = kit.informer("pods").cache
         self._resource = kit.resource("namespaces")
 
-    def namespaces_of(self, pod: CachedObj) -> list[ObjectKey]:
+    def namespaces_of(self, pod: Obj) -> list[ObjectKey]:
         """The namespace of a pod, when it is being emptied."""
         key = ObjectKey("", pod["metadata"].get("namespace") or "")
         namespace = self._namespaces.get(key)

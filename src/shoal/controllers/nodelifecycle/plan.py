@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from shoal.controllers.nodelifecycle.config import NodeLifecycleConfig
+from shoal.kube.objects import Obj
 from shoal.kube.times import format_time, parse_epoch
-
-Obj = dict[str, Any]
 
 NOT_READY: Final = "node.kubernetes.io/not-ready"
 UNREACHABLE: Final = "node.kubernetes.io/unreachable"

@@ -14,7 +14,6 @@ from shoal.controllers.kit import Kit
 from shoal.controllers.nodelifecycle.config import NodeLifecycleConfig
 from shoal.controllers.nodelifecycle.plan import (
     READY,
-    Obj,
     Signs,
     condition_of,
     evicting_taints,
@@ -32,6 +31,7 @@ from shoal.controllers.nodelifecycle.plan import (
 from shoal.controllers.nodelifecycle.zones import Zones
 from shoal.controllers.podindex import BY_NODE
 from shoal.errors import ApiError, Conflict, NotFound
+from shoal.kube.objects import Obj
 from shoal.kube.times import format_time
 from shoal.reconcile import DONE, Cache, Change, EventType, ObjectKey, Result
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shoal.controllers.kit import Kit
-from shoal.controllers.persistentvolume.model import Obj
 from shoal.errors import AlreadyExists
+from shoal.kube.objects import Obj
 from shoal.reconcile import DONE, Cache, Change, EventType, ObjectKey, Result
 
 

@@ -17,7 +17,6 @@ from shoal.controllers.persistentvolume.model import (
     Free,
     Grow,
     Nothing,
-    Obj,
     Provision,
     Release,
     Report,
@@ -33,6 +32,7 @@ from shoal.controllers.persistentvolume.model import (
     requested,
 )
 from shoal.kube.labels import from_object
+from shoal.kube.objects import Obj
 
 NOTHING = Nothing()
 

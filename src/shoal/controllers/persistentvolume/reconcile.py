@@ -19,7 +19,6 @@ from shoal.controllers.persistentvolume.model import (
     Free,
     Grow,
     Nothing,
-    Obj,
     Provision,
     Release,
     Report,
@@ -40,6 +39,7 @@ from shoal.controllers.persistentvolume.plan import (
 )
 from shoal.controllers.persistentvolume.sources import BY_CLAIM, Sources
 from shoal.errors import AlreadyExists, NotFound
+from shoal.kube.objects import Obj
 from shoal.reconcile import DONE, EventType, ObjectKey, Result
 
 _REMIND_S = 15.0  # claims that wait are told why this often

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shoal.controllers.kit import Kit
-from shoal.controllers.persistentvolume.model import Obj
 from shoal.controllers.persistentvolume.plan import claims_of_pod
+from shoal.kube.objects import Obj
 from shoal.reconcile import Change, ObjectKey, key_of
 
 BY_CLAIM = "claim"  # the index of volumes by the claim they are for, and of pods by the claims they use

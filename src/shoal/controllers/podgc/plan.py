@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-Obj = dict[str, Any]
+from shoal.kube.objects import Obj
 
 PERIOD_S: Final = 20.0
 QUARANTINE_S: Final = 40.0  # a node may be registered again

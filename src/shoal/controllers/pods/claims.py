@@ -15,8 +15,8 @@ from shoal.controllers.pods.owners import controlled_by, orphans_in
 from shoal.controllers.pods.status import is_terminating
 from shoal.errors import Conflict, Invalid, NotFound
 from shoal.kube.labels import Selector
+from shoal.kube.objects import Obj
 from shoal.reconcile.cache import Cache
-from shoal.reconcile.keys import Obj
 
 
 @dataclass(frozen=True, slots=True)

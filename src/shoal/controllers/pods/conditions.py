@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shoal.kube.objects import Obj
 from shoal.kube.times import format_time
-from shoal.reconcile.keys import Obj
 
 
 def make_condition(kind: str, status: str, reason: str, message: str, now: float) -> Obj:

@@ -11,9 +11,9 @@ from shoal.client import TransportError
 from shoal.controllers.kit import Kit
 from shoal.controllers.pods.expectations import Expectations
 from shoal.errors import ApiError, Conflict, NotFound
+from shoal.kube.objects import Obj
 from shoal.reconcile.cache import Cache
 from shoal.reconcile.events import EventType
-from shoal.reconcile.keys import Obj
 
 BURST: Final = 500  # pods that one reconcile creates or deletes at most
 _NAMESPACE_TERMINATING: Final = "NamespaceTerminating"

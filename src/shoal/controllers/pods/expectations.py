@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from shoal.base.clock import Clock
+from shoal.kube.objects import Obj
 from shoal.reconcile.cache import Cache
-from shoal.reconcile.keys import Obj, ObjectKey, key_of, revision_of, version_of
+from shoal.reconcile.keys import ObjectKey, key_of, revision_of, version_of
 
 TTL_S: Final = 300.0
 RECHECK_S: Final = 1.0  # events end the waiting; this is for those that never come

@@ -10,8 +10,9 @@ import orjson
 
 from shoal.kube import labels
 from shoal.kube.labels import Selector
+from shoal.kube.objects import Obj
 from shoal.reconcile.cache import Cache
-from shoal.reconcile.keys import Obj, controller_of
+from shoal.reconcile.keys import controller_of
 
 CONTROLLER: Final = "controller"  # the name of the index: ``kit.informer("pods", controller=by_controller)``
 

@@ -11,7 +11,7 @@ from math import log2
 from typing import Final
 
 from shoal.controllers.pods.status import created_at, is_active, is_ready, phase_of, ready_at, restarts_of
-from shoal.reconcile.keys import Obj
+from shoal.kube.objects import Obj
 
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from shoal.kube.objects import Obj
 from shoal.kube.times import parse_epoch
-from shoal.reconcile.keys import Obj
 
 TERMINAL: Final = ("Failed", "Succeeded")
 

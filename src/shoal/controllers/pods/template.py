@@ -11,7 +11,7 @@ from typing import Final
 import orjson
 
 from shoal.base.ids import SUFFIX_ALPHABET
-from shoal.reconcile.keys import Obj
+from shoal.kube.objects import Obj
 
 _HASH_LENGTH: Final = 10
 

@@ -13,8 +13,9 @@ from typing import Any
 from shoal.controllers.pods.pace import Pace
 from shoal.controllers.pods.status import condition_of, is_active, is_terminating, phase_of
 from shoal.kube.labels import Selector
+from shoal.kube.objects import Obj
 from shoal.reconcile.cache import Cache, Change
-from shoal.reconcile.keys import Obj, ObjectKey, controller_of, key_of
+from shoal.reconcile.keys import ObjectKey, controller_of, key_of
 
 
 def pod_facts(pod: Obj) -> Any:

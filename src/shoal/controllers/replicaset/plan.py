@@ -7,7 +7,7 @@ from typing import Any
 
 from shoal.controllers.pods.conditions import find_condition, make_condition, with_condition, without_condition
 from shoal.controllers.pods.status import condition_of, is_available
-from shoal.reconcile.keys import Obj
+from shoal.kube.objects import Obj
 
 REPLICA_FAILURE = "ReplicaFailure"
 

@@ -15,8 +15,9 @@ from shoal.controllers.pods.status import is_active, is_terminating, next_availa
 from shoal.controllers.pods.template import controller_reference, pod_of
 from shoal.controllers.replicaset.plan import missing, plan_status
 from shoal.kube.labels import Selector
+from shoal.kube.objects import Obj
 from shoal.reconcile import DONE, Result
-from shoal.reconcile.keys import Obj, ObjectKey, controller_of
+from shoal.reconcile.keys import ObjectKey, controller_of
 
 
 @dataclass(frozen=True, slots=True)

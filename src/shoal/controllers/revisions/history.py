@@ -12,7 +12,8 @@ from shoal.controllers.pods.expectations import Expectations
 from shoal.controllers.pods.owners import by_controller, selector_of
 from shoal.controllers.revisions.plan import Raise, Record, Use, choose, data_of, new_revision, ordered, surplus
 from shoal.errors import AlreadyExists, Conflict, NotFound
-from shoal.reconcile.keys import Obj, controller_of
+from shoal.kube.objects import Obj
+from shoal.reconcile.keys import controller_of
 
 _TRIES = 10  # names that others may have
 

@@ -9,7 +9,7 @@ from typing import Final
 import orjson
 
 from shoal.controllers.pods.template import hash_of
-from shoal.reconcile.keys import Obj
+from shoal.kube.objects import Obj
 
 REVISION_LABEL: Final = "controller-revision-hash"  # on pods, and on the revisions of DaemonSets
 HASH_LABEL: Final = "controller.kubernetes.io/hash"  # on the revisions of StatefulSets

@@ -10,8 +10,8 @@ from typing import Final
 from shoal.controllers.pods.conditions import find_condition
 from shoal.controllers.pods.status import created_at
 from shoal.kube.names import parse_cidr, parse_ip
+from shoal.kube.objects import Obj
 from shoal.kube.times import format_time, parse_epoch
-from shoal.reconcile.keys import Obj
 
 FINALIZER: Final = "networking.k8s.io/service-cidr-finalizer"
 FAMILY: Final = "ipaddress.kubernetes.io/ip-family"

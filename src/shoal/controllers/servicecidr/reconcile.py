@@ -20,8 +20,9 @@ from shoal.controllers.servicecidr.plan import (
     with_range_condition,
 )
 from shoal.errors import AlreadyExists, ApiError, Conflict, NotFound
+from shoal.kube.objects import Obj
 from shoal.reconcile import DONE, EventType, Result
-from shoal.reconcile.keys import Obj, ObjectKey
+from shoal.reconcile.keys import ObjectKey
 
 _GROUP = "networking.k8s.io"
 

@@ -8,8 +8,9 @@ from typing import Final
 from shoal.controllers.kit import Kit
 from shoal.controllers.servicecidr.plan import cluster_addresses, contains_address, is_allocated, overlaps
 from shoal.controllers.servicecidr.reconcile import AddressRepair, ServiceCidrController
+from shoal.kube.objects import Obj
 from shoal.reconcile.cache import Change
-from shoal.reconcile.keys import Obj, ObjectKey, key_of
+from shoal.reconcile.keys import ObjectKey, key_of
 
 RESYNC_S: Final = 180.0
 SETTLE_S: Final = 1.0

@@ -12,7 +12,7 @@ from shoal.controllers.statefulset.model import (
     parent_and_ordinal,
     start_of,
 )
-from shoal.reconcile.keys import Obj
+from shoal.kube.objects import Obj
 
 
 def in_range(owner: Obj, ordinal: int) -> bool:

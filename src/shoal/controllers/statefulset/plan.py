@@ -42,7 +42,7 @@ from shoal.controllers.statefulset.model import (
     ordinal_of,
     start_of,
 )
-from shoal.reconcile.keys import Obj
+from shoal.kube.objects import Obj
 
 FindClaim = Callable[[str], Obj | None]
 

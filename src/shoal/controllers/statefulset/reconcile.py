@@ -27,8 +27,9 @@ from shoal.controllers.statefulset.model import (
 )
 from shoal.controllers.statefulset.plan import plan
 from shoal.errors import AlreadyExists, ApiError, Conflict, NotFound
+from shoal.kube.objects import Obj
 from shoal.reconcile import DONE, EventType, Result
-from shoal.reconcile.keys import Obj, ObjectKey
+from shoal.reconcile.keys import ObjectKey
 
 
 class StatefulSetController:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
 
+from shoal.kube.objects import Obj
 from shoal.kube.times import parse_epoch
-
-Obj = dict[str, Any]
 
 STAYS = math.inf
 

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from shoal.client import PatchType
 from shoal.controllers.kit import Kit
 from shoal.controllers.podindex import BY_NODE
-from shoal.controllers.taints.plan import STAYS, Obj, driving_taints, leaves_at
+from shoal.controllers.taints.plan import STAYS, driving_taints, leaves_at
 from shoal.errors import Conflict, NotFound
+from shoal.kube.objects import Obj
 from shoal.kube.times import format_time
 from shoal.reconcile import DONE, Cache, Change, EventType, ObjectKey, Result
 from shoal.reconcile.keys import key_of

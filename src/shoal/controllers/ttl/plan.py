@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from shoal.kube.objects import Obj
 from shoal.kube.times import parse_epoch
-
-Obj = dict[str, Any]
 
 
 def expires_at(job: Obj) -> float | None:

@@ -7,8 +7,6 @@ Objects that are as they should be are not written.
 
 from __future__ import annotations
 
-from typing import Any
-
 from shoal.client import Client, ResourceType, Scope, builtin
 from shoal.errors import BadRequest, NotFound
 from shoal.krane import labels
@@ -20,10 +18,9 @@ from shoal.krane.objects.memory import Memory
 from shoal.krane.objects.writer import Writer, together
 from shoal.krane.protocol import version_of
 from shoal.krane.unsealing import Unseal, values_of
+from shoal.kube.objects import Obj
 from shoal.sync.keys import split_key
 from shoal.wire.fleet.v1 import cluster_pb as pb
-
-Obj = dict[str, Any]
 
 KIND = "deployment"
 ROOT = builtin("deployments", "apps")

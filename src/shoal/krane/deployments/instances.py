@@ -6,14 +6,12 @@ Pods that have ended or are being ended are no instances: what replaces them is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from shoal.krane.labels import TOPOLOGY_KEY_ZONE
 from shoal.kube import quantity
+from shoal.kube.objects import Obj
 from shoal.kube.times import parse_epoch
 from shoal.wire.fleet.v1 import cluster_pb as pb
-
-Obj = dict[str, Any]
 
 _TERMINAL = ("Succeeded", "Failed")
 _STARTING = ("", "ContainerCreating", "PodInitializing")  # reasons to wait that are no fault

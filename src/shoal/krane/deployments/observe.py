@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from shoal.base.clock import Clock
 from shoal.client import Client, Scope, builtin
@@ -19,10 +18,9 @@ from shoal.krane.deployments.instances import instance, is_instance
 from shoal.krane.model import Owner
 from shoal.krane.objects.memory import Memory
 from shoal.krane.objects.watching import Watched
+from shoal.kube.objects import Obj
 from shoal.reconcile import ObjectKey
 from shoal.wire.fleet.v1 import cluster_pb as pb
-
-Obj = dict[str, Any]
 
 _PODS, _NODES = builtin("pods"), builtin("nodes")
 # Secrets are not watched: their values would all be in memory.

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from shoal.krane.labels import SECRETS, TOPOLOGY_KEY_HOST, TOPOLOGY_KEY_ZONE
 from shoal.kube import quantity
+from shoal.kube.objects import Obj
 from shoal.wire.fleet.v1 import cluster_pb as pb
-
-Obj = dict[str, Any]
 
 CONTAINER = "app"
 PORT_NAME = "http"

@@ -26,9 +26,8 @@ from shoal.krane.labels import (
     labels_of,
 )
 from shoal.krane.model import Owner
+from shoal.kube.objects import Obj
 from shoal.wire.fleet.v1 import cluster_pb as pb
-
-Obj = dict[str, Any]
 
 NAMESPACE_OF_GATEWAYS = "sentinel"
 NOT_FOR_KUBERNETES = frozenset(

@@ -13,8 +13,8 @@ from typing import Any
 import orjson
 
 from shoal.krane.labels import APPLIED, FIELD_MANAGER_KRANE, FIELD_MANAGER_SCALE, VERSION
+from shoal.kube.objects import Obj
 
-Obj = dict[str, Any]
 Path = tuple[str, ...]
 
 FOREIGN = "shoal.dev/foreign"  # stands in cached objects for their managed fields, of which nothing else is needed

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from shoal.client import ResourceType
 from shoal.krane.labels import FIELD_MANAGER_SCALE
 from shoal.krane.objects.compare import FOREIGN, owns
 from shoal.krane.objects.memory import Memory, Written
 from shoal.krane.objects.writer import Writer, together
+from shoal.kube.objects import Obj
 from shoal.sync.versions import Version
-
-Obj = dict[str, Any]
 
 
 class Group:

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from shoal.krane.objects.compare import FOREIGN, additions, differences, foreign_fields
+from shoal.kube.objects import Obj
 from shoal.reconcile.cache import Cache
 from shoal.reconcile.keys import ObjectKey, is_older
 from shoal.reconcile.keys import key_of as object_key
-
-Obj = dict[str, Any]
 
 
 def with_foreign_fields(obj: Obj) -> Obj:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any
 
 from shoal.base.clock import Clock
 from shoal.base.tasks import run_all
 from shoal.client import Client, ResourceType, Scope
 from shoal.krane import labels
 from shoal.krane.objects.memory import Memory, with_foreign_fields
+from shoal.kube.objects import Obj
 from shoal.reconcile import Cache, Change, Informer
 from shoal.reconcile.cache import Transform, without_managed_fields
-
-Obj = dict[str, Any]
-
 
 KeyOf = Callable[[Obj], str | None]
 

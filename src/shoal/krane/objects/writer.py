@@ -18,9 +18,9 @@ from shoal.krane import labels
 from shoal.krane.labels import APPLIED, FIELD_MANAGER_KRANE, VERSION
 from shoal.krane.model import Newer, Owner
 from shoal.krane.objects.compare import FOREIGN, additions, differences, fingerprint, foreign_fields, taken_over
+from shoal.kube.objects import Obj
 from shoal.sync.versions import Version
 
-Obj = dict[str, Any]
 T = TypeVar("T")
 
 _ATTEMPTS = 6

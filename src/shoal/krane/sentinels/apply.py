@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from shoal.client import Client, ResourceType, Scope, builtin
 from shoal.errors import BadRequest, NotFound
 from shoal.krane import labels
@@ -19,8 +17,6 @@ from shoal.krane.unsealing import Unseal
 from shoal.sync.keys import split_key
 from shoal.sync.versions import Version
 from shoal.wire.fleet.v1 import cluster_pb as pb
-
-Obj = dict[str, Any]
 
 ROOT = builtin("deployments", "apps")
 _CONFIG, SECRETS = builtin("configmaps"), builtin("secrets")

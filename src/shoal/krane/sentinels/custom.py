@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from typing import Any
 
 import orjson
 
@@ -21,10 +20,9 @@ from shoal.krane.model import Owner
 from shoal.krane.objects.writer import type_of
 from shoal.krane.sentinels.render import NAMESPACE_SENTINEL
 from shoal.kube import names
+from shoal.kube.objects import Obj
 from shoal.sync.keys import split_key
 from shoal.wire.fleet.v1 import cluster_pb as pb
-
-Obj = dict[str, Any]
 
 # The key says the kind; what is sealed is what was opened.
 NOT_FOR_KUBERNETES = frozenset({"kind", "SealedSecret.secret", "SealedSecret.version", "SealedSecret.variables"})

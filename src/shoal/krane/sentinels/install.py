@@ -16,8 +16,7 @@ from shoal.krane.labels import COMPONENT, KRANE, MANAGED_BY
 from shoal.krane.model import Owner
 from shoal.krane.objects.writer import Writer
 from shoal.krane.sentinels.render import NAMESPACE_SENTINEL
-
-Obj = dict[str, Any]
+from shoal.kube.objects import Obj
 
 ROLE = "shoal-sentinel"
 READ = ("get", "list", "watch")

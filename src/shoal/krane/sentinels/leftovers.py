@@ -17,9 +17,8 @@ from shoal.errors import ApiError, BadRequest, Conflict, Invalid, NotFound
 from shoal.krane.labels import FIELD_MANAGER_KRANE
 from shoal.krane.sentinels.custom import TYPES
 from shoal.krane.sentinels.render import NAMESPACE_SENTINEL
+from shoal.kube.objects import Obj
 from shoal.reconcile import Cache
-
-Obj = dict[str, Any]
 
 log = get_logger("krane.sentinels")
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
 
 from shoal.base.backoff import Backoff
 from shoal.base.clock import Clock
@@ -32,10 +31,9 @@ from shoal.krane.sentinels.reports import (
     stats_key,
     verdicts,
 )
+from shoal.kube.objects import Obj
 from shoal.sync.keys import split_key
 from shoal.wire.fleet.v1 import cluster_pb as pb
-
-Obj = dict[str, Any]
 
 log = get_logger("krane.sentinels")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import orjson
 
@@ -18,9 +17,8 @@ from shoal.krane.deployments.check import check_id, check_name
 from shoal.krane.deployments.pod import cpu, mib, spread
 from shoal.krane.labels import FLEET, SENTINEL, TOPOLOGY_KEY_HOST, TOPOLOGY_KEY_ZONE, labels_of
 from shoal.krane.model import Owner
+from shoal.kube.objects import Obj
 from shoal.wire.fleet.v1 import cluster_pb as pb
-
-Obj = dict[str, Any]
 
 NAMESPACE_SENTINEL = "sentinel"
 SENTINEL_PORT = 8040

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any
 
 import orjson
 
 from shoal.krane import labels
 from shoal.krane.model import Owner
 from shoal.krane.sentinels.render import ENTRY_PORT, SENTINEL_PORT
+from shoal.kube.objects import Obj
 from shoal.wire.fleet.v1 import cluster_pb as pb
-
-Obj = dict[str, Any]
 
 STATS_SCOPE = f"{labels.COMPONENT}=sentinel-stats"
 _NODES_MAX = 8  # of those by whose addresses a sentinel is reached

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from shoal.kube.crd.definition import APPROVAL_ANNOTATION, schema_of, spec_of, versions_of
 from shoal.kube.crd.schema_rules import structural_errors
+from shoal.kube.objects import Obj
 from shoal.kube.times import format_time
 
-Obj = dict[str, Any]
 Condition = dict[str, Any]
 
 ESTABLISHED: Final = "Established"

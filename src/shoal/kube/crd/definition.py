@@ -10,9 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from shoal.kube.objects import Obj
 from shoal.kube.resources import READ_WRITE, Resource, Subresource
-
-Obj = dict[str, Any]
 
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 APPROVAL_ANNOTATION = "api-approved.kubernetes.io"

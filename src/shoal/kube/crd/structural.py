@@ -16,9 +16,9 @@ from shoal.kube.crd.checks import MISSING, Check, compile_check, same
 from shoal.kube.crd.extras import list_errors, resource_errors
 from shoal.kube.crd.model import Node
 from shoal.kube.crd.rules import COST_BUDGET, Rules, compile_rules
+from shoal.kube.objects import Obj
 from shoal.kube.schema.model import Type
 
-Obj = dict[str, Any]
 Schema = Mapping[str, Any]
 
 _BLOCKING = frozenset({Cause.NOT_SUPPORTED, Cause.REQUIRED, Cause.TOO_LONG, Cause.TOO_MANY, Cause.TYPE_INVALID})

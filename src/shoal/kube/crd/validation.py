@@ -30,8 +30,8 @@ from shoal.kube.crd.fieldpath import FieldPathError, resolve
 from shoal.kube.crd.schema_rules import shape_errors, walk
 from shoal.kube.crd.schema_validation import schema_errors
 from shoal.kube.kinds.rules import KindRules
+from shoal.kube.objects import Obj
 
-Obj = dict[str, Any]
 Map = Mapping[str, Any]
 
 MAX_SELECTABLE_FIELDS: Final = 8

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from shoal.kube.kinds.rules import Obj
+from shoal.kube.objects import Obj
 
 API_VERSION: Final = "flowcontrol.apiserver.k8s.io/v1"
 AUTO_UPDATE: Final = "apf.kubernetes.io/autoupdate-spec"

@@ -11,7 +11,7 @@ from typing import Final
 
 from shoal.kube.kinds.bootstrap_rbac_controllers import CONTROLLER_ROLES, OWN_ROLES
 from shoal.kube.kinds.rbac import GROUP, aggregated_rules
-from shoal.kube.kinds.rules import Obj
+from shoal.kube.objects import Obj
 
 _VERBS: Final = {
     "read": "get,list,watch",

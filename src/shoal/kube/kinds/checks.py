@@ -36,9 +36,9 @@ from shoal.kube.names import (
     is_port_name,
     is_qualified_name,
 )
+from shoal.kube.objects import Obj
 from shoal.kube.quantity import Quantity
 
-Obj = dict[str, Any]
 Errors = list[FieldError]
 Syntax = Callable[[str], Iterable[str]]  # a text in, what is wrong with it out
 

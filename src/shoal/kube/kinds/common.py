@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from shoal.errors import BadRequest, Cause, FieldError, invalid, required
 from shoal.kube.kinds.checks import IMMUTABLE, NEGATIVE, Errors, check_syntax, percent_of
-from shoal.kube.kinds.rules import Obj
 from shoal.kube.labels import from_object
 from shoal.kube.names import is_dns1123_label, is_dns1123_subdomain, is_http_path
+from shoal.kube.objects import Obj
 
 MAX_INT32: Final = 2**31 - 1
 

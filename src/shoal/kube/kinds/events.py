@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from shoal.kube.kinds.rules import Obj
+from shoal.kube.objects import Obj
 
 CORE_VERSION: Final = "v1"
 EVENTS_VERSION: Final = "events.k8s.io/v1"

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from shoal.kube import quantity
-from shoal.kube.kinds.rules import Obj
+from shoal.kube.objects import Obj
 
 METRICS: Final = "autoscaling.alpha.kubernetes.io/metrics"
 CURRENT_METRICS: Final = "autoscaling.alpha.kubernetes.io/current-metrics"

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from shoal.errors import FieldError
-
-Obj = dict[str, Any]
+from shoal.kube.objects import Obj
 
 
 def _nothing(obj: Obj) -> None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from shoal.errors import BadRequest, FieldError, InternalError, Invalid, invalid
-from shoal.kube.kinds.rules import Obj
 from shoal.kube.labels import from_object, from_set
+from shoal.kube.objects import Obj
 
 _METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from shoal.kube.objects import Obj
 from shoal.kube.podsecurity.findings import (
     Check,
     Finding,
-    Obj,
     containers,
     named,
     pod_context,

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from shoal.kube.objects import Obj
 from shoal.kube.podsecurity import baseline, restricted
-from shoal.kube.podsecurity.findings import Check, Finding, Obj
+from shoal.kube.podsecurity.findings import Check, Finding
 from shoal.kube.podsecurity.policy import BASELINE, PRIVILEGED, Standard
 
 _NO_ANNOTATIONS: Mapping[str, str] = {}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-Obj = dict[str, Any]
+from shoal.kube.objects import Obj
+
 _CONTAINERS: Final = ("initContainers", "containers", "ephemeralContainers")
 _NOTHING: Final[Obj] = {}
 

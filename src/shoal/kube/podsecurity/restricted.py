@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from shoal.kube.objects import Obj
 from shoal.kube.podsecurity.baseline import Annotations, bad_seccomp, in_user_namespace, seccomp_set
-from shoal.kube.podsecurity.findings import (
-    Check,
-    Finding,
-    Obj,
-    containers,
-    named,
-    pod_context,
-    quoted,
-    setters,
-    some,
-)
+from shoal.kube.podsecurity.findings import Check, Finding, containers, named, pod_context, quoted, setters, some
 
 _VOLUMES: Final = (
     "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "image", "persistentVolumeClaim", "projected", "secret",

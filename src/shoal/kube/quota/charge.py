@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
+from shoal.kube.objects import Obj
 from shoal.kube.quantity import ZERO
 from shoal.kube.quota.amounts import Amounts, growth, only, parse, show, total, words
 from shoal.kube.quota.evaluators import Evaluator, evaluator_of, resources_behind
-
-Obj = dict[str, Any]
 
 
 class QuotaRefused(Exception):

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from shoal.kube.kinds.checks import quantity_of
 from shoal.kube.kinds.core.pod_status import qos_class
 from shoal.kube.kinds.core.resources import is_native
+from shoal.kube.objects import Obj
 from shoal.kube.quantity import Quantity
 from shoal.kube.quota.amounts import ONE, Amounts
 from shoal.kube.quota.pod_usage import container_usage, has_own_resources, pod_usage
-
-Obj = dict[str, Any]
 
 _POD_NAMES: Final = frozenset({
     "count/pods", "pods", "cpu", "memory", "ephemeral-storage", "requests.cpu", "requests.memory",

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from shoal.kube.kinds.core.resources import aggregate, is_extended, is_huge_page, is_pod_level
+from shoal.kube.objects import Obj
 from shoal.kube.quota.amounts import ONE, Amounts, parse
 from shoal.kube.times import parse_epoch
 
-Obj = dict[str, Any]
 _DEVICES: Final = "deviceclass.resource.kubernetes.io/"
 _STANDARD: Final = ("cpu", "memory", "ephemeral-storage")
 _OVER: Final = ("Failed", "Succeeded")

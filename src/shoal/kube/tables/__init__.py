@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
 
+from shoal.kube.objects import Obj
 from shoal.kube.resources import Resource
 from shoal.kube.tables import access, autoscalers, cluster, network, pods, storage, workloads
 from shoal.kube.tables.custom import custom_printer
 from shoal.kube.tables.printer import CREATED_AT, NAME, Cells, Printer, column
-from shoal.kube.tables.text import Obj, created_at, human_duration, metadata, name
+from shoal.kube.tables.text import created_at, human_duration, metadata, name
 
 __all__ = [
     "INCLUDE",

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from shoal.kube.objects import Obj
 from shoal.kube.quantity import canonical
 from shoal.kube.tables.printer import AGE, NAME, Cells, Printer, column
-from shoal.kube.tables.text import NONE, UNKNOWN, UNSET, Obj, age, name, spec, status
+from shoal.kube.tables.text import NONE, UNKNOWN, UNSET, age, name, spec, status
 
 _SHOWN: Final = 2
 

@@ -4,19 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from shoal.kube.objects import Obj
 from shoal.kube.tables.printer import AGE, NAME, Cells, Printer, column
-from shoal.kube.tables.text import (
-    NONE,
-    UNKNOWN,
-    Obj,
-    age,
-    condition,
-    metadata,
-    name,
-    since,
-    spec,
-    status,
-)
+from shoal.kube.tables.text import NONE, UNKNOWN, age, condition, metadata, name, since, spec, status
 
 _ROLE_PREFIX: Final = "node-role.kubernetes.io/"
 

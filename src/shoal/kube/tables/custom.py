@@ -8,8 +8,9 @@ from typing import Any
 import orjson
 
 from shoal.kube import jsonpath
+from shoal.kube.objects import Obj
 from shoal.kube.tables.printer import NAME, Cells, Printer
-from shoal.kube.tables.text import INVALID, Obj, epoch, human_duration, name
+from shoal.kube.tables.text import INVALID, epoch, human_duration, name
 
 Show = Callable[[Any, float], Any]
 

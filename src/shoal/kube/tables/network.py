@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from shoal.kube.objects import Obj
 from shoal.kube.tables.printer import AGE, NAME, Cells, Printer, column
 from shoal.kube.tables.text import (
     NONE,
     UNKNOWN,
     UNSET,
-    Obj,
     age,
     first_few,
     joined,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from shoal.kube.objects import Obj
 from shoal.kube.tables.printer import AGE, NAME, Cells, Printer, column
-from shoal.kube.tables.text import NONE, Obj, age, condition, deleting, epoch, is_true, name, since, spec, status
+from shoal.kube.tables.text import NONE, age, condition, deleting, epoch, is_true, name, since, spec, status
 
 _COLUMNS: Final = [
     NAME,

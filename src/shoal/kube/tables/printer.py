@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shoal.kube.tables.text import Obj
+from shoal.kube.objects import Obj
 
 Cells = list[Any]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from shoal.kube.objects import Obj
 from shoal.kube.tables.printer import AGE, NAME, Cells, Printer, column
-from shoal.kube.tables.text import NONE, UNSET, Obj, age, deleting, joined, metadata, name, spec, status
+from shoal.kube.tables.text import NONE, UNSET, age, deleting, joined, metadata, name, spec, status
 
 _ACCESS_MODES: Final = {
     "ReadWriteOnce": "RWO",

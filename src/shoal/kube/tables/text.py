@@ -9,9 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from shoal.base.memo import memo
+from shoal.kube.objects import Obj
 from shoal.kube.times import parse_epoch
-
-Obj = dict[str, Any]
 
 NONE: Final = "<none>"
 UNSET: Final = "<unset>"

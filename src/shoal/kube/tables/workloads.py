@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from shoal.kube.objects import Obj
 from shoal.kube.tables.printer import AGE, CONTAINERS, IMAGES, NAME, SELECTOR, Cells, Printer, column
 from shoal.kube.tables.text import (
     NONE,
     UNSET,
-    Obj,
     age,
     containers,
     deleting,

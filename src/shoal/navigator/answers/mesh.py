@@ -12,12 +12,13 @@ from dataclasses import asdict
 from typing import Any
 
 from shoal.errors import NotFound
+from shoal.kube.objects import Obj
 from shoal.navigator.answers.workloads import pod_row
 from shoal.navigator.istio.analysis import acting_on, mistakes
 from shoal.navigator.istio.model import DOMAIN, ROOT_NAMESPACE, Mesh
 from shoal.navigator.model import CONTROL_PLANE_CONFIG, KINDS, Row
 from shoal.navigator.summaries import PodSummary
-from shoal.navigator.view import Obj, View
+from shoal.navigator.view import View
 
 Json = dict[str, Any]
 

@@ -9,9 +9,8 @@ from collections.abc import Iterable
 from copy import deepcopy
 from typing import Any
 
+from shoal.kube.objects import Obj
 from shoal.navigator.edge.watching import WATCHED
-
-Obj = dict[str, Any]
 
 NAME = "shoal-navigator-edge"
 NAMESPACE = "shoal-system"

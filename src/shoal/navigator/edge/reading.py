@@ -5,16 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from typing import Any
 
 from shoal.client import EVERYTHING, Client, Page, ResourceClient, ResourceType, Scope, Watch, WatchEvent
 from shoal.client.verbs import PAGE
 from shoal.client.watch import BOOKMARK, DELETED, Decode
 from shoal.errors import BadRequest, Invalid, MethodNotAllowed, NotAcceptable, UnsupportedMediaType
+from shoal.kube.objects import Obj
 from shoal.navigator.edge.reporting import Namespaces, row_of
 from shoal.navigator.model import Kind
-
-Obj = dict[str, Any]
 
 ROW = "row"
 _KEPT = ("name", "namespace", "uid", "resourceVersion")

@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from fnmatch import translate
 from re import compile as pattern_of
-from typing import Any
 
 import orjson
 
 from shoal.base.logs import REDACTED, is_secret_name
+from shoal.kube.objects import Obj
 from shoal.navigator.edge.config import NamespaceConfig
 from shoal.navigator.model import Kind
-
-Obj = dict[str, Any]
 
 _METADATA = frozenset({"managedFields", "resourceVersion", "selfLink"})
 _ANNOTATIONS = frozenset(

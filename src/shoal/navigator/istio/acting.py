@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from shoal.kube.objects import Obj
 from shoal.navigator.istio.attachment import Surroundings, attached, selected, served_gateways, surroundings
 from shoal.navigator.istio.hosts import full_name, visible
-from shoal.navigator.istio.model import Acting, Mesh, Obj
+from shoal.navigator.istio.model import Acting, Mesh
 from shoal.navigator.istio.mtls import peer_policies
 from shoal.navigator.istio.outbound import Imports, Rules, imports_of, sidecar_for
 from shoal.navigator.istio.resources import (

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from shoal.navigator.istio.model import Mesh, Obj
+from shoal.kube.objects import Obj
+from shoal.navigator.istio.model import Mesh
 from shoal.navigator.istio.resources import (
     Workload,
     labels_of,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-Obj = dict[str, Any]
+from shoal.kube.objects import Obj
 
 ROOT_NAMESPACE = "istio-system"
 DOMAIN = "cluster.local"

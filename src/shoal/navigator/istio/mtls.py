@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shoal.kube.objects import Obj
 from shoal.navigator.istio.attachment import selected
-from shoal.navigator.istio.model import Mesh, Obj
+from shoal.navigator.istio.model import Mesh
 from shoal.navigator.istio.resources import Workload, created, namespace_of, spec_of, workload_selector
 
 DEFAULT = "PERMISSIVE"

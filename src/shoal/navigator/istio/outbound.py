@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from shoal.kube.objects import Obj
 from shoal.navigator.istio.hosts import covers, full_name, most_specific, visible
-from shoal.navigator.istio.model import Mesh, Obj
+from shoal.navigator.istio.model import Mesh
 from shoal.navigator.istio.resources import (
     Registry,
     Workload,

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from shoal.kube.objects import Obj
 from shoal.navigator.istio.hosts import full_name
-from shoal.navigator.istio.model import Mesh, Obj
+from shoal.navigator.istio.model import Mesh
 from shoal.navigator.summaries import proxy_of
 
 MESH = "mesh"  # the gateway that means every sidecar

@@ -12,6 +12,7 @@ from sys import intern
 
 from shoal.base.clock import Clock
 from shoal.errors import BadRequest, Expired
+from shoal.kube.objects import Obj
 from shoal.navigator.manager.clusters import Clusters
 from shoal.navigator.manager.index import Index, terms
 from shoal.navigator.manager.live import decoded
@@ -19,7 +20,7 @@ from shoal.navigator.manager.objects import make_row
 from shoal.navigator.manager.rows import RowKey, Rows, StoredSession
 from shoal.navigator.model import Cluster, Freshness, KindStatus, Row
 from shoal.navigator.summaries import Summary
-from shoal.navigator.view import Moment, Obj, View
+from shoal.navigator.view import Moment, View
 
 MOST_MOMENTS = 100_000
 _PIECE = 500

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 import orjson
 
 from shoal.base.clock import Clock
+from shoal.kube.objects import Obj
 from shoal.navigator.manager.clusters import Clusters
 from shoal.navigator.manager.index import Index
 from shoal.navigator.manager.rows import RowKey, Rows
 from shoal.navigator.model import Cluster, Row
-from shoal.navigator.view import Obj
 
 _PIECE = 500  # objects read, and decoded, at a time
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from shoal.kube.objects import Obj
 from shoal.kube.times import format_time
 from shoal.node.pods.containers import init_containers
-from shoal.node.pods.model import Obj, Role, View
+from shoal.node.pods.model import Role, View
 
 OURS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
 

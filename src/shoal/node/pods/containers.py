@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from zlib import crc32
 
-from shoal.node.pods.model import Obj, Probed, Role, View
+from shoal.kube.objects import Obj
+from shoal.node.pods.model import Probed, Role, View
 from shoal.node.runtime.model import Container, Phase
 
 BACKOFF_BASE_S = 10.0

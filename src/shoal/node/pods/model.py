@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
+from shoal.kube.objects import Obj
 from shoal.node.runtime.model import Container, Sandbox
-
-Obj = dict[str, Any]
 
 
 class Role(StrEnum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from shoal.node.pods.model import Obj
+from shoal.kube.objects import Obj
 from shoal.node.runtime.model import Container, Inventory, LogOptions, NoSuchContainer, Runtime, Sandbox
 from shoal.node.volumes.service import Volumes
 

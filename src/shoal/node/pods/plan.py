@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from shoal.kube.objects import Obj
 from shoal.node.pods.containers import (
     backoff_s,
     crashes_of,
@@ -28,7 +29,6 @@ from shoal.node.pods.model import (
     Decision,
     Finish,
     KillContainer,
-    Obj,
     RemoveContainer,
     Role,
     StartContainer,

@@ -8,7 +8,8 @@ from enum import StrEnum
 from shoal.base.logs import get_logger
 from shoal.client import TransportError
 from shoal.errors import ApiError, Conflict, NotFound
-from shoal.node.pods.model import Obj, View, Wait
+from shoal.kube.objects import Obj
+from shoal.node.pods.model import View, Wait
 from shoal.node.pods.status import status_of
 from shoal.node.pods.tools import Tools
 

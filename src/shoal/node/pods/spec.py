@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shoal.kube import quantity
+from shoal.kube.objects import Obj
 from shoal.node.env import expand
 from shoal.node.errors import ConfigFault
 from shoal.node.pods.containers import CRASHES_LABEL, hash_of
-from shoal.node.pods.model import Obj, StartContainer
+from shoal.node.pods.model import StartContainer
 from shoal.node.runtime.model import (
     ContainerSpec,
     Image,

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 
 from shoal.client import TransportError
 from shoal.errors import ApiError
+from shoal.kube.objects import Obj
 from shoal.node import env
 from shoal.node.errors import ConfigFault, HookFault
 from shoal.node.images import credentials_of
 from shoal.node.pods.containers import find
-from shoal.node.pods.model import Obj, Role, StartContainer
+from shoal.node.pods.model import Role, StartContainer
 from shoal.node.pods.spec import container_spec, hosts_file
 from shoal.node.pods.tools import Tools
 from shoal.node.probes.handlers import Target

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from shoal.kube.objects import Obj
 from shoal.kube.times import format_time
 from shoal.node.pods.conditions import conditions_of
 from shoal.node.pods.containers import all_containers, init_containers, newest, previous, probed, restarts
-from shoal.node.pods.model import Obj, Role, View, Wait
+from shoal.node.pods.model import Role, View, Wait
 from shoal.node.runtime.model import Container, ExitReason, Phase
 
 TERMINAL = ("Succeeded", "Failed")

@@ -9,9 +9,10 @@ import asyncio
 from collections.abc import Iterable
 
 from shoal.client.deadline import within
+from shoal.kube.objects import Obj
 from shoal.node.errors import HookFault
 from shoal.node.pods.containers import find
-from shoal.node.pods.model import Obj, Role
+from shoal.node.pods.model import Role
 from shoal.node.pods.start import run_hook
 from shoal.node.pods.tools import Tools
 from shoal.node.runtime.model import Container, NoSuchContainer, Phase, Sandbox

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from shoal.base.clock import Clock
 from shoal.client import ResourceClient
+from shoal.kube.objects import Obj
 from shoal.node.events import PodEvents
 from shoal.node.images import Images
-from shoal.node.pods.model import Obj
 from shoal.node.probes.handlers import Handlers
 from shoal.node.probes.service import Prober
 from shoal.node.references import References

@@ -15,6 +15,7 @@ from shoal.base.logs import correlated, get_logger
 from shoal.base.tasks import cancel_all
 from shoal.client import TransportError
 from shoal.errors import ApiError, Conflict, NotFound
+from shoal.kube.objects import Obj
 from shoal.kube.times import parse_epoch
 from shoal.node import env
 from shoal.node.errors import ConfigFault, HookFault, VolumeFault
@@ -27,7 +28,6 @@ from shoal.node.pods.model import (
     Decision,
     Finish,
     KillContainer,
-    Obj,
     RemoveContainer,
     Role,
     StartContainer,

@@ -14,8 +14,9 @@ import httptools
 
 from shoal.base.clock import Clock
 from shoal.client.deadline import within
+from shoal.kube.objects import Obj
 from shoal.node.probes.grpc import check as check_grpc
-from shoal.node.probes.model import Answer, Obj, Probe, Result, port_of
+from shoal.node.probes.model import Answer, Probe, Result, port_of
 from shoal.node.runtime.model import Connection, Container, Runtime, RuntimeFailure, SessionOptions
 from shoal.node.streams import SocketConnection, over_tls
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
 
-Obj = dict[str, Any]
+from shoal.kube.objects import Obj
 
 
 class Kind(StrEnum):

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
+from shoal.kube.objects import Obj
 from shoal.node.pods.model import Probed
 from shoal.node.probes.handlers import Handlers, Target
-from shoal.node.probes.model import Answer, Kind, Obj, Probe, Result, Series, probe_of
+from shoal.node.probes.model import Answer, Kind, Probe, Result, Series, probe_of
 from shoal.node.runtime.model import Container
 
 log = get_logger("node.probes")

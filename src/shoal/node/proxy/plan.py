@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
+from shoal.kube.objects import Obj
 from shoal.node.proxy.model import Backend, Listener, Place
-from shoal.reconcile.keys import Obj
 
 SERVED_PORTS = "shoal.dev/served-ports"  # annotation: where ports are that only root may listen on
 OFFSET = 8000

@@ -11,13 +11,13 @@ from shoal.base.logs import get_logger
 from shoal.client import Client, PatchType, builtin
 from shoal.client.deadline import within
 from shoal.errors import NotFound
+from shoal.kube.objects import Obj
 from shoal.node.proxy.config import ProxyConfig
 from shoal.node.proxy.model import Listener, Place
 from shoal.node.proxy.plan import OFFSET, PRIVILEGED, SERVED_PORTS, listeners_of, moved_ports
 from shoal.node.proxy.tcp import Budget, TcpRelay
 from shoal.node.proxy.udp import UdpRelay
 from shoal.reconcile import DONE, EventRecorder, EventType, Informer, ObjectKey, Result
-from shoal.reconcile.keys import Obj
 
 log = get_logger("node.proxy")
 

@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 from shoal.base.clock import Clock
 from shoal.client import builtin
+from shoal.kube.objects import Obj
 from shoal.node.proxy.config import ProxyConfig
 from shoal.node.proxy.reconcile import BY_SERVICE, ServiceProxy, service_of
 from shoal.reconcile import Controller, ControllerConfig, EventRecorder, Manager, ReconcileMetrics
-from shoal.reconcile.keys import Obj, ObjectKey
+from shoal.reconcile.keys import ObjectKey
 
 
 def add(

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
+from shoal.kube.objects import Obj
 from shoal.kube.times import format_time
 from shoal.node.runtime.model import ContainerStats
-
-Obj = dict[str, Any]
 
 
 class Rates:

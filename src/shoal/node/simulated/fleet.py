@@ -20,12 +20,13 @@ from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
 from shoal.client import EVERYTHING, Scope, TransportError, builtin
 from shoal.errors import ApiError, Conflict, Invalid, NotFound
+from shoal.kube.objects import Obj
 from shoal.node.admission import port_conflict
 from shoal.node.runtime.model import ContainerStats
 from shoal.node.simulated import plan
 from shoal.node.simulated.addresses import Addresses
 from shoal.node.simulated.config import FleetConfig
-from shoal.node.simulated.model import Behaviour, Course, Obj, Stage, Usage, behaviour_of
+from shoal.node.simulated.model import Behaviour, Course, Stage, Usage, behaviour_of
 from shoal.node.simulated.nodes import Nodes, SimulatedNode
 from shoal.node.simulated.timers import Timers
 from shoal.reconcile import Cache, Change, EventRecorder, EventType, Manager, ObjectKey

@@ -12,13 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import isfinite
-from typing import Any
 from zlib import crc32
 
 from shoal.errors import ShoalError
 from shoal.kube import quantity
-
-Obj = dict[str, Any]
+from shoal.kube.objects import Obj
 
 ANNOTATION_PREFIX = "simulated.shoal.dev/"
 NODE_LABEL = "node.shoal.dev/runtime"  # nodes with this label and the value below are simulated, whoever made them

@@ -14,12 +14,13 @@ from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.client import Client, TransportError, builtin
 from shoal.errors import AlreadyExists, ApiError, Conflict, NotFound
+from shoal.kube.objects import Obj
 from shoal.kube.schema import kubernetes_version
 from shoal.kube.times import format_micro_time, format_time
 from shoal.node.limits import each_limited
 from shoal.node.simulated.addresses import Addresses
 from shoal.node.simulated.config import FleetConfig
-from shoal.node.simulated.model import DOWN_ANNOTATION, NODE_LABEL, NODE_LABEL_VALUE, Obj
+from shoal.node.simulated.model import DOWN_ANNOTATION, NODE_LABEL, NODE_LABEL_VALUE
 from shoal.reconcile import Cache, Change, ObjectKey
 
 log = get_logger("node.simulated")

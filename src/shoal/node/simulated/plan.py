@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from shoal.kube.objects import Obj
 from shoal.kube.times import format_time, parse_epoch
-from shoal.node.simulated.model import Behaviour, Course, Obj, Stage, exit_code_of
+from shoal.node.simulated.model import Behaviour, Course, Stage, exit_code_of
 
 BACKOFF_BASE_S = 10.0
 BACKOFF_CAP_S = 300.0

@@ -6,9 +6,9 @@ import base64
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from shoal.kube.objects import Obj
 from shoal.node.env import Surroundings, pod_field, resource_field
 from shoal.node.errors import ConfigFault, VolumeFault
-from shoal.node.pods.model import Obj
 
 DEFAULT_MODE = 0o644
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from shoal.base.clock import Clock
 from shoal.client import Client, TransportError
 from shoal.errors import ApiError
+from shoal.kube.objects import Obj
 from shoal.kube.quantity import Quantity
 from shoal.node.env import Surroundings, expand
 from shoal.node.errors import ConfigFault, VolumeFault
-from shoal.node.pods.model import Obj
 from shoal.node.references import ObjectReference, References
 from shoal.node.runtime.model import Mount
 from shoal.node.volumes import files

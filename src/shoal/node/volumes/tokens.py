@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from shoal.base.clock import Clock
 from shoal.client import Client, builtin
+from shoal.kube.objects import Obj
 from shoal.kube.times import parse_epoch
-from shoal.node.pods.model import Obj
 from shoal.node.volumes.content import TokenWish
 
 _RENEWED_AT = 0.8  # of a token's life

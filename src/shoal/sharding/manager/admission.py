@@ -17,8 +17,9 @@ import orjson
 from shoal.base.asgi import Application, Receive, Scope, Send, answer
 from shoal.crds.shard import ConfigSpec, Target, read_config
 from shoal.kube.labels import from_object
+from shoal.kube.objects import Obj
 from shoal.reconcile import Cache
-from shoal.reconcile.keys import Obj, ObjectKey
+from shoal.reconcile.keys import ObjectKey
 from shoal.sharding.manager.assigning import Chooser
 from shoal.sharding.manager.metrics import ShardMetrics
 from shoal.sharding.manager.observed import Sources

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from shoal.crds.shard import ConfigSpec
-from shoal.reconcile.keys import Obj, version_of
+from shoal.kube.objects import Obj
+from shoal.reconcile.keys import version_of
 from shoal.sharding.manager.books import Books
 from shoal.sharding.model import Entry, slot_label
 from shoal.sharding.plan import choose_slot

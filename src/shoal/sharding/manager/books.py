@@ -7,7 +7,7 @@ from array import array
 from collections import deque
 from dataclasses import dataclass, field
 
-from shoal.reconcile.keys import Obj
+from shoal.kube.objects import Obj
 from shoal.sharding.leases import Sightings
 from shoal.sharding.manager.scaling import Sample
 from shoal.sharding.model import SLOTS, Entry

@@ -10,8 +10,9 @@ from shoal.base.clock import Clock
 from shoal.client import Client, ResourceClient, ResourceType, builtin
 from shoal.crds.shard import API_VERSION, GROUP, VERSION
 from shoal.errors import Conflict, NotFound
+from shoal.kube.objects import Obj
 from shoal.reconcile import EventRecorder, EventType
-from shoal.reconcile.keys import Obj, version_of
+from shoal.reconcile.keys import version_of
 from shoal.sharding.manager.metrics import ShardMetrics
 from shoal.sharding.manager.overlay import Overlay
 

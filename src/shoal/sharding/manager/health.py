@@ -14,8 +14,9 @@ from shoal.base.logs import get_logger
 from shoal.client.deadline import within
 from shoal.crds.shard import ConfigSpec, HealthCheck, read_config, seconds
 from shoal.kube.labels import from_set
+from shoal.kube.objects import Obj
 from shoal.kube.times import format_time
-from shoal.reconcile.keys import Obj, ObjectKey
+from shoal.reconcile.keys import ObjectKey
 from shoal.sharding.leases import read_lease
 from shoal.sharding.manager.books import Books, Health
 from shoal.sharding.manager.observed import Sources

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from shoal.crds.shard import ConfigSpec, InstanceSpec, InstanceStatus, read_config, read_instance
 from shoal.kube.labels import from_set
+from shoal.kube.objects import Obj
 from shoal.reconcile import Cache, Informer
-from shoal.reconcile.keys import Obj, ObjectKey, version_of
+from shoal.reconcile.keys import ObjectKey, version_of
 from shoal.sharding.leases import LeaseState, ShardLease, read_lease, state_of
 from shoal.sharding.manager.books import Books
 from shoal.sharding.manager.overlay import Overlay

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shoal.base.clock import Clock
-from shoal.reconcile.keys import Obj, ObjectKey, is_older, key_of, version_of
+from shoal.kube.objects import Obj
+from shoal.reconcile.keys import ObjectKey, is_older, key_of, version_of
 
 _FORGOTTEN_S = 10.0  # a cache that has not shown a write by then shows something newer, or the object is gone
 

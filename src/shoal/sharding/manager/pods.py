@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from hashlib import blake2b
 from math import ceil
-from typing import Any
 
 import orjson
 
 from shoal.crds.shard import API_VERSION, ConfigSpec, seconds
+from shoal.kube.objects import Obj
 from shoal.kube.quantity import parse
 from shoal.sharding.manager.lifecycle import PodState
 from shoal.sharding.model import CONFIG_LABEL, SHARD_LABEL
-
-Obj = dict[str, Any]
 
 
 def template_hash(spec: ConfigSpec) -> str:

@@ -15,9 +15,10 @@ from dataclasses import replace
 from shoal.base.logs import get_logger
 from shoal.crds.shard import InstanceSpec, seconds, written
 from shoal.errors import Conflict, NotFound
+from shoal.kube.objects import Obj
 from shoal.kube.times import format_micro_time, parse_epoch
 from shoal.reconcile import DONE, Change, Result
-from shoal.reconcile.keys import Obj, ObjectKey
+from shoal.reconcile.keys import ObjectKey
 from shoal.sharding.leases import LeaseState, next_change_s, taken
 from shoal.sharding.manager import lifecycle, scaling
 from shoal.sharding.manager.books import Books

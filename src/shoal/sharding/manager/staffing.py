@@ -8,7 +8,7 @@ from contextlib import suppress
 from shoal.base.logs import get_logger
 from shoal.crds.shard import API_VERSION, InstanceSpec, read_instance, written
 from shoal.errors import AlreadyExists
-from shoal.reconcile.keys import Obj
+from shoal.kube.objects import Obj
 from shoal.sharding.leases import LeaseState
 from shoal.sharding.manager import lifecycle
 from shoal.sharding.manager.desk import Desk, config_reference

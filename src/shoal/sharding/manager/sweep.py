@@ -22,8 +22,9 @@ from shoal.client.watch import ADDED, MODIFIED
 from shoal.crds.shard import ConfigSpec, Controlled, Target
 from shoal.errors import ApiError, Conflict, Expired, NotFound
 from shoal.kube.labels import Selector, from_object
+from shoal.kube.objects import Obj
 from shoal.reconcile import Change, Informer
-from shoal.reconcile.keys import Obj, ObjectKey, controller_of, key_of
+from shoal.reconcile.keys import ObjectKey, controller_of, key_of
 from shoal.sharding.manager.assigning import Chooser, label_patch
 from shoal.sharding.manager.books import Books, SlotCounts
 from shoal.sharding.manager.metrics import ShardMetrics

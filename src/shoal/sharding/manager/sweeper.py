@@ -14,8 +14,9 @@ from shoal.base.tasks import cancel_all
 from shoal.client import Scope, TransportError
 from shoal.crds.shard import ConfigSpec, Target, read_config
 from shoal.errors import ApiError, NotFound
+from shoal.kube.objects import Obj
 from shoal.reconcile import Change
-from shoal.reconcile.keys import Obj, ObjectKey
+from shoal.reconcile.keys import ObjectKey
 from shoal.sharding.manager.assigning import Chooser
 from shoal.sharding.manager.books import Books, SlotCounts
 from shoal.sharding.manager.desk import STATES

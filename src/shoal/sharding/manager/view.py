@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shoal.crds.shard import HealthStatus, InstanceStatus, written
+from shoal.kube.objects import Obj
 from shoal.kube.times import format_time
-from shoal.reconcile.keys import Obj
 from shoal.sharding.leases import LeaseState
 from shoal.sharding.manager.books import Books, Facts
 from shoal.sharding.manager.lifecycle import Phase, PodState, Shard

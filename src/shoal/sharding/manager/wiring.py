@@ -9,6 +9,7 @@ from functools import partial
 from shoal.base.clock import Clock
 from shoal.base.metrics import Metrics
 from shoal.client import Scope, builtin
+from shoal.kube.objects import Obj
 from shoal.reconcile import (
     Change,
     Controller,
@@ -18,7 +19,7 @@ from shoal.reconcile import (
     RateLimit,
     ReconcileMetrics,
 )
-from shoal.reconcile.keys import Obj, ObjectKey
+from shoal.reconcile.keys import ObjectKey
 from shoal.sharding.leases import ACKS, LEAVING, read_lease
 from shoal.sharding.manager.admission import Assigner
 from shoal.sharding.manager.books import Books, Facts

@@ -11,8 +11,9 @@ from typing import Any
 
 import orjson
 
-from shoal.client import Obj, PatchType
+from shoal.client import PatchType
 from shoal.errors import BadRequest, Conflict, MethodNotAllowed
+from shoal.kube.objects import Obj
 from shoal.sharding.model import epoch_annotation, slot_label
 
 

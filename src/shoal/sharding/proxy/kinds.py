@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from shoal.client import Client, Obj, ResourceType
+from shoal.client import Client, ResourceType
 from shoal.crds.shard import ConfigSpec
+from shoal.kube.objects import Obj
 from shoal.sharding.proxy.requests import Target
 
 

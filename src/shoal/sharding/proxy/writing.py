@@ -10,9 +10,10 @@ from contextlib import asynccontextmanager
 import orjson
 
 from shoal.base.logs import get_logger
-from shoal.client import Client, Obj, PatchType, ResourceType, Scope
+from shoal.client import Client, PatchType, ResourceType, Scope
 from shoal.client.transport import Reply
 from shoal.errors import Conflict, MethodNotAllowed, NotFound
+from shoal.kube.objects import Obj
 from shoal.reconcile.keys import controller_of, key_of
 from shoal.sharding.model import epoch_annotation, epoch_of, slot_of, slot_selector
 from shoal.sharding.proxy.guarding import carries_version, guarded_body, media_type, read_object, stamped

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from shoal.client import Obj
 from shoal.errors import ConfigError
+from shoal.kube.objects import Obj
 from shoal.sharding.worker.owned import Owned
 
 Reconcile = Callable[[Owned], Awaitable[float | None]]  # seconds after which it is to run again, or None

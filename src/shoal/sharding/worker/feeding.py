@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 
 from shoal.base.clock import Clock
 from shoal.base.tasks import cancel_all
-from shoal.client import Obj, ResourceClient, Scope
+from shoal.client import ResourceClient, Scope
+from shoal.kube.objects import Obj
 from shoal.reconcile import Cache, Reflector
 from shoal.reconcile.keys import controller_of
 from shoal.sharding.following import FOLLOWING

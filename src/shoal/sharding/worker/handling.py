@@ -9,8 +9,9 @@ from shoal.base.bounded import Closed
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.base.tasks import run_all
-from shoal.client import Client, LostLease, Obj, ResourceClient, TransportError
+from shoal.client import Client, LostLease, ResourceClient, TransportError
 from shoal.errors import Conflict, NotFound
+from shoal.kube.objects import Obj
 from shoal.reconcile import Change, ObjectKey, RateLimit
 from shoal.reconcile.keys import controller_of
 from shoal.reconcile.queue import WorkQueue

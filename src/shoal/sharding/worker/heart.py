@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
-from shoal.client import Client, Fence, Obj, TransportError, builtin
+from shoal.client import Client, Fence, TransportError, builtin
 from shoal.client.deadline import within
 from shoal.errors import AlreadyExists, ApiError, Conflict, NotFound
+from shoal.kube.objects import Obj
 from shoal.kube.times import format_micro_time
 from shoal.sharding.leases import ACKS, LEAVING, MANAGER, REPORT, Ack, Report, WorkTime, encode_acks, encode_report
 from shoal.sharding.model import CONFIG_LABEL, SHARD_LABEL, lease_name

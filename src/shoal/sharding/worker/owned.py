@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from shoal.client import Client, Obj, ResourceClient
+from shoal.client import Client, ResourceClient
 from shoal.errors import AlreadyExists, NotFound, ShoalError
+from shoal.kube.objects import Obj
 from shoal.reconcile.keys import ObjectKey, controller_of, key_of
 from shoal.sharding.model import epoch_annotation, epoch_of, slot_label
 

@@ -15,9 +15,10 @@ from typing import Any
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all, run_all
-from shoal.client import Client, Obj, ResourceClient, Scope, TransportError, builtin
+from shoal.client import Client, ResourceClient, Scope, TransportError, builtin
 from shoal.crds.shard import GROUP, VERSION, ConfigSpec, read_config, seconds
 from shoal.errors import ApiError
+from shoal.kube.objects import Obj
 from shoal.reconcile import Change, Informer
 from shoal.sharding.following import FOLLOWING
 from shoal.sharding.leases import Report

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from shoal.apiserver.metrics.samples import NODES, PODS, PRINTER, Reading, metrics_object, sample
-
-Obj = dict[str, Any]
+from shoal.kube.objects import Obj
 
 
 def a_summary(cpu_ns: int, memory: int, rate: int = 0) -> Obj:

@@ -10,8 +10,8 @@ import pytest
 from shoal.apiserver.nodes import locate
 from shoal.apiserver.nodes.locate import UnknownError, Wanted
 from shoal.errors import BadRequest, ServiceUnavailable
+from shoal.kube.objects import Obj
 
-Obj = dict[str, Any]
 LOOPBACK = (ip_network("127.42.0.0/16"),)
 
 

@@ -8,10 +8,9 @@ from shoal.controllers.daemonset.eligibility import node_of
 from shoal.controllers.daemonset.model import Decision
 from shoal.controllers.daemonset.plan import plan, pods_for, sites_of
 from shoal.controllers.pods.template import controller_reference, hash_of
+from shoal.kube.objects import Obj
 from shoal.kube.times import format_time
 from shoal.testing.workloads import NOW, daemon_set, node, stored, template
-
-Obj = dict[str, Any]
 
 
 def rolling(unavailable: int | str = 1, surge: int | str = 0) -> Obj:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from shoal.controllers.daemonset.backoff import FailedPods
@@ -16,9 +14,9 @@ from shoal.controllers.daemonset.eligibility import (
     tolerates,
     tolerations_of,
 )
+from shoal.kube.objects import Obj
 from shoal.testing.workloads import node, pod
 
-Obj = dict[str, Any]
 NODE = node("n1", {"zone": "a", "cores": "8"})
 
 

@@ -16,9 +16,8 @@ from shoal.controllers.deployment.model import (
 )
 from shoal.controllers.deployment.plan import plan
 from shoal.controllers.deployment.replicasets import new_replica_set
+from shoal.kube.objects import Obj
 from shoal.testing.workloads import NOW, deployment, stored, template
-
-Obj = dict[str, Any]
 
 
 def rolling(surge: int | str = "25%", unavailable: int | str = "25%") -> Obj:

@@ -18,9 +18,8 @@ from shoal.controllers.deployment.model import (
 from shoal.controllers.deployment.plan import is_the_wanted, plan
 from shoal.controllers.deployment.replicasets import annotations_of_new, family_of, new_replica_set
 from shoal.controllers.deployment.status import creation_failed
+from shoal.kube.objects import Obj
 from shoal.testing.workloads import NOW, stored
-
-Obj = dict[str, Any]
 
 
 def of(world: World, wanted: str) -> Obj:

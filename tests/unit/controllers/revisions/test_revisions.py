@@ -16,9 +16,9 @@ from shoal.controllers.revisions.plan import (
     surplus,
     template_of,
 )
+from shoal.kube.objects import Obj
 from shoal.testing.workloads import stateful_set, stored, template
 
-Obj = dict[str, Any]
 OWNER = stored(stateful_set(), uid="the-set")
 REFERENCE = controller_reference(OWNER, "apps/v1", "StatefulSet")
 

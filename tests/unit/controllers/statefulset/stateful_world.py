@@ -16,10 +16,10 @@ from shoal.controllers.statefulset.model import (
     UpdatePod,
 )
 from shoal.controllers.statefulset.plan import plan
+from shoal.kube.objects import Obj
 from shoal.kube.times import format_time
 from shoal.testing.workloads import NOW, stateful_set, stored, template
 
-Obj = dict[str, Any]
 CLAIM = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
 
 

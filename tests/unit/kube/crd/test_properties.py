@@ -13,8 +13,7 @@ from shoal.kube.crd.definition import default_crd, prepare_create
 from shoal.kube.crd.schema_rules import structural_errors
 from shoal.kube.crd.structural import Structural
 from shoal.kube.crd.validation import validate_crd
-
-Obj = dict[str, Any]
+from shoal.kube.objects import Obj
 
 _SCALARS: list[tuple[Obj, Any]] = [
     ({"type": "string"}, st.text(max_size=5)),

@@ -9,8 +9,7 @@ import pytest
 from shoal.errors import Cause, Invalid
 from shoal.kube.crd.rules import compile_rules
 from shoal.kube.crd.structural import Structural
-
-Obj = dict[str, Any]
+from shoal.kube.objects import Obj
 
 
 def a_rule(rule: str, **more: Any) -> Obj:

@@ -9,8 +9,7 @@ from shoal.kube.crd.conditions import accept_names, is_established, settle, term
 from shoal.kube.crd.definition import default_crd, prepare_create, resources_of, storage_version, version_order
 from shoal.kube.crd.openapi import definition_name, openapi_list_schema, openapi_schema
 from shoal.kube.crd.serving import finalizer_warnings, rules_of, serve
-
-Obj = dict[str, Any]
+from shoal.kube.objects import Obj
 
 SPEC = {
     "type": "object",

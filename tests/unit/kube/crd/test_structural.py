@@ -9,9 +9,8 @@ import pytest
 
 from shoal.errors import Cause
 from shoal.kube.crd.structural import Structural
+from shoal.kube.objects import Obj
 from shoal.kube.schema.model import Form
-
-Obj = dict[str, Any]
 
 
 def a_schema(**spec: Any) -> Obj:

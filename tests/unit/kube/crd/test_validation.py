@@ -10,8 +10,8 @@ import pytest
 
 from shoal.kube.crd.definition import default_crd, prepare_create, prepare_update
 from shoal.kube.crd.validation import validate_crd, warnings
+from shoal.kube.objects import Obj
 
-Obj = dict[str, Any]
 ROOT = "spec.validation.openAPIV3Schema"
 
 

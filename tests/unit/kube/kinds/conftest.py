@@ -15,8 +15,8 @@ import yaml
 
 from shoal.kube.kinds import rules_for
 from shoal.kube.kinds.rules import KindRules
+from shoal.kube.objects import Obj
 
-Obj = dict[str, Any]
 ABSENT = object()
 _EXAMPLES = {each["kind"]: each for each in yaml.safe_load_all((Path(__file__).parent / "examples.yaml").read_text())}
 

@@ -8,9 +8,8 @@ import pytest
 
 from shoal.kube.kinds import GENERIC, checks, rules_for
 from shoal.kube.kinds.checks import validate_metadata, validate_metadata_update
+from shoal.kube.objects import Obj
 from shoal.kube.resources import BUILTIN
-
-Obj = dict[str, Any]
 
 META: Obj = {"name": "a", "namespace": "b"}
 OWNER: Obj = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u"}

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from shoal.base.clock import RealClock
+from shoal.kube.objects import Obj
 from shoal.navigator.answers.api import Caller
 from shoal.navigator.connections import Connection, Endpoint, Histogram, connections_json
 from shoal.navigator.model import Freshness
@@ -20,8 +21,6 @@ from shoal.wire.navigator.v1.navigator_pb import ClusterEvents, PodLogs, ProxyCo
 
 TOKEN, READER = "writes", "reads"
 INF = float("inf")
-
-Obj = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

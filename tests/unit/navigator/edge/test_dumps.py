@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from shoal.kube.objects import Obj
 from shoal.navigator.edge.requests.dumps import endpoints, health_of, parsed, service_of
 from shoal.navigator.edge.requests.proxies import admin_port_of
-
-Obj = dict[str, Any]
 
 HOST = "reviews.shop.svc.cluster.local"
 NAME = f"outbound|9080||{HOST}"

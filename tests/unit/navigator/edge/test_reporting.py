@@ -7,11 +7,10 @@ from typing import Any
 import orjson
 import pytest
 
+from shoal.kube.objects import Obj
 from shoal.navigator.edge.config import NamespaceConfig
 from shoal.navigator.edge.reporting import TOO_LARGE, Namespaces, fitting, row_of
 from shoal.navigator.model import KINDS
-
-Obj = dict[str, Any]
 
 
 def pod(**more: Any) -> Obj:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from shoal.errors import NotFound
+from shoal.kube.objects import Obj
 from shoal.navigator.istio.analysis import acting_on
-from shoal.navigator.istio.model import ROOT_NAMESPACE, Obj
+from shoal.navigator.istio.model import ROOT_NAMESPACE
 from shoal.testing.meshes import bookshop, namespace, pod, service, thing
 
 BOOKS = {"hosts": ["books"], "http": [{"route": [{"destination": {"host": "books"}}]}]}

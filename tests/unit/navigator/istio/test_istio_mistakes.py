@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from shoal.kube.objects import Obj
 from shoal.navigator.istio.analysis import mistakes
 from shoal.navigator.istio.mistakes.routes import takes_all
-from shoal.navigator.istio.model import ROOT_NAMESPACE, Obj
+from shoal.navigator.istio.model import ROOT_NAMESPACE
 from shoal.testing.meshes import bookshop, route_to, thing
 
 FULL = "books.default.svc.cluster.local"

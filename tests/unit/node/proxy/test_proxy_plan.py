@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.kube.objects import Obj
 from shoal.node.proxy.model import Backend, Listener, Place
 from shoal.node.proxy.plan import Choice, backends_of, listeners_of, moved_ports
-
-Obj = dict[str, Any]
 
 
 def service(**spec: Any) -> Obj:

@@ -18,6 +18,7 @@ from shoal.base.clock import RealClock
 from shoal.base.ids import Ids
 from shoal.client import Client, builtin
 from shoal.client.transport import Transport
+from shoal.kube.objects import Obj
 from shoal.node.proxy import tcp
 from shoal.node.proxy.config import ProxyConfig
 from shoal.node.proxy.reconcile import BY_SERVICE, ServiceProxy, service_of
@@ -25,8 +26,6 @@ from shoal.node.runtime.process.addresses import Network, claim_network
 from shoal.reconcile import EventRecorder, Informer, ObjectKey
 from shoal.testing.controllers import eventually
 from shoal.testing.servers import LocalServer, local_server
-
-Obj = dict[str, Any]
 
 
 class Pods:

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 from shoal.apiserver.admission.builtin.mirror import Mirror
 from shoal.apiserver.admission.model import CREATE, UPDATE, Admission, Where
 from shoal.apiserver.context import Core
-from shoal.apiserver.objects import Obj
 from shoal.kube.kinds.checks import quantity_of
+from shoal.kube.objects import Obj
 from shoal.kube.quantity import Quantity
 
 _CLAIMS: Final = "persistentvolumeclaims"

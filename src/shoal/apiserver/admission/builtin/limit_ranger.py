@@ -10,9 +10,9 @@ from shoal.apiserver.admission.builtin.mirror import Mirror
 from shoal.apiserver.admission.builtin.namespaces import check_namespace
 from shoal.apiserver.admission.model import CREATE, UPDATE, Admission, Where
 from shoal.apiserver.context import Core
-from shoal.apiserver.objects import Obj
 from shoal.kube.kinds.checks import quantity_of
 from shoal.kube.kinds.core.resources import aggregate
+from shoal.kube.objects import Obj
 from shoal.kube.quantity import MAX_INT64, Quantity
 
 _RANGES: Final = "limitranges"

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from shoal.apiserver import objects
 from shoal.apiserver.context import Core
-from shoal.apiserver.objects import Obj
+from shoal.kube.objects import Obj
 from shoal.store import Event, EventType
 
 T = TypeVar("T")

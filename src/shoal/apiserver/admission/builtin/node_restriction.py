@@ -17,8 +17,8 @@ from shoal.apiserver.authz.authorizer import Authorizer
 from shoal.apiserver.authz.node import LEASE_NAMESPACE, NODE_USER, node_of
 from shoal.apiserver.authz.pod_references import MIRROR, config_map_names, secret_names
 from shoal.apiserver.context import Core
-from shoal.apiserver.objects import Obj
 from shoal.errors import NotFound
+from shoal.kube.objects import Obj
 from shoal.store import Key
 
 _RESTRICTED: Final = "node-restriction.kubernetes.io"

@@ -10,7 +10,7 @@ from typing import Protocol
 from shoal.apiserver.admission.model import CREATE, UPDATE, Admission, Where
 from shoal.apiserver.authz.attributes import Attributes
 from shoal.apiserver.context import Core, User
-from shoal.apiserver.objects import Obj
+from shoal.kube.objects import Obj
 
 
 class Verdict(Protocol):

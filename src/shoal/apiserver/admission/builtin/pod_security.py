@@ -13,8 +13,8 @@ from shoal.apiserver import objects
 from shoal.apiserver.admission.builtin.mirror import Mirror
 from shoal.apiserver.admission.model import CREATE, UPDATE, Admission, Where
 from shoal.apiserver.context import Core
-from shoal.apiserver.objects import Obj
 from shoal.errors import FieldError, Invalid
+from shoal.kube.objects import Obj
 from shoal.kube.podsecurity import (
     PREFIX,
     PRIVILEGED,

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from shoal.apiserver.admission.builtin.mirror import Mirror
 from shoal.apiserver.admission.model import CREATE, UPDATE, Admission, Where
 from shoal.apiserver.context import Core
-from shoal.apiserver.objects import Obj
+from shoal.kube.objects import Obj
 
 CLASSES: Final = "priorityclasses.scheduling.k8s.io"
 _ON_PODS: Final = (("pods", CREATE, ""), ("pods", UPDATE, ""))

@@ -17,11 +17,11 @@ from shoal.apiserver.admission.builtin.resource_quota import QUOTAS
 from shoal.apiserver.body import WriteOptions
 from shoal.apiserver.context import Core
 from shoal.apiserver.effects import NOTHING, Extra
-from shoal.apiserver.objects import Obj
 from shoal.apiserver.write import Author, Retry, Writer
 from shoal.base.logs import get_logger
 from shoal.errors import ApiError
 from shoal.kube.kinds.checks import quantity_of
+from shoal.kube.objects import Obj
 from shoal.kube.quota import Count, evaluator_of, resources_behind
 from shoal.store import Event, EventType, Key, StoreReadOnly, StoreUnavailable
 

@@ -14,8 +14,8 @@ from shoal.apiserver.admission.builtin.mirror import Mirror
 from shoal.apiserver.admission.model import CREATE, UPDATE, Admission, Where
 from shoal.apiserver.context import Core
 from shoal.apiserver.effects import NOTHING, Extra
-from shoal.apiserver.objects import Obj
 from shoal.apiserver.registry import Served
+from shoal.kube.objects import Obj
 from shoal.kube.quota import QuotaRefused, charge, evaluator_of
 from shoal.store import At, Entry, Key, Put
 

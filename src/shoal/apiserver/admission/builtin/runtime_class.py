@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 from shoal.apiserver.admission.builtin.mirror import Mirror
 from shoal.apiserver.admission.model import CREATE, Admission, Where
 from shoal.apiserver.context import Core
-from shoal.apiserver.objects import Obj
 from shoal.kube.kinds.checks import quantity_of
+from shoal.kube.objects import Obj
 
 _CLASSES: Final = "runtimeclasses.node.k8s.io"
 _MISMATCH: Final = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from shoal.apiserver.objects import Obj
+from shoal.kube.objects import Obj
 
 _CONTAINERS: Final = ("initContainers", "containers", "ephemeralContainers")
 _WORDS: Final = {

@@ -19,8 +19,8 @@ from shoal.apiserver.admission.builtin.secrets_of_pods import (
 )
 from shoal.apiserver.admission.model import CREATE, UPDATE, Admission, Where
 from shoal.apiserver.context import Core
-from shoal.apiserver.objects import Obj
 from shoal.base.ids import SUFFIX_ALPHABET, SUFFIX_LENGTH
+from shoal.kube.objects import Obj
 
 DEFAULT: Final = "default"
 MIRROR: Final = "kubernetes.io/config.mirror"

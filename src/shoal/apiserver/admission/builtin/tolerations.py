@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from shoal.apiserver.admission.model import CREATE, UPDATE, Admission, Where
-from shoal.apiserver.objects import Obj
+from shoal.kube.objects import Obj
 
 _TAINTS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _SECONDS: Final = 300

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from shoal.apiserver.admission.model import Admission
 from shoal.apiserver.admission.webhooks.review import request_of, user_info
-from shoal.apiserver.objects import Obj
 from shoal.errors import ShoalError
 from shoal.kube.cel import PER_CALL_LIMIT, CompileError, EvalError, Program, compile
 from shoal.kube.cel.admission import (
@@ -19,6 +18,7 @@ from shoal.kube.cel.admission import (
 )
 from shoal.kube.cel.library.authorization import Authorizer, Decide, ResourceCheck
 from shoal.kube.cel.values import Lazy
+from shoal.kube.objects import Obj
 
 Kind = tuple[str, str, str]  # group, version, kind
 _EXHAUSTED: Final = "validation failed due to running out of cost budget, no further validation rules will be run"

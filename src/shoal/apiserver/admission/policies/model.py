@@ -8,10 +8,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from shoal.apiserver.admission.matching import Match
-from shoal.apiserver.objects import Obj
 from shoal.errors import ShoalError
 from shoal.kube import labels
 from shoal.kube.labels import Selector
+from shoal.kube.objects import Obj
 
 if TYPE_CHECKING:
     from shoal.apiserver.admission.policies.mutating import Mutation

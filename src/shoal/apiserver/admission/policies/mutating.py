@@ -16,8 +16,8 @@ from shoal.apiserver.admission.policies.expressions import (
 )
 from shoal.apiserver.admission.policies.model import Policy
 from shoal.apiserver.admission.policies.patches import PatchFailed, applied, patched
-from shoal.apiserver.objects import Obj
 from shoal.kube.cel.admission import PER_POLICY_LIMIT, Scope, Variables
+from shoal.kube.objects import Obj
 from shoal.kube.schema.model import Type
 
 _VALUES: Final = {"ApplyConfiguration": ("Object",), "JSONPatch": ("list(JSONPatch)",)}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from shoal.apiserver.admission.policies.model import Binding, Misconfigured, ParamKind, ParamRef, Policy
 from shoal.apiserver.context import Core
-from shoal.apiserver.objects import Obj
 from shoal.apiserver.registry import Served
+from shoal.kube.objects import Obj
 from shoal.store import Entry
 
 _NO_NAMESPACE = "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"

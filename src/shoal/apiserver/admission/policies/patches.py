@@ -6,11 +6,11 @@ import base64
 from collections.abc import Iterator
 from typing import Any
 
-from shoal.apiserver.objects import Obj
 from shoal.errors import BadRequest, InternalError, Invalid, TooLarge
 from shoal.kube import decode
 from shoal.kube.cel.values import Built, Duration, Optional, Timestamp
 from shoal.kube.jsonutil import deep_copy
+from shoal.kube.objects import Obj
 from shoal.kube.ownership import apply as ownership
 from shoal.kube.ownership.elements import field_type, is_leaf
 from shoal.kube.ownership.merge import merge

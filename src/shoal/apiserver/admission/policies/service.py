@@ -26,10 +26,10 @@ from shoal.apiserver.admission.policies.params import collect, kind_of
 from shoal.apiserver.admission.policies.refusals import Audit, MutationRefusal, ValidationRefusal
 from shoal.apiserver.admission.webhooks.versions import in_version
 from shoal.apiserver.context import Core
-from shoal.apiserver.objects import Obj
 from shoal.apiserver.registry import Served
 from shoal.base.clock import Clock
 from shoal.errors import ApiError, NotFound
+from shoal.kube.objects import Obj
 from shoal.kube.schema import Type, type_of_kind
 from shoal.store import Event, EventType, Key
 

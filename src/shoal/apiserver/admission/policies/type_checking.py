@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from shoal.apiserver.admission.policies.model import Policy
 from shoal.apiserver.context import Core
 from shoal.apiserver.effects import NOTHING, Extra
-from shoal.apiserver.objects import Obj
 from shoal.apiserver.registry import Served
+from shoal.kube.objects import Obj
 
 if TYPE_CHECKING:
     from shoal.kube.cel.admission import Scope

@@ -16,8 +16,8 @@ from shoal.apiserver.admission.policies.expressions import (
     Subject,
 )
 from shoal.apiserver.admission.policies.model import Policy
-from shoal.apiserver.objects import Obj
 from shoal.kube.cel.admission import PER_POLICY_LIMIT, Scope, Variables
+from shoal.kube.objects import Obj
 
 _MAX_MESSAGE: Final = 5 * 1024
 _MAX_ANNOTATION: Final = 10 * 1024

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shoal.apiserver.admission.model import Admission
-from shoal.apiserver.objects import Obj
 from shoal.errors import ShoalError
+from shoal.kube.objects import Obj
 
 if TYPE_CHECKING:
     from shoal.apiserver.admission.policies.expressions import Conditions as Compiled

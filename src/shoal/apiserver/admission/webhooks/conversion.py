@@ -16,11 +16,11 @@ from typing import Any
 from shoal.apiserver import objects
 from shoal.apiserver.admission.webhooks.client import CallFailed, HookClient
 from shoal.apiserver.admission.webhooks.target import target_of
-from shoal.apiserver.objects import Obj
 from shoal.apiserver.registry import Served
 from shoal.base.ids import Ids
 from shoal.errors import ApiError, FieldError, InternalError, ShoalError
 from shoal.kube.kinds.checks import check_annotations, check_labels
+from shoal.kube.objects import Obj
 from shoal.store import Entry, Event, Key
 
 _GROUP = "apiextensions.k8s.io"

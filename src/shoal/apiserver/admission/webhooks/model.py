@@ -10,7 +10,7 @@ from shoal.apiserver.admission.matching import Match
 from shoal.apiserver.admission.webhooks.conditions import Conditions
 from shoal.apiserver.admission.webhooks.review import VERSIONS
 from shoal.apiserver.admission.webhooks.target import Target, target_of
-from shoal.apiserver.objects import Obj
+from shoal.kube.objects import Obj
 
 MUTATING = "mutatingwebhookconfigurations.admissionregistration.k8s.io"
 VALIDATING = "validatingwebhookconfigurations.admissionregistration.k8s.io"

@@ -12,8 +12,8 @@ import orjson
 
 from shoal.apiserver.admission.model import Admission
 from shoal.apiserver.context import User
-from shoal.apiserver.objects import Obj
 from shoal.errors import ApiError, ShoalError
+from shoal.kube.objects import Obj
 
 GROUP = "admission.k8s.io"
 VERSIONS = ("v1", "v1beta1")

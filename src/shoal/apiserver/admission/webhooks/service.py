@@ -31,10 +31,10 @@ from shoal.apiserver.admission.webhooks.review import (
 from shoal.apiserver.admission.webhooks.versions import in_version
 from shoal.apiserver.body import tidy
 from shoal.apiserver.context import Core
-from shoal.apiserver.objects import Obj
 from shoal.apiserver.registry import Served
 from shoal.base.logs import get_logger
 from shoal.errors import ApiError, BadRequest, InternalError, Timeout
+from shoal.kube.objects import Obj
 from shoal.kube.patch import json_patch
 from shoal.store import Event, EventType, Key
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import orjson
 
-from shoal.apiserver.objects import Obj
 from shoal.apiserver.registry import Served
+from shoal.kube.objects import Obj
 
 
 async def in_version(obj: Obj, of: Served, wanted: Served) -> Obj:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shoal.kube.kinds.common import child, fill
 from shoal.kube.kinds.core.pod_defaults import default_claim_spec
-from shoal.kube.kinds.rules import Obj
+from shoal.kube.objects import Obj
 
 
 def default_claim_template(claim: Obj) -> None:

@@ -9,7 +9,7 @@ from shoal.errors import forbidden, invalid, not_supported, required
 from shoal.kube.kinds.checks import Errors, check_label_selector
 from shoal.kube.kinds.common import name_warning, read, selector_matches
 from shoal.kube.kinds.core.pod import default_pod_template, template_warnings, validate_pod_template
-from shoal.kube.kinds.rules import Obj
+from shoal.kube.objects import Obj
 
 ABOVE_REPLICAS: Final = "cannot be greater than status.replicas"
 

@@ -9,8 +9,8 @@ from shoal.kube.kinds.batch.indexes import count_indexes
 from shoal.kube.kinds.checks import CONDITION_STATUSES, Errors, check_nonnegative, check_syntax
 from shoal.kube.kinds.common import check_domain_prefixed_path, check_nonnegative_fields, invalid_hidden, read
 from shoal.kube.kinds.core.pod import validate_pod_template
-from shoal.kube.kinds.rules import Obj
 from shoal.kube.names import is_qualified_name
+from shoal.kube.objects import Obj
 
 _MAX_INDEXED_PARALLELISM: Final = 100_000
 _MAX_FAILED_INDEXES: Final = 100_000

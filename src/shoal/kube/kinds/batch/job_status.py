@@ -12,7 +12,7 @@ from shoal.errors import FieldError, duplicate, invalid, required
 from shoal.kube.kinds.batch.indexes import count_indexes, first_overlap
 from shoal.kube.kinds.checks import Errors
 from shoal.kube.kinds.common import check_nonnegative_fields, condition_is, deep_same, invalid_hidden, read
-from shoal.kube.kinds.rules import Obj
+from shoal.kube.objects import Obj
 
 _NUMBERS: Final = ("active", "succeeded", "failed", "ready", "terminating")
 _CONDITIONS: Final = "status.conditions"

@@ -7,7 +7,6 @@ from typing import Final
 from shoal.errors import forbidden, invalid, not_supported, required
 from shoal.kube.kinds.checks import (
     Errors,
-    Obj,
     check_annotations,
     check_enum,
     check_label_selector,
@@ -16,6 +15,7 @@ from shoal.kube.kinds.checks import (
     check_syntax,
 )
 from shoal.kube.names import is_dns1123_label, is_dns1123_subdomain
+from shoal.kube.objects import Obj
 
 ACCESS_MODES: Final = frozenset({"ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"})
 VOLUME_MODES: Final = frozenset({"Block", "Filesystem"})

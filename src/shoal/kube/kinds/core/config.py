@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from shoal.errors import FieldError, forbidden, invalid, required, too_long
-from shoal.kube.kinds.checks import IMMUTABLE, Errors, Obj, check_syntax, size_bytes
+from shoal.kube.kinds.checks import IMMUTABLE, Errors, check_syntax, size_bytes
 from shoal.kube.kinds.rules import KindRules
 from shoal.kube.names import is_config_map_key
+from shoal.kube.objects import Obj
 
 MAX_DATA_BYTES: Final = 1024 * 1024
 SERVICE_ACCOUNT_NAME: Final = "kubernetes.io/service-account.name"

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from shoal.base.memo import memo
 from shoal.errors import duplicate, forbidden, invalid, not_found, not_supported, required, too_many
-from shoal.kube.kinds.checks import PROTOCOLS, Errors, Obj, check_enum, check_port_number, check_required_enum
+from shoal.kube.kinds.checks import PROTOCOLS, Errors, check_enum, check_port_number, check_required_enum
 from shoal.kube.kinds.core.env import check_env, check_env_from
 from shoal.kube.kinds.core.paths import check_descending, has_backsteps
 from shoal.kube.kinds.core.probes import check_lifecycle, check_probes
 from shoal.kube.kinds.core.resources import check_requirements
 from shoal.kube.kinds.core.security import check_container_security
 from shoal.kube.names import is_dns1123_label, is_port_name
+from shoal.kube.objects import Obj
 
 PULL_POLICIES = frozenset({"Always", "IfNotPresent", "Never"})
 _MESSAGE_POLICIES = frozenset({"File", "FallbackToLogsOnError"})

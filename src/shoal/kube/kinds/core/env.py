@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from shoal.errors import invalid, not_supported, required
-from shoal.kube.kinds.checks import Errors, Obj, check_required_name, check_syntax, quantity_of
+from shoal.kube.kinds.checks import Errors, check_required_name, check_syntax, quantity_of
 from shoal.kube.kinds.core.paths import check_no_backsteps
 from shoal.kube.names import (
     is_config_map_key,
@@ -15,6 +15,7 @@ from shoal.kube.names import (
     is_env_var_name,
     is_qualified_name,
 )
+from shoal.kube.objects import Obj
 
 _ENV_FIELDS = frozenset({
     "metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from shoal.errors import FieldError, invalid
-from shoal.kube.kinds.checks import Errors, Obj, check_qualified_finalizer, check_syntax, label_name
+from shoal.kube.kinds.checks import Errors, check_qualified_finalizer, check_syntax, label_name
 from shoal.kube.kinds.rules import KindRules
 from shoal.kube.names import is_qualified_name
+from shoal.kube.objects import Obj
 
 NAME_LABEL: Final = "kubernetes.io/metadata.name"
 FINALIZER: Final = "kubernetes"

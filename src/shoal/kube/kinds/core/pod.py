@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from shoal.errors import FieldError, forbidden, invalid
-from shoal.kube.kinds.checks import NEGATIVE, Errors, Obj, validate_template_metadata
+from shoal.kube.kinds.checks import NEGATIVE, Errors, validate_template_metadata
 from shoal.kube.kinds.core.containers import check_image_spaces
 from shoal.kube.kinds.core.paths import check_descending
 from shoal.kube.kinds.core.pod_defaults import (
@@ -29,6 +29,7 @@ from shoal.kube.kinds.core.pod_update import (
 from shoal.kube.kinds.core.pod_warnings import metadata_warnings, pod_warnings, template_warnings
 from shoal.kube.kinds.core.scheduling import merge_label_keys
 from shoal.kube.kinds.rules import KindRules, SpecAlone
+from shoal.kube.objects import Obj
 
 __all__ = [
     "POD",

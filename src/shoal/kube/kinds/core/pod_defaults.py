@@ -9,7 +9,6 @@ import re
 from typing import Any, Final
 
 from shoal.base.memo import memo
-from shoal.kube.kinds.checks import Obj
 from shoal.kube.kinds.core.resources import (
     aggregate,
     is_huge_page,
@@ -17,6 +16,7 @@ from shoal.kube.kinds.core.resources import (
     is_pod_level,
     round_up_to_milli,
 )
+from shoal.kube.objects import Obj
 
 FILE_MODE: Final = 0o644
 _DOMAIN = r"(?:[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?)(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?)*(?::[0-9]+)?"

@@ -7,7 +7,6 @@ from typing import Final
 from shoal.errors import FieldError, duplicate, forbidden, invalid, not_found, required, too_long
 from shoal.kube.kinds.checks import (
     Errors,
-    Obj,
     check_enum,
     check_ip,
     check_labels,
@@ -50,6 +49,7 @@ from shoal.kube.names import (
     is_dns1123_subdomain_with_underscore,
     is_qualified_name,
 )
+from shoal.kube.objects import Obj
 
 RESTART_POLICIES: Final = frozenset({"Always", "OnFailure", "Never"})
 _DNS_POLICIES = frozenset({"ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"})

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.errors import duplicate, forbidden, invalid
-from shoal.kube.kinds.checks import Errors, Obj, check_syntax, parse_quantity, quantity_of
+from shoal.kube.kinds.checks import Errors, check_syntax, parse_quantity, quantity_of
 from shoal.kube.names import is_dns1123_subdomain, is_ip_legacy, is_qualified_name, parse_ip
+from shoal.kube.objects import Obj
 from shoal.kube.quantity import Quantity
 
 _SYSTEM_CONDITIONS = frozenset({"PodScheduled", "Ready", "Initialized"})

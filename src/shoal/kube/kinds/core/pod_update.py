@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from shoal.errors import forbidden, invalid, required
-from shoal.kube.kinds.checks import Errors, Obj, check_range, same
+from shoal.kube.kinds.checks import Errors, check_range, same
 from shoal.kube.kinds.core.containers import check_image_spaces
 from shoal.kube.kinds.core.pod_defaults import default_pod_level_resources
 from shoal.kube.kinds.core.pod_status import qos_class
@@ -15,6 +15,7 @@ from shoal.kube.kinds.core.scheduling import (
     check_only_removed_gates,
     check_tightened_affinity,
 )
+from shoal.kube.objects import Obj
 
 MIRROR = "kubernetes.io/config.mirror"
 _MAX_INT32 = 2**31 - 1

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shoal.kube.kinds.checks import Obj, quantity_of
+from shoal.kube.kinds.checks import quantity_of
 from shoal.kube.names import is_dns1123_label
+from shoal.kube.objects import Obj
 
 _OLD_LABELS = {
     "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from shoal.errors import forbidden, invalid, not_supported, required
-from shoal.kube.kinds.checks import NEGATIVE, Errors, Obj, check_enum, check_port_or_name
+from shoal.kube.kinds.checks import NEGATIVE, Errors, check_enum, check_port_or_name
 from shoal.kube.names import is_http_header_name
+from shoal.kube.objects import Obj
 
 _SCHEMES = frozenset({"HTTP", "HTTPS"})
 _HTTP_PROTOCOLS = frozenset({"HTTP1", "HTTP2"})

@@ -8,7 +8,6 @@ from shoal.errors import forbidden, invalid, required, too_long
 from shoal.kube.kinds.checks import (
     ANNOTATIONS_LIMIT_BYTES,
     Errors,
-    Obj,
     Syntax,
     check_enum,
     check_label_selector,
@@ -18,6 +17,7 @@ from shoal.kube.kinds.checks import (
 from shoal.kube.kinds.core.env import VOLUME_FIELDS, check_field_ref, check_resource_field_ref
 from shoal.kube.kinds.core.paths import check_local, check_mode
 from shoal.kube.names import DNS1123_SUBDOMAIN_MAX, is_dns1123_label, is_dns1123_subdomain, is_prefixed_label_key
+from shoal.kube.objects import Obj
 
 _KEY_TYPES: Final = frozenset({"RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"})
 _CERTIFICATE_PATHS = ("credentialBundlePath", "keyPath", "certificateChainPath")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal.errors import FieldError, duplicate, forbidden, invalid, required
-from shoal.kube.kinds.checks import IMMUTABLE, Errors, Obj, check_syntax, quantity_of
+from shoal.kube.kinds.checks import IMMUTABLE, Errors, check_syntax, quantity_of
 from shoal.kube.kinds.core.resources import (
     STANDARD_QUOTA,
     NameFaults,
@@ -16,6 +16,7 @@ from shoal.kube.kinds.core.resources import (
 )
 from shoal.kube.kinds.rules import KindRules
 from shoal.kube.names import is_qualified_name
+from shoal.kube.objects import Obj
 from shoal.kube.quantity import Quantity
 
 _POD_COUNTS = frozenset({"pods"})

@@ -11,13 +11,13 @@ from shoal.kube.kinds.checks import (
     NEGATIVE,
     NOT_INTEGER,
     Errors,
-    Obj,
     check_syntax,
     not_found_among,
     parse_quantity,
     quantity_of,
 )
 from shoal.kube.names import is_dns1123_label, is_qualified_name
+from shoal.kube.objects import Obj
 from shoal.kube.quantity import ZERO, Quantity
 
 NameFaults = Callable[[str], tuple[str, ...]]

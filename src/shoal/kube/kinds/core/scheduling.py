@@ -5,15 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from shoal.errors import Cause, FieldError, duplicate, forbidden, invalid, not_supported, required
-from shoal.kube.kinds.checks import (
-    Errors,
-    Obj,
-    check_enum,
-    check_label_selector,
-    check_positive,
-    check_syntax,
-)
+from shoal.kube.kinds.checks import Errors, check_enum, check_label_selector, check_positive, check_syntax
 from shoal.kube.names import is_dns1123_label, is_dns1123_subdomain, is_label_value, is_qualified_name
+from shoal.kube.objects import Obj
 
 TAINT_EFFECTS: Final = frozenset({"NoSchedule", "PreferNoSchedule", "NoExecute"})
 _SPREAD_ACTIONS = frozenset({"DoNotSchedule", "ScheduleAnyway"})

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 from shoal.errors import duplicate, forbidden, invalid, not_supported, required, too_long
-from shoal.kube.kinds.checks import Errors, Obj, check_enum, check_range, check_syntax, size_bytes
+from shoal.kube.kinds.checks import Errors, check_enum, check_range, check_syntax, size_bytes
 from shoal.kube.kinds.core.paths import check_descending
 from shoal.kube.names import is_dns1123_subdomain
+from shoal.kube.objects import Obj
 
 _PROFILES = frozenset({"Localhost", "RuntimeDefault", "Unconfined"})
 _FS_GROUP_POLICIES = frozenset({"OnRootMismatch", "Always"})

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from shoal.kube.kinds.checks import Obj, label_name
+from shoal.kube.kinds.checks import label_name
 from shoal.kube.kinds.core.service_validation import (
     families_of,
     is_headless,
@@ -18,6 +18,7 @@ from shoal.kube.kinds.core.service_validation import (
     validate_update,
 )
 from shoal.kube.kinds.rules import KindRules
+from shoal.kube.objects import Obj
 
 DEFAULT_AFFINITY_S: Final = 10800
 _IP_FAMILY: Final = "IPv4"

@@ -8,7 +8,6 @@ from shoal.errors import FieldError, duplicate, forbidden, invalid, required
 from shoal.kube.kinds.checks import (
     PROTOCOLS,
     Errors,
-    Obj,
     check_enum,
     check_labels,
     check_port_number,
@@ -25,6 +24,7 @@ from shoal.kube.names import (
     is_qualified_name,
     parse_ip,
 )
+from shoal.kube.objects import Obj
 
 _TYPES = frozenset({"ClusterIP", "NodePort", "LoadBalancer", "ExternalName"})
 _AFFINITIES = frozenset({"ClientIP", "None"})

@@ -11,7 +11,6 @@ from shoal.errors import FieldError, forbidden, invalid, not_supported, required
 from shoal.kube.kinds.checks import (
     IMMUTABLE,
     Errors,
-    Obj,
     check_enum,
     check_positive_quantity,
     check_required_name,
@@ -31,6 +30,7 @@ from shoal.kube.kinds.core.scheduling import check_node_selector
 from shoal.kube.kinds.core.volumes import SOURCES, check_csi_driver_name, check_required_fields, check_storage_os
 from shoal.kube.kinds.rules import KindRules
 from shoal.kube.names import is_dns1123_label, is_dns1123_subdomain, is_qualified_name
+from shoal.kube.objects import Obj
 
 _RECLAIM_POLICIES = frozenset({"Delete", "Recycle", "Retain"})
 _RESIZE_STATUSES = frozenset({

@@ -9,7 +9,6 @@ from typing import Final
 from shoal.errors import duplicate, forbidden, invalid, not_supported, required, too_long
 from shoal.kube.kinds.checks import (
     Errors,
-    Obj,
     check_enum,
     check_range,
     check_required_enum,
@@ -23,6 +22,7 @@ from shoal.kube.kinds.core.containers import PULL_POLICIES, container_name_fault
 from shoal.kube.kinds.core.paths import check_descending, check_mode, check_no_backsteps
 from shoal.kube.kinds.core.projected import check_downward_items, check_key_items, check_projected
 from shoal.kube.names import is_dns1123_label, is_dns1123_subdomain
+from shoal.kube.objects import Obj
 
 _HOST_PATH_TYPES = frozenset({
     "", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice",

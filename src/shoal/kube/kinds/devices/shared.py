@@ -8,9 +8,9 @@ from typing import Any, Final
 from shoal.errors import duplicate, invalid, required, too_long, too_many
 from shoal.kube.kinds.checks import Errors, check_syntax, size_bytes
 from shoal.kube.kinds.extension.matching import check_expression
-from shoal.kube.kinds.rules import Obj
 from shoal.kube.kinds.storage import check_driver_name
 from shoal.kube.names import is_c_identifier, is_dns1123_subdomain
+from shoal.kube.objects import Obj
 
 MAX_LIST: Final = 32  # requests, constraints, configurations, selectors and results alike
 _MAX_EXPRESSION: Final = 10 * 1024

@@ -14,8 +14,8 @@ from shoal.kube.kinds.checks import (
     check_required_name,
     check_syntax,
 )
-from shoal.kube.kinds.rules import Obj
 from shoal.kube.names import is_path_segment_name, is_qualified_name
+from shoal.kube.objects import Obj
 
 if TYPE_CHECKING:
     from shoal.kube.cel.admission import Scope

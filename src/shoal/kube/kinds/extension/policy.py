@@ -26,13 +26,14 @@ from shoal.kube.kinds.extension.matching import (
     check_match,
     default_match,
 )
-from shoal.kube.kinds.rules import KindRules, Obj
+from shoal.kube.kinds.rules import KindRules
 from shoal.kube.names import (
     is_dns1035_label,
     is_dns1123_subdomain,
     is_path_segment_name,
     is_qualified_name,
 )
+from shoal.kube.objects import Obj
 
 if TYPE_CHECKING:
     from shoal.kube.cel.admission import Scope

@@ -12,7 +12,7 @@ from shoal.kube.kinds.checks import (
     check_syntax,
 )
 from shoal.kube.kinds.common import check_domain_prefixed_path, check_frozen, fill, read
-from shoal.kube.kinds.rules import KindRules, Obj
+from shoal.kube.kinds.rules import KindRules
 from shoal.kube.names import (
     is_dns1123_label,
     is_dns1123_subdomain,
@@ -22,6 +22,7 @@ from shoal.kube.names import (
     is_wildcard_dns1123_subdomain,
     parse_ip,
 )
+from shoal.kube.objects import Obj
 
 _CLASS_ANNOTATION: Final = "kubernetes.io/ingress.class"
 _PATH_TYPES: Final = ("Exact", "ImplementationSpecific", "Prefix")

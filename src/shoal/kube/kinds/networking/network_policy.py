@@ -16,8 +16,9 @@ from shoal.kube.kinds.checks import (
     check_syntax,
 )
 from shoal.kube.kinds.common import read, spec_of
-from shoal.kube.kinds.rules import KindRules, Obj
+from shoal.kube.kinds.rules import KindRules
 from shoal.kube.names import is_cidr_legacy, parse_cidr
+from shoal.kube.objects import Obj
 
 _TYPES: Final = ("Egress", "Ingress")
 _DIRECTIONS: Final = (("ingress", "from"), ("egress", "to"))

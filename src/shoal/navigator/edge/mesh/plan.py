@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import orjson
 import yaml
 
+from shoal.kube.objects import Obj
 from shoal.navigator.edge.reporting import key_of
 from shoal.navigator.model import CONTROL_PLANE_CONFIG
-
-Obj = dict[str, Any]
 
 _REVISION = "istio.io/rev"
 _CONTAINER = "discovery"

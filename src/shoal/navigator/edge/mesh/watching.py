@@ -13,8 +13,9 @@ from shoal.base.clock import Clock
 from shoal.base.tasks import cancel_all
 from shoal.client import Client, Scope, builtin
 from shoal.errors import Forbidden, Unauthorized
+from shoal.kube.objects import Obj
 from shoal.navigator.edge.books import FAILING, FORBIDDEN, SYNCED
-from shoal.navigator.edge.mesh.plan import Istiod, Obj, control_plane, istiod_of, mesh_config
+from shoal.navigator.edge.mesh.plan import Istiod, control_plane, istiod_of, mesh_config
 from shoal.navigator.edge.reading import ROW, ToldResource
 from shoal.navigator.edge.reporting import key_of
 from shoal.navigator.edge.watching import Rows

@@ -11,15 +11,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from math import inf, isfinite
-from typing import Any
 from urllib.parse import urlencode
 
 import orjson
 
 from shoal.errors import BadRequest, ServiceUnavailable
+from shoal.kube.objects import Obj
 from shoal.navigator.connections import Connection, Endpoint, Histogram
 
-Obj = dict[str, Any]
 Fetch = Callable[[str], Awaitable[bytes]]  # (path and query) -> body
 
 _SOURCE = ("source_cluster", "source_workload_namespace", "source_canonical_service")

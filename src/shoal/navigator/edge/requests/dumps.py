@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-Obj = dict[str, Any]
+from shoal.kube.objects import Obj
 
 _STATES = ("active", "warming", "draining", "error")
 _CLUSTERS = (

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import quote
 
 import orjson
 
 from shoal.client import Client, builtin
 from shoal.errors import ApiError, BadRequest, InternalError, NotFound
+from shoal.kube.objects import Obj
 from shoal.navigator.edge.requests.dumps import parsed
-
-Obj = dict[str, Any]
 
 _DUMP = "/config_dump?include_eds"
 _LIVE = "/clusters?format=json"

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from functools import cached_property
 
-from shoal.navigator.istio.model import Mesh, Mistake, Obj
+from shoal.kube.objects import Obj
+from shoal.navigator.istio.model import Mesh, Mistake
 from shoal.navigator.istio.outbound import Rules
 from shoal.navigator.istio.resources import Registry, Workload, name_of, namespace_of, workload_of
 

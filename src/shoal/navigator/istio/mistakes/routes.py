@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
 
+from shoal.kube.objects import Obj
 from shoal.navigator.istio.hosts import audience, full_name, overlap, shared_audience, visible
 from shoal.navigator.istio.mistakes.finding import ERROR, WARNING, Ground, mistake, nearest
-from shoal.navigator.istio.model import Mistake, Obj
+from shoal.navigator.istio.model import Mistake
 from shoal.navigator.istio.resources import (
     MESH,
     destinations,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
+from shoal.kube.objects import Obj
 from shoal.navigator.istio.hosts import full_name, overlap
 from shoal.navigator.istio.mistakes.finding import ERROR, WARNING, Ground, mistake, nearest
-from shoal.navigator.istio.model import Mistake, Obj
+from shoal.navigator.istio.model import Mistake
 from shoal.navigator.istio.mtls import peer_policies
 from shoal.navigator.istio.resources import (
     labels_of,

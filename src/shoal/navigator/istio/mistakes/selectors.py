@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
+from shoal.kube.objects import Obj
 from shoal.navigator.istio.attachment import missing_targets
 from shoal.navigator.istio.hosts import overlap
 from shoal.navigator.istio.mistakes.finding import ERROR, WARNING, Ground, mistake
-from shoal.navigator.istio.model import Mistake, Obj
+from shoal.navigator.istio.model import Mistake
 from shoal.navigator.istio.resources import (
     created,
     name_of,

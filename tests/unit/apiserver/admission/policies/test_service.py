@@ -15,10 +15,10 @@ from shoal.apiserver.admission.policies.model import VALIDATING
 from shoal.apiserver.admission.policies.service import Policies
 from shoal.apiserver.context import User
 from shoal.errors import Invalid
+from shoal.kube.objects import Obj
 from shoal.store import Key
 from shoal.testing.servers import LocalServer, local_server
 
-Obj = dict[str, Any]
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 PODS = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]
 

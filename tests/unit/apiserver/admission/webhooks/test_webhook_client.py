@@ -24,7 +24,6 @@ from shoal.base.clock import RealClock
 from shoal.store import open_store
 from shoal.store.model import NO_ATTRS
 
-Obj = dict[str, Any]
 OK = b"HTTP/1.1 200 OK\r\n"
 
 

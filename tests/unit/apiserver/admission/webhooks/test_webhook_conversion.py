@@ -12,11 +12,11 @@ import pytest
 from webhook_steps import until
 
 from shoal.apiserver.messages import Response
+from shoal.kube.objects import Obj
 from shoal.store import Key
 from shoal.testing.servers import LocalServer, local_server, take
 from shoal.testing.webhooks import WebhookServer, denied, hook, rule, validating, webhook_server
 
-Obj = dict[str, Any]
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 KEY = "hosts.example.com"
 

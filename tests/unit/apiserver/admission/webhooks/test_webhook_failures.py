@@ -15,6 +15,7 @@ from webhook_steps import CONFIGMAPS, configure, create, store_trusted, until
 from shoal.apiserver.messages import Response
 from shoal.app.ports import any_free
 from shoal.base.clock import FakeClock
+from shoal.kube.objects import Obj
 from shoal.testing.servers import Answer, LocalServer, local_server
 from shoal.testing.webhooks import (
     HookHandler,
@@ -28,7 +29,6 @@ from shoal.testing.webhooks import (
     webhook_server,
 )
 
-Obj = dict[str, Any]
 FAILED = 'Internal error occurred: failed calling webhook "v.example.com": '
 
 

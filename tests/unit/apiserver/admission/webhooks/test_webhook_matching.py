@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 from webhook_steps import CONFIGMAPS, PODS, configure, create, pod
@@ -11,10 +10,10 @@ from webhook_steps import CONFIGMAPS, PODS, configure, create, pod
 from shoal.apiserver.admission.model import CONNECT, Admission
 from shoal.apiserver.admission.webhooks.review import Denied
 from shoal.apiserver.context import User
+from shoal.kube.objects import Obj
 from shoal.testing.servers import local_server
 from shoal.testing.webhooks import allowed, denied, hook, mutating, patched, rule, validating, webhook_server
 
-Obj = dict[str, Any]
 SCALERS = "/apis/autoscaling/{}/namespaces/default/horizontalpodautoscalers"
 
 

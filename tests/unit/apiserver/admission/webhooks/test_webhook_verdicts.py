@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from webhook_steps import CONFIGMAPS, PODS, configure, create, pod, store_trusted
 
+from shoal.kube.objects import Obj
 from shoal.testing.servers import local_server
 from shoal.testing.webhooks import (
     allowed,
@@ -20,7 +21,6 @@ from shoal.testing.webhooks import (
     webhook_server,
 )
 
-Obj = dict[str, Any]
 EVERYTHING = rule("*/*", operations=["*"], groups=["*"], versions=["*"])
 
 

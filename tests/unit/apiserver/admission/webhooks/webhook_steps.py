@@ -8,9 +8,8 @@ from typing import Any
 
 from shoal.apiserver.body import WriteOptions
 from shoal.apiserver.write import Author
+from shoal.kube.objects import Obj
 from shoal.testing.servers import Answer, LocalServer
-
-Obj = dict[str, Any]
 
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"

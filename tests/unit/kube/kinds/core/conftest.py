@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-Obj = dict[str, Any]
+from shoal.kube.objects import Obj
+
 Edited = Callable[[Obj, Obj], Obj]
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
 
 import pytest
 
 from shoal.kube.kinds.core.config import CONFIG_MAP, MAX_DATA_BYTES, SECRET, SERVICE_ACCOUNT
 from shoal.kube.kinds.rules import KindRules
-
-Obj = dict[str, Any]
+from shoal.kube.objects import Obj
 
 
 def b64(text: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
 
 import pytest
 
@@ -14,8 +13,7 @@ from shoal.kube.kinds.core.quota import LIMIT_RANGE, RESOURCE_QUOTA
 from shoal.kube.kinds.core.storage import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM
 from shoal.kube.kinds.core.workloads import REPLICATION_CONTROLLER
 from shoal.kube.kinds.rules import KindRules
-
-Obj = dict[str, Any]
+from shoal.kube.objects import Obj
 
 
 def create(rules: KindRules, obj: Obj) -> Obj:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from shoal.kube.kinds.core.pod import POD, default_pod_template, qos_class
 from shoal.kube.kinds.core.pod_defaults import pull_policy_of
-
-Obj = dict[str, Any]
+from shoal.kube.objects import Obj
 
 
 def defaulted(spec: Obj) -> Obj:

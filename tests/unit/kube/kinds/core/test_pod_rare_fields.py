@@ -9,8 +9,8 @@ import pytest
 
 from shoal.kube.kinds.core.pod import POD, validate_pod_template
 from shoal.kube.kinds.core.pod_defaults import default_pod_template
+from shoal.kube.objects import Obj
 
-Obj = dict[str, Any]
 Edited = Callable[[Obj, Obj], Obj]
 
 BASE: Obj = {

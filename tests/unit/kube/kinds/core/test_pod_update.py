@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from shoal.kube.kinds.core.pod import POD
 from shoal.kube.kinds.core.pod_update import prepare_ephemeral_containers, prepare_resize
+from shoal.kube.objects import Obj
 
-Obj = dict[str, Any]
 Edited = Callable[[Obj, Obj], Obj]
 
 OLD: Obj = {

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from shoal.kube.kinds.core.pod import POD, validate_pod_template
-
-Obj = dict[str, Any]
+from shoal.kube.objects import Obj
 
 CONTAINER: Obj = {"name": "main", "image": "example.com/app:1"}
 PODS: Obj = {"metadata": {"name": "p", "namespace": "default"}, "spec": {"containers": [CONTAINER]}}

@@ -13,9 +13,8 @@ from shoal.kube.kinds.checks import validate_metadata, validate_metadata_update
 from shoal.kube.kinds.core import RULES
 from shoal.kube.kinds.core.pod import POD
 from shoal.kube.kinds.core.pod_update import prepare_ephemeral_containers, prepare_resize
+from shoal.kube.objects import Obj
 from shoal.kube.schema import Form, Type, type_of_kind
-
-Obj = dict[str, Any]
 
 TEXTS = st.sampled_from(
     [

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from shoal.kube.kinds.core import service
 from shoal.kube.kinds.core.service import SERVICE
+from shoal.kube.objects import Obj
 
-Obj = dict[str, Any]
 Edited = Callable[[Obj, Obj], Obj]
 
 BASE: Obj = {"metadata": {"name": "s", "namespace": "default"}, "spec": {"ports": [{"port": 80}]}}
