@@ -11,9 +11,9 @@ from shoal.app.components import Component, Host, node_names
 from shoal.app.connect import NODE
 from shoal.app.pki import Pki, kubelet_context
 from shoal.app.runtimes import LocalRuntimes, root_of
+from shoal.base.deadline import within
 from shoal.base.logs import get_logger
 from shoal.base.metrics import Metrics
-from shoal.client.deadline import within
 from shoal.node.agent import AgentParts
 from shoal.node.config import NodeConfig
 from shoal.node.node_object import Machine

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 import orjson
 
 from shoal.base.clock import Clock
-from shoal.client.deadline import while_left
+from shoal.base.deadline import while_left
 from shoal.client.discovery import Discovery
 from shoal.client.errors import LostLease
 from shoal.client.fence import HEADER, Fence

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from shoal.base.clock import Clock, Timer
+from shoal.base.deadline import within
 from shoal.client.config import AccessConfig
 from shoal.client.connection import Connection, ConnectionStream
 from shoal.client.credentials import Credentials, Identity, credentials_of, tls_context
-from shoal.client.deadline import within
 from shoal.client.errors import Disconnected, Unreachable
 from shoal.client.transport import Reply
 from shoal.errors import ConfigError

@@ -14,7 +14,7 @@ from typing import Any, cast
 from protobuf import Oneof
 
 from shoal.base.clock import Clock
-from shoal.client.deadline import within
+from shoal.base.deadline import within
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 

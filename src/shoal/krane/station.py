@@ -9,9 +9,9 @@ from typing import TypeVar
 from shoal.base.backoff import Backoff
 from shoal.base.breaker import Breaker
 from shoal.base.clock import Clock
+from shoal.base.deadline import within
 from shoal.base.logs import Logger
 from shoal.client import TransportError
-from shoal.client.deadline import within
 from shoal.errors import ApiError, BadRequest, Forbidden, NotFound, ServiceUnavailable, Unauthorized
 from shoal.krane.books import Books
 from shoal.krane.cache import Cache

@@ -16,8 +16,8 @@ from shoal import __version__
 from shoal.base import tracing
 from shoal.base.clock import Clock
 from shoal.base.connect import Answer, CallFailed, ConnectClient, Message
+from shoal.base.deadline import Limit, within
 from shoal.base.http2 import Http2Link, Peer
-from shoal.client.deadline import Limit, within
 from shoal.errors import (
     ApiError,
     BadRequest,

@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from shoal.base.deadline import within
 from shoal.base.logs import correlated
 from shoal.base.tracing import span
 from shoal.client import TransportError
-from shoal.client.deadline import within
 from shoal.errors import ApiError, BadRequest
 from shoal.krane.books import Failure
 from shoal.krane.model import Newer

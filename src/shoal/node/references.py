@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from shoal.base.clock import Clock
+from shoal.base.deadline import within
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
 from shoal.client import Client, Scope, TransportError, builtin
-from shoal.client.deadline import within
 from shoal.errors import ApiError, NotFound
 from shoal.kube.objects import Obj
 from shoal.reconcile import Change, Informer, ObjectKey

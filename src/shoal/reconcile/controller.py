@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from shoal.base.bounded import Closed
 from shoal.base.clock import Clock
+from shoal.base.deadline import within
 from shoal.base.logs import correlated, get_logger
 from shoal.client import LostLease
-from shoal.client.deadline import within
 from shoal.errors import ConfigError, Conflict, NotFound, ShoalError
 from shoal.kube.objects import Obj
 from shoal.reconcile.cache import Cache, Change

@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from shoal.base.clock import Clock
+from shoal.base.deadline import within
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
 from shoal.client import Client, Fence, LostLease, TransportError, builtin
-from shoal.client.deadline import within
 from shoal.errors import AlreadyExists, ApiError, ConfigError, Conflict, NotFound
 from shoal.kube.objects import Obj
 from shoal.kube.times import format_micro_time

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from shoal.base.clock import Clock
+from shoal.base.deadline import within
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
 from shoal.client import EVERYTHING, Client, ResourceType, Scope
-from shoal.client.deadline import within
 from shoal.reconcile.cache import IndexFunction
 from shoal.reconcile.informer import Informer
 from shoal.reconcile.leader import Elector

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 from shoal.base.backoff import Backoff
 from shoal.base.clock import Clock
+from shoal.base.deadline import Limit, within
 from shoal.base.logs import get_logger
 from shoal.client import EVERYTHING, Disconnected, ResourceClient, Scope, TransportError, WatchEvent
-from shoal.client.deadline import Limit, within
 from shoal.client.watch import ADDED, BOOKMARK, DELETED, MODIFIED
 from shoal.errors import (
     ApiError,

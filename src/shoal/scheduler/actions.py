@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import assert_never
 
 from shoal.base.clock import Clock
+from shoal.base.deadline import within
 from shoal.client import Client, PatchType, builtin
-from shoal.client.deadline import within
 from shoal.errors import NotFound, ShoalError
 from shoal.kube.objects import Obj
 from shoal.kube.times import format_time

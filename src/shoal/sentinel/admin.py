@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from shoal.base.clock import Clock
-from shoal.client.deadline import within
+from shoal.base.deadline import within
 
 _TIMEOUT_S = 5.0
 _ACTIVE = r"^http\.[^.]+\.downstream_rq_active$"

@@ -19,8 +19,8 @@ import orjson
 
 from shoal.base.backoff import Backoff
 from shoal.base.clock import Clock
+from shoal.base.deadline import within
 from shoal.base.logs import get_logger
-from shoal.client.deadline import within
 from shoal.errors import ConfigError
 from shoal.sentinel.admin import Admin
 from shoal.sentinel.bootstrap import SOCKET_PATH_MAX, Bootstrap, bootstrap

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from shoal.base.clock import Clock
+from shoal.base.deadline import within
 from shoal.base.logs import get_logger
 from shoal.client import Client, TransportError, builtin
-from shoal.client.deadline import within
 from shoal.errors import ApiError
 from shoal.sentinel.config import SentinelConfig
 

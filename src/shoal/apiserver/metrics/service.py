@@ -12,7 +12,6 @@ from typing import Any
 
 import orjson
 
-from shoal.apiserver.admission.webhooks.client import within
 from shoal.apiserver.context import Call, Core
 from shoal.apiserver.http import Response
 from shoal.apiserver.metrics.samples import (
@@ -31,6 +30,7 @@ from shoal.apiserver.nodes.backend import Collected, Unreachable
 from shoal.apiserver.nodes.service import NodeAccess
 from shoal.apiserver.read import document, include_object
 from shoal.apiserver.registry import Served
+from shoal.base.deadline import run_within
 from shoal.base.logs import get_logger
 from shoal.errors import ApiError, MethodNotAllowed, NotFound
 from shoal.kube import fieldselector, labels
@@ -184,7 +184,7 @@ class MetricsApi:
     async def _read(self, name: str) -> None:
         clock = self._core.clock
         try:
-            summary = await within(clock, self._config.stats_wait_s, self._summary(name))
+            summary = await run_within(clock, self._config.stats_wait_s, self._summary(name), name="metrics/summary")
             found = sample(summary, clock.wall_s())
         except (ApiError, Unreachable, TimeoutError, ValueError, TypeError, AttributeError) as error:
             self._readings.pop(name, None)

@@ -15,9 +15,9 @@ from typing import Protocol
 
 import httptools
 
-from shoal.apiserver.admission.webhooks.client import within
 from shoal.apiserver.messages import IncomingBody, frame
 from shoal.base.clock import Clock
+from shoal.base.deadline import run_within
 from shoal.errors import ShoalError
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -287,7 +287,7 @@ class Collected:
 async def connect(clock: Clock, endpoint: Endpoint, method: str, dial_s: float) -> Backend:
     """A connection for one request of this method."""
     try:
-        return await within(clock, dial_s, _dial(endpoint, method))
+        return await run_within(clock, dial_s, _dial(endpoint, method), name="nodes/dial")
     except TimeoutError:
         raise Unreachable(f"dial tcp {endpoint.authority}: i/o timeout") from None
 

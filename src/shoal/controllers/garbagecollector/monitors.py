@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from shoal.base.deadline import within
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
 from shoal.client import MetadataClient, ResourceType, TransportError
-from shoal.client.deadline import within
 from shoal.controllers.discovery import Discovered, ServedResource, discover
 from shoal.controllers.garbagecollector.graph import Graph
 from shoal.controllers.garbagecollector.model import node_of

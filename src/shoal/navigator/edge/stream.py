@@ -18,10 +18,10 @@ from shoal import __version__
 from shoal.base.backoff import Backoff
 from shoal.base.clock import Clock
 from shoal.base.connect import CallFailed, ConnectClient
+from shoal.base.deadline import within
 from shoal.base.http2 import Http2Link, Peer
 from shoal.base.logs import get_logger
 from shoal.base.tasks import wait_first
-from shoal.client.deadline import within
 from shoal.errors import ApiError, Forbidden, ServiceUnavailable, ShoalError, Unauthorized
 from shoal.navigator.edge.config import ConnectionConfig, JoinFile
 from shoal.navigator.edge.metrics import EdgeMetrics

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from shoal.client.deadline import within
+from shoal.base.deadline import within
 from shoal.kube.objects import Obj
 from shoal.node.errors import HookFault
 from shoal.node.pods.containers import find

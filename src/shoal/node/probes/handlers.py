@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import httptools
 
 from shoal.base.clock import Clock
-from shoal.client.deadline import within
+from shoal.base.deadline import within
 from shoal.kube.objects import Obj
 from shoal.node.probes.grpc import check as check_grpc
 from shoal.node.probes.model import Answer, Probe, Result, port_of

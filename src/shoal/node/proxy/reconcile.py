@@ -7,9 +7,9 @@ import errno
 from dataclasses import dataclass
 
 from shoal.base.clock import Clock
+from shoal.base.deadline import within
 from shoal.base.logs import get_logger
 from shoal.client import Client, PatchType, builtin
-from shoal.client.deadline import within
 from shoal.errors import NotFound
 from shoal.kube.objects import Obj
 from shoal.node.proxy.config import ProxyConfig

@@ -17,9 +17,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import httptools
 
 from shoal.base.clock import Clock
+from shoal.base.deadline import within
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
-from shoal.client.deadline import within
 from shoal.errors import ApiError
 
 log = get_logger("node.server")

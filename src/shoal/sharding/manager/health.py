@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from shoal.base.clock import Clock
+from shoal.base.deadline import within
 from shoal.base.logs import get_logger
-from shoal.client.deadline import within
 from shoal.crds.shard import ConfigSpec, HealthCheck, read_config, seconds
 from shoal.kube.labels import from_set
 from shoal.kube.objects import Obj

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from shoal.base.clock import Clock
+from shoal.base.deadline import within
 from shoal.base.logs import get_logger
 from shoal.client import Client, Fence, TransportError, builtin
-from shoal.client.deadline import within
 from shoal.errors import AlreadyExists, ApiError, Conflict, NotFound
 from shoal.kube.objects import Obj
 from shoal.kube.times import format_micro_time

@@ -10,10 +10,10 @@ from hashlib import sha256
 from typing import Any
 
 from shoal.base.clock import Clock
+from shoal.base.deadline import within
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
 from shoal.client import Client, TransportError
-from shoal.client.deadline import within
 from shoal.crds.shard import API_VERSION, GROUP, VERSION
 from shoal.errors import AlreadyExists, ApiError, NotFound
 from shoal.sharding.model import CONFIG_LABEL, STATE_LIMIT_BYTES, state_name

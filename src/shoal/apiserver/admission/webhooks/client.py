@@ -11,15 +11,15 @@ import asyncio
 import math
 import socket
 import ssl
-from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import httptools
 import orjson
 
 from shoal.apiserver.admission.webhooks.target import Resolver, Target, Unresolved
 from shoal.base.clock import Clock
+from shoal.base.deadline import run_within
 from shoal.errors import ConfigError, ShoalError
 from shoal.store import Store
 
@@ -41,8 +41,6 @@ _TEXTS = {
     503: "the server is currently unable to handle the request",
     504: "the server was unable to return a response in the time allotted, but may still be processing the request",
 }
-
-T = TypeVar("T")
 
 
 class CallFailed(ShoalError):
@@ -180,7 +178,9 @@ class HookClient:
         data = orjson.dumps(body)
         message = f"{head}{len(data)}\r\n\r\n".encode("latin-1", "replace")
         try:
-            status, answer = await within(self.clock, timeout_s, self._call(target, message, data))
+            status, answer = await run_within(
+                self.clock, timeout_s, self._call(target, message, data), name="webhook/call"
+            )
         except TimeoutError:
             raise TimedOut(f'Post "{target.url}{query}": {_EXPIRED}') from None
         except CallFailed as failed:
@@ -266,28 +266,6 @@ class HookClient:
             for connection in kept:
                 connection.close()
         self._idle.clear()
-
-
-async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, T]) -> T:
-    """The result of ``work``, which is cancelled after ``seconds`` of the clock's time: then ``TimeoutError``."""
-    task = asyncio.get_running_loop().create_task(work, name="webhook/call")
-    late = False
-
-    def expire() -> None:
-        nonlocal late
-        late = True
-        task.cancel()
-
-    timer = clock.call_later(seconds, expire)
-    try:
-        return await task
-    except asyncio.CancelledError:
-        if late:
-            raise TimeoutError from None
-        raise
-    finally:
-        timer.cancel()
-        task.cancel()  # the client may have gone away meanwhile
 
 
 def _decoded(status: int, body: bytes) -> Any:

@@ -16,11 +16,11 @@ import httptools
 
 from shoal.base import websocket
 from shoal.base.clock import Clock
+from shoal.base.deadline import within
 from shoal.base.websocket import Decoder, Opcode, WebSocketError, decode_channel, encode, encode_channel
 from shoal.client import AccessConfig, Unreachable, builtin
 from shoal.client.client import error_of
 from shoal.client.credentials import credentials_of, tls_context
-from shoal.client.deadline import within
 from shoal.errors import BadRequest, ServiceUnavailable, TooLarge
 
 _SUBPROTOCOL = websocket.V4

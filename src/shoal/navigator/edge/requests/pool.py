@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 
 from shoal.base.clock import Clock
+from shoal.base.deadline import within
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
 from shoal.client import TransportError
-from shoal.client.deadline import within
 from shoal.errors import ApiError, BadRequest, ServiceUnavailable, Timeout, TooManyRequests
 from shoal.navigator.edge.config import RequestConfig
 from shoal.navigator.edge.metrics import EdgeMetrics

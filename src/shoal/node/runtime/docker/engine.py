@@ -18,7 +18,7 @@ import httptools
 import orjson
 
 from shoal.base.clock import Clock
-from shoal.client.deadline import within
+from shoal.base.deadline import within
 from shoal.node.runtime.docker.config import START
 from shoal.node.runtime.model import RuntimeFailure
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from shoal.base.clock import Clock
+from shoal.base.deadline import within
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
-from shoal.client.deadline import within
 from shoal.node.runtime.docker import bodies, pods
 from shoal.node.runtime.docker.config import DockerConfig, find_socket
 from shoal.node.runtime.docker.engine import Engine, EngineError

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import shoal
 from shoal.base.clock import Clock
+from shoal.base.deadline import within
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
-from shoal.client.deadline import within
 from shoal.node.runtime.model import (
     Connection,
     Container,

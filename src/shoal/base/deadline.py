@@ -1,12 +1,19 @@
-"""Time limits that follow the injected clock, so that a test decides when they run out."""
+"""Time limits that follow the injected clock, so that a test decides when they run out.
+
+``within`` limits a block of the running task. ``run_within`` is for code that no task runs, such as the API server's
+request handlers: it gives the work a task of its own.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from typing import Any, TypeVar
 
 from shoal.base.clock import Clock
+
+T = TypeVar("T")
 
 
 class Limit:
@@ -40,6 +47,31 @@ async def within(clock: Clock, seconds: float) -> AsyncIterator[Limit]:
             yield limit
         finally:
             limit.stop()
+
+
+async def run_within(clock: Clock, seconds: float, work: Coroutine[Any, Any, T], *, name: str) -> T:
+    """The result of ``work``, run as a task of this name that is cancelled after ``seconds``: then ``TimeoutError``.
+
+    When the caller is given up, so is the task.
+    """
+    task = asyncio.get_running_loop().create_task(work, name=name)
+    late = False
+
+    def expire() -> None:
+        nonlocal late
+        late = True
+        task.cancel()
+
+    timer = clock.call_later(seconds, expire)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if late:
+            raise TimeoutError from None
+        raise
+    finally:
+        timer.cancel()
+        task.cancel()
 
 
 @asynccontextmanager
