@@ -8,7 +8,7 @@ import orjson
 
 from shoal.apiserver import objects
 from shoal.apiserver.admission.model import DELETE
-from shoal.apiserver.admission.passage import passage
+from shoal.apiserver.admission.passes import begin_pass
 from shoal.apiserver.body import DeleteOptions, delete_options, options_object
 from shoal.apiserver.context import Call, Core
 from shoal.apiserver.effects import NoEffects
@@ -93,12 +93,12 @@ class Deleter:
             return
         if served.converter is not None:
             entry = await served.converter.entry(served, entry)
-        way = passage(
+        admission = begin_pass(
             chain, call, served, DELETE, old=served.decode(entry), options=options_object(options),
             name=key.name, namespace=key.namespace,
         )  # fmt: skip
-        if way is not None:
-            await way.agree()
+        if admission is not None:
+            await admission.agree()
 
     def check_preconditions(self, call: Call, obj: Obj, entry: Entry, options: DeleteOptions) -> None:
         resource, uid = call.served.resource, obj["metadata"]["uid"]

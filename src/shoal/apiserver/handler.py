@@ -22,7 +22,7 @@ from shoal.apiserver.nodes.service import NodeAccess
 from shoal.apiserver.pages import Pages
 from shoal.apiserver.patch import Patcher
 from shoal.apiserver.paths import Target
-from shoal.apiserver.protection import Protection, Visit
+from shoal.apiserver.protection import Protection, RequestContext
 from shoal.apiserver.protection_metrics import FlowMetrics
 from shoal.apiserver.reviews import Reviews
 from shoal.apiserver.subresources import Subresources
@@ -63,13 +63,13 @@ class Handler:
     async def handle(self, request: Request) -> Answer:
         """Who asks, and whether it is their turn; then what they ask for."""
         protection = self.protection
-        visit = protection.visit(request)
+        context = protection.begin(request)
         try:
             try:
                 user = self.authenticator.user_of(request)
             except UnseenCredential:
                 user = await self.authenticator.user_after_all(request)
-            visit.asker = user
+            context.asker = user
             if impersonation.wanted(request):
                 user = impersonation.impersonated(user, request, self.authorizer)
             target = paths.parse(request.path)
@@ -77,10 +77,10 @@ class Handler:
                 raise NotFound(_NOT_FOUND)
             asked = query(request.query)
             verb = _verb(request.method, target, asked)
-            if protection.enter(visit, user, target, verb, asked) or await protection.queued(visit):
+            if protection.enter(context, user, target, verb, asked) or await protection.queued(context):
                 if "timeout=" in request.query:
                     _check_timeout(asked)
-                answer = await self._answer(visit, user, target, verb, asked)
+                answer = await self._answer(context, user, target, verb, asked)
             else:
                 answer = protection.too_many()
         except ApiError as error:
@@ -94,41 +94,45 @@ class Handler:
         except RequestTimedOut:
             answer = error_response(Timeout("Timeout: request did not complete within the allotted timeout"))
         except Exception:
-            protection.panicked(visit)
+            protection.panicked(context)
             raise
         finally:
-            protection.leave(visit)
-        return protection.finished(visit, answer)
+            protection.leave(context)
+        return protection.finished(context, answer)
 
-    async def _serve_shared(self, visit: Visit, user: User, target: Target | None, verb: str, asked: Query) -> Answer:
+    async def _serve_shared(
+        self, context: RequestContext, user: User, target: Target | None, verb: str, asked: Query
+    ) -> Answer:
         """As ``_serve``, where other servers write too: what is refused must still be refused once everything that they
         have acknowledged is seen here."""
         store = self.core.store
         seen = store.revision
         try:
-            answer = await self._serve(visit, user, target, verb, asked)
+            answer = await self._serve(context, user, target, verb, asked)
             # what a node has answered is not ours to ask again
             if not isinstance(answer, Response) or answer.status not in _DOUBTFUL or await store.fresh() <= seen:
                 return answer
         except ApiError as error:
             if error.code not in _DOUBTFUL or await store.fresh() <= seen:
                 raise
-        return await self._serve(visit, user, target, verb, asked)
+        return await self._serve(context, user, target, verb, asked)
 
-    async def _serve(self, visit: Visit, user: User, target: Target | None, verb: str, asked: Query) -> Answer:
+    async def _serve(
+        self, context: RequestContext, user: User, target: Target | None, verb: str, asked: Query
+    ) -> Answer:
         """May they; then the verb."""
-        request, trail = visit.request, visit.trail
+        request, trail = context.request, context.trail
         if target is None:
             if request.path not in OPEN_PATHS:
                 self.authorizer.check(user, Attributes(verb, path=request.path))
-            visit.may = True
+            context.may = True
             if trail is not None:
                 self.protection.allowed(trail, self.authorizer, user, verb, target)
             return self.pages.handle(request)
         served = self.core.registry.get(target.group, target.version, target.plural)
         if not self.authorizer.allows_all(user):
             self.authorizer.check_target(user, verb, target, asked)
-        visit.may = True
+        context.may = True
         if trail is not None:
             self.protection.allowed(trail, self.authorizer, user, verb, target)
         if served is None or (target.namespace is not None and not served.resource.namespaced):
@@ -147,7 +151,7 @@ class Handler:
                 trail.annotations = call.annotations
         if call.warnings or served.crd is not None:
             _add_warnings(answer, call)
-        return self.protection.until_sent(visit, answer) if verb == "list" else answer
+        return self.protection.until_sent(context, answer) if verb == "list" else answer
 
     def _run(self, call: Call, verb: str) -> Awaitable[Answer]:
         """The verb, started; not a coroutine itself, since every level costs each time something is waited for."""

@@ -1,7 +1,7 @@
 """Flow control and audit around each request, as the handler uses them.
 
-A ``Visit`` is what is known of a request while it is here. It takes its seats with ``enter``, or waits for them with
-``queued``, gives them back with ``leave``, and its answer goes out through ``finished``.
+A ``RequestContext`` is what is known of a request while the server answers it. It takes its seats with ``enter``, or
+waits for them with ``queued``, gives them back with ``leave``, and its answer goes out through ``finished``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from shoal.apiserver.audit.auditor import Auditor
 from shoal.apiserver.audit.event import Trail
 from shoal.apiserver.authz.authorizer import Attributes, Authorizer
 from shoal.apiserver.context import Core, User
-from shoal.apiserver.flow.gate import Gate, Passage
+from shoal.apiserver.flow.gate import FlowMatch, Gate
 from shoal.apiserver.http import SLICE
 from shoal.apiserver.messages import Answer, LongResponse, Refusal, Request, Response, header_lines
 from shoal.apiserver.negotiate import Query
@@ -31,11 +31,11 @@ _LASTING = frozenset({"log", "exec", "attach", "portforward", "proxy"})
 _UNKNOWN_HOLD_S = 0.1  # for clients that keep coming with credentials nobody knows
 
 
-class Visit:
+class RequestContext:
     """One request. Only what has been found out is set."""
 
     __slots__ = (
-        "asker", "head", "inside", "may", "passage", "request", "target", "trail", "user", "verb", "width",
+        "asker", "head", "inside", "may", "match", "request", "target", "trail", "user", "verb", "width",
     )  # fmt: skip
 
     def __init__(self, request: Request, head: bytes) -> None:
@@ -45,7 +45,7 @@ class Visit:
         self.user: User | None = None  # as whom they act
         self.target: Target | None = None
         self.verb = ""
-        self.passage: Passage | None = None
+        self.match: FlowMatch | None = None
         self.trail: Trail | None = None
         self.width = 1  # seats it needs
         self.inside = False  # whether it has them
@@ -76,47 +76,47 @@ class Protection:
     def stop(self) -> None:
         self.auditor.stop()
 
-    def visit(self, request: Request) -> Visit:
-        return Visit(request, self.auditor.head(request))
+    def begin(self, request: Request) -> RequestContext:
+        return RequestContext(request, self.auditor.head(request))
 
-    def enter(self, visit: Visit, user: User, target: Target | None, verb: str, asked: Query) -> bool:
+    def enter(self, context: RequestContext, user: User, target: Target | None, verb: str, asked: Query) -> bool:
         """Whether the request may go on at once."""
-        visit.user, visit.target, visit.verb = user, target, verb
+        context.user, context.target, context.verb = user, target, verb
         if target is None:
-            key: tuple[object, ...] = (user.name, user.groups, verb, visit.request.path)
+            key: tuple[object, ...] = (user.name, user.groups, verb, context.request.path)
         else:
             namespace = target.namespace or ""
             key = (user.name, user.groups, verb, target.group, target.plural, target.subresource, namespace)
-        passage = visit.passage = self.gate.passage(key)
-        if (verb == "list" or verb == "watch") and target is not None and not passage.level.exempt:
-            visit.width = self._width(verb, target, asked)
-        visit.trail = self.auditor.trail(key, visit.head, visit.request, visit.asker, user, target)
-        visit.head += passage.head
+        match = context.match = self.gate.match(key)
+        if (verb == "list" or verb == "watch") and target is not None and not match.level.exempt:
+            context.width = self._width(verb, target, asked)
+        context.trail = self.auditor.trail(key, context.head, context.request, context.asker, user, target)
+        context.head += match.head
         if target is not None and target.subresource in _LASTING:
             return True
-        inside = visit.inside = self.gate.enter(passage, visit.width)
+        inside = context.inside = self.gate.enter(match, context.width)
         return inside
 
-    async def queued(self, visit: Visit) -> bool:
+    async def queued(self, context: RequestContext) -> bool:
         """Wait for the request's turn; False when it is refused."""
-        assert visit.passage is not None
-        visit.inside = await self.gate.queued(visit.passage, visit.width)
-        return visit.inside
+        assert context.match is not None
+        context.inside = await self.gate.queued(context.match, context.width)
+        return context.inside
 
-    def leave(self, visit: Visit) -> None:
+    def leave(self, context: RequestContext) -> None:
         """The request is answered, or will never be."""
-        if visit.inside and visit.passage is not None:
-            visit.inside = False
-            self.gate.leave(visit.passage, visit.width)
+        if context.inside and context.match is not None:
+            context.inside = False
+            self.gate.leave(context.match, context.width)
 
-    def until_sent(self, visit: Visit, answer: Answer) -> Answer:
+    def until_sent(self, context: RequestContext, answer: Answer) -> Answer:
         """A long list keeps its seats until its client has taken it: until then it is in memory."""
         if not isinstance(answer, Response) or not isinstance(answer.body, bytes) or len(answer.body) <= SLICE:
             return answer
-        assert visit.passage is not None
-        visit.inside = False
+        assert context.match is not None
+        context.inside = False
         held = LongResponse(answer.status, answer.body, answer.content_type, answer.headers)
-        held.on_sent = partial(self.gate.leave, visit.passage, visit.width)
+        held.on_sent = partial(self.gate.leave, context.match, context.width)
         return held
 
     def too_many(self) -> Response:
@@ -125,28 +125,35 @@ class Protection:
         answer.hold_s = self._busy_hold_s
         return answer
 
-    def finished(self, visit: Visit, answer: Answer) -> Answer:
+    def finished(self, context: RequestContext, answer: Answer) -> Answer:
         """The answer as it goes out: with its headers, and on record."""
-        trail = visit.trail
+        trail = context.trail
         if trail is not None:
             if answer.status == 403 and not trail.decision:
                 trail.decided(False)
             answer = self.auditor.complete(trail, answer)
         elif answer.status in _REFUSED and isinstance(answer, Response):
-            verb = visit.verb or visit.request.method.lower()
+            verb = context.verb or context.request.method.lower()
             # what comes after authorization refuses for reasons of its own, and what comes before is not its decision
-            forbidden = answer.status == 403 and visit.user is not None and not visit.may
+            forbidden = answer.status == 403 and context.user is not None and not context.may
             self.auditor.refused(
-                visit.head, visit.request, verb, visit.asker, visit.user, visit.target, answer, forbidden=forbidden
+                context.head,
+                context.request,
+                verb,
+                context.asker,
+                context.user,
+                context.target,
+                answer,
+                forbidden=forbidden,
             )
         if not isinstance(answer, Response):
-            answer.headers = [*answer.headers, *header_lines(visit.head)]
+            answer.headers = [*answer.headers, *header_lines(context.head)]
             return answer
         if answer.status == 401:
             refusal = Refusal(401, answer.body, answer.content_type, answer.headers)
             refusal.hold_s = _UNKNOWN_HOLD_S
             answer = refusal
-        answer.head = visit.head
+        answer.head = context.head
         return answer
 
     def allowed(self, trail: Trail, authorizer: Authorizer, user: User, verb: str, target: Target | None) -> None:
@@ -166,10 +173,10 @@ class Protection:
             reason = self._reasons[key] = authorizer.authorize(user, asked).reason
         trail.decided(True, reason)
 
-    def panicked(self, visit: Visit) -> None:
+    def panicked(self, context: RequestContext) -> None:
         """A fault of ours ended the request."""
-        if visit.trail is not None:
-            self.auditor.panicked(visit.trail)
+        if context.trail is not None:
+            self.auditor.panicked(context.trail)
 
     def _width(self, verb: str, target: Target, asked: Query) -> int:
         """Seats of a list, or of a watch that begins with one: by the objects that must be looked at."""

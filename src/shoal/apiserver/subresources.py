@@ -8,7 +8,7 @@ import orjson
 
 from shoal.apiserver import objects
 from shoal.apiserver.admission.model import CREATE, UPDATE
-from shoal.apiserver.admission.passage import passage
+from shoal.apiserver.admission.passes import begin_pass
 from shoal.apiserver.body import (
     DeleteOptions,
     WriteOptions,
@@ -95,7 +95,7 @@ class Subresources:
         subresource = call.target.subresource
         if not served.resource.stored:  # POST to ``bindings``: what it is about is the pod
             served, subresource = self.core.registry.stored("pods") or served, "binding"
-        way = passage(
+        admission = begin_pass(
             self.writer.admission,
             call,
             served,
@@ -105,9 +105,9 @@ class Subresources:
             kind=gvk,
             name=name,
         )
-        if way is not None:
-            body = await way.mutate(body)
-            await way.validate(body)
+        if admission is not None:
+            body = await admission.mutate(body)
+            await admission.validate(body)
         return body
 
     async def _slice(self, call: Call, method: str) -> Response:

@@ -17,7 +17,7 @@ import orjson
 from shoal.apiserver import objects
 from shoal.apiserver.admission.chain import NOTHING_CONFIGURED, Chain
 from shoal.apiserver.admission.model import CREATE, UPDATE
-from shoal.apiserver.admission.passage import Passage, passage
+from shoal.apiserver.admission.passes import AdmissionPass, begin_pass
 from shoal.apiserver.body import (
     WriteOptions,
     check_place,
@@ -183,12 +183,12 @@ class Writer:
         drop_duplicate_owners(obj["metadata"], call)
         if not managed_already:
             self._own_all(storage, obj, author, resource.api_version, shape)
-        way = passage(
+        admission = begin_pass(
             self.admission, call, served, CREATE, options=options,
             name="" if generate else obj["metadata"].get("name", ""), namespace=obj["metadata"].get("namespace", ""),
         )  # fmt: skip
-        if way is not None and shape is None:
-            obj = await way.mutate(obj)
+        if admission is not None and shape is None:
+            obj = await admission.mutate(obj)
             _drop_early_status(resource, obj)
         spec = orjson.dumps(obj["spec"]) if new_shape is not None else b""
         storage.rules.prepare_create(obj)
@@ -206,12 +206,12 @@ class Writer:
             self._validate_create(storage, obj, shape)
         self._guard(storage, call, obj, None)
         self._add_warnings(storage, obj, call, shape)
-        if way is not None:
-            await way.validate(obj)
+        if admission is not None:
+            await admission.validate(obj)
         if new_shape is not None:
             self.shapes.keep(new_shape, storage, obj, spec)
         fenced = () if call is None else fences(call.request)
-        charged = way is not None and way.charges(obj)
+        charged = admission is not None and admission.charges(obj)
         for attempt in range(CHARGE_ATTEMPTS if charged else NAME_ATTEMPTS):
             if attempt and untouched:
                 obj = orjson.loads(untouched) | {"metadata": obj["metadata"]}
@@ -219,11 +219,11 @@ class Writer:
                 extra = effects.on_create(obj)
             if options.dry_run:
                 check_dry_run(self.core.store, storage, obj)
-                if charged and way is not None:
-                    way.charge(obj)
+                if charged and admission is not None:
+                    admission.charge(obj)
                 return obj if served.from_storage is None else served.from_storage(obj)
             try:
-                return await self._commit_new(storage, obj, extra, fenced, shape, way if charged else None)
+                return await self._commit_new(storage, obj, extra, fenced, shape, admission if charged else None)
             except RequirementFailed as failed:
                 explain(failed, storage, obj, generate)
                 await self.core.store.fresh()  # what has failed it may not be known here yet
@@ -270,7 +270,7 @@ class Writer:
 
     async def _commit_new(
         self, storage: Served, obj: Obj, extra: Extra, fenced: tuple[Require, ...], shape: Shape | None,
-        charged: Passage | None,
+        charged: AdmissionPass | None,
     ) -> Entry:  # fmt: skip
         metadata = obj["metadata"]
         key = storage.key_of(metadata.get("namespace"), metadata["name"])
@@ -286,11 +286,11 @@ class Writer:
         return entry if storage.converter is None else await storage.converter.entry(storage, entry)
 
     async def _commit_charged(
-        self, way: Passage, obj: Obj, ops: Sequence[Op], requires: Sequence[Require]
+        self, admission: AdmissionPass, obj: Obj, ops: Sequence[Op], requires: Sequence[Require]
     ) -> Sequence[Entry]:
         """Commit together with what the quotas of the namespace say; one at a time, since all change the same quota."""
-        async with self.admission.turn(way.admission.namespace):
-            charge = way.charge(obj)
+        async with self.admission.turn(admission.admission.namespace):
+            charge = admission.charge(obj)
             return await self.core.store.commit([*ops, *charge.ops], [*requires, *charge.requires])
 
     def _validate_create(self, storage: Served, obj: Obj, shape: Shape | None = None) -> None:
@@ -330,16 +330,16 @@ class Writer:
                 old, new, storage.type, manager=author.manager, api_version=resource.api_version,
                 subresource=author.subresource, now=core.now(),
             )  # fmt: skip
-        way = None
+        admission = None
         if author.subresource not in _OWN_OBJECT:
             shown = old if served.from_storage is None else served.from_storage(old)
-            way = passage(
+            admission = begin_pass(
                 self.admission, call, served, UPDATE, subresource=author.subresource, old=shown, options=options,
                 name=entry.key.name, namespace=entry.key.namespace,
             )  # fmt: skip
-            if way is not None:
-                new = await way.mutate(new)
-                if way.plan.dynamic_mutators:
+            if admission is not None:
+                new = await admission.mutate(new)
+                if admission.plan.dynamic_mutators:
                     self._carry_over(storage, new, old, author.subresource)
                 metadata = new["metadata"]
         self._prepare_update(storage, new, old, author.subresource)
@@ -352,8 +352,8 @@ class Writer:
         if not bound:
             self._add_warnings(storage, new, call)
         metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
-        if way is not None:
-            await way.validate(new)
+        if admission is not None:
+            await admission.validate(new)
         if new == old:
             return entry
         managed.keep_times_of_no_change(old, new)
@@ -363,8 +363,8 @@ class Writer:
         gone = finished_deletion(new)
         extra = effects.on_delete(old) if gone else effects.on_update(new, old)
         if options.dry_run:
-            if way is not None and way.charges(new):
-                way.charge(new)
+            if admission is not None and admission.charges(new):
+                admission.charge(new)
             return new if served.from_storage is None else served.from_storage(new)
         fenced = () if call is None else fences(call.request)
         op: Op
@@ -376,8 +376,8 @@ class Writer:
             op = await self.put_converted(storage, new, entry.key)
         requires = [At(entry.key, entry.revision), *extra.requires, *fenced]
         try:
-            if way is not None and not gone and way.charges(new):
-                entries = await self._commit_charged(way, new, [op, *extra.ops], requires)
+            if admission is not None and not gone and admission.charges(new):
+                entries = await self._commit_charged(admission, new, [op, *extra.ops], requires)
             else:
                 entries = await core.store.commit([op, *extra.ops], requires)
         except RequirementFailed as failed:

@@ -17,7 +17,7 @@ from shoal.apiserver.audit.policy import (
     RECEIVED,
     REQUEST_RESPONSE,
     STARTED,
-    Asked,
+    AuditAttributes,
     Grade,
     default_policy,
     is_secret,
@@ -147,10 +147,10 @@ class Auditor:
     def _grade(self, key: tuple[Any, ...], target: Target | None) -> Grade | None:
         user, groups, verb = key[:3]
         if target is None:
-            asked = Asked(user, groups, verb, path=key[3])
+            asked = AuditAttributes(user, groups, verb, path=key[3])
         else:
             resource = _resource(target.plural, target.subresource)
-            asked = Asked(user, groups, verb, target.group, resource, target.namespace or "", target.name)
+            asked = AuditAttributes(user, groups, verb, target.group, resource, target.namespace or "", target.name)
         if len(self._grades) >= _CACHE_LIMIT:
             self._grades.clear()
         grade = self._grades[key] = self._policy.grade(asked)

@@ -46,7 +46,7 @@ class Grade:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AuditAttributes:
     """What rules match by. ``resource`` has its subresource after a slash; ``path`` is set when it is about none."""
 
     user: str
@@ -59,7 +59,7 @@ class Asked:
     path: str = ""
 
 
-Match = Callable[[Asked], bool]
+Match = Callable[[AuditAttributes], bool]
 
 
 class Policy:
@@ -70,7 +70,7 @@ class Policy:
         self.by_name = by_name  # whether an object's name matters
         self.refusals = refusals  # whether refused requests are recorded even when no rule says so
 
-    def grade(self, asked: Asked) -> Grade | None:
+    def grade(self, asked: AuditAttributes) -> Grade | None:
         """None when nothing is recorded."""
         for matches, grade in self._rules:
             if matches(asked):
@@ -83,7 +83,7 @@ def is_secret(resource: str) -> bool:
     return resource == _TOKEN or resource.partition("/")[0] in _SECRET
 
 
-def _capped(asked: Asked, grade: Grade) -> Grade:
+def _capped(asked: AuditAttributes, grade: Grade) -> Grade:
     if not is_secret(asked.resource):
         return grade
     return Grade(METADATA, grade.stages, grade.managed_fields, confidential=True)
@@ -98,7 +98,7 @@ _CHATTER = frozenset({("coordination.k8s.io", "leases"), ("", "events"), ("event
 def default_policy() -> Policy:
     """Changes, but for leases and events, and whatever is refused; of all of them the metadata."""
 
-    def changes(asked: Asked) -> bool:
+    def changes(asked: AuditAttributes) -> bool:
         return asked.verb in _CHANGES and not asked.path and (asked.group, asked.resource) not in _CHATTER
 
     stages = frozenset({STARTED, COMPLETE, PANIC})
@@ -172,7 +172,7 @@ def _match(rule: dict[str, Any], at: str) -> Match:
     exact = frozenset(urls)
     starts = tuple(url.rstrip("*") for url in urls if url.endswith("*"))
 
-    def matches(asked: Asked) -> bool:
+    def matches(asked: AuditAttributes) -> bool:
         if users and asked.user not in users:
             return False
         if groups and groups.isdisjoint(asked.groups):
@@ -199,7 +199,7 @@ def _resources(part: Any, at: str) -> Match:
     if names and not resources:
         raise ConfigError(f"{at}.resourceNames needs resources: say of which resource these are the names")
 
-    def matches(asked: Asked) -> bool:
+    def matches(asked: AuditAttributes) -> bool:
         if group not in ("*", asked.group):
             return False
         if not resources:

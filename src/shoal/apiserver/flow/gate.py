@@ -37,7 +37,7 @@ _MUTATING = frozenset({"create", "update", "patch", "delete", "deletecollection"
 Key = tuple[Any, ...]
 
 
-class Passage:
+class FlowMatch:
     """What the gate knows of a kind of request: one user's verb on one resource in one namespace."""
 
     __slots__ = ("flow", "head", "level", "mutating", "schema", "user")
@@ -67,7 +67,7 @@ class Gate:
         self._now = clock.monotonic
         self._slice_s = config.slice_s
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._passages: dict[Key, Passage] = {}
+        self._matches: dict[Key, FlowMatch] = {}
         self._users = Buckets(config.requests_per_second, config.burst)
         self._flows = Buckets(config.flow_requests_per_second, config.flow_burst)
         self._armed = False  # a turn has been arranged with the loop
@@ -118,18 +118,18 @@ class Gate:
             if schema.name in known:
                 before = known[schema.name]
                 schema.dispatched, schema.rejected = before.dispatched, before.rejected
-        self._passages.clear()
+        self._matches.clear()
         if self.waiting:
             self._arm()
 
-    # -- which way -------------------------------------------------------------------------------------------------
+    # -- which flow ------------------------------------------------------------------------------------------------
 
-    def passage(self, key: Key) -> Passage:
-        """The way of a request. ``key`` is (user, groups, verb, group, resource, subresource, namespace), or (user,
-        groups, verb, path) for a request about no resource."""
-        return self._passages.get(key) or self._classify(key)
+    def match(self, key: Key) -> FlowMatch:
+        """The level and flow of a request. ``key`` is (user, groups, verb, group, resource, subresource, namespace), or
+        (user, groups, verb, path) for a request about no resource."""
+        return self._matches.get(key) or self._classify(key)
 
-    def _classify(self, key: Key) -> Passage:
+    def _classify(self, key: Key) -> FlowMatch:
         user, groups, verb = key[:3]
         if len(key) == 4:
             digest = Digest(user, groups, verb, path=key[3])
@@ -142,17 +142,17 @@ class Gate:
         if schema is None:  # a user in none of the groups that everybody is in
             schema = next(s for s in self.schemas if s.name == "catch-all")
         level = self.levels.get(schema.level_name) or self.levels["catch-all"]
-        passage = Passage(user, schema, level, schema.flow_of(digest), verb in _MUTATING)
-        if len(self._passages) >= CACHE_LIMIT:
-            self._passages.clear()
-        self._passages[key] = passage
-        return passage
+        match = FlowMatch(user, schema, level, schema.flow_of(digest), verb in _MUTATING)
+        if len(self._matches) >= CACHE_LIMIT:
+            self._matches.clear()
+        self._matches[key] = match
+        return match
 
     # -- in and out ------------------------------------------------------------------------------------------------
 
-    def enter(self, passage: Passage, width: int = 1) -> bool:
+    def enter(self, match: FlowMatch, width: int = 1) -> bool:
         """Take seats if the request may go on at once. Every True must be followed by ``leave``."""
-        level = passage.level
+        level = match.level
         if not level.exempt:
             if level.waiting or not (level.used < level.nominal or self._can_borrow(level)):
                 return False
@@ -161,22 +161,22 @@ class Gate:
             elif self._now() - self._turn_began > self._slice_s:
                 return False
         level.used += width
-        passage.schema.dispatched += 1
-        self.in_flight[passage.mutating] += 1
+        match.schema.dispatched += 1
+        self.in_flight[match.mutating] += 1
         return True
 
-    async def queued(self, passage: Passage, width: int = 1) -> bool:
+    async def queued(self, match: FlowMatch, width: int = 1) -> bool:
         """After ``enter`` said no: wait for the request's turn. False when it is refused; True must be followed by
         ``leave``."""
         now = self._now()
-        level = passage.level
-        if level.metered and not (self._users.take(passage.user, 1, now) and self._flows.take(passage.flow, 1, now)):
-            return self._refuse(passage, "rate-limit")
-        ticket = Ticket(self._running_loop(), passage.flow, passage.schema.name, width, now)
+        level = match.level
+        if level.metered and not (self._users.take(match.user, 1, now) and self._flows.take(match.flow, 1, now)):
+            return self._refuse(match, "rate-limit")
+        ticket = Ticket(self._running_loop(), match.flow, match.schema.name, width, now)
         if not level.waiting:
             level.served = max(level.served, self._virtual)  # having been idle is no credit
         if not level.add(ticket):
-            return self._refuse(passage, "concurrency-limit" if level.reject else "queue-full")
+            return self._refuse(match, "concurrency-limit" if level.reject else "queue-full")
         self.waiting += 1
         self._arm()
         if self._sweeper is None:
@@ -188,15 +188,15 @@ class Gate:
                 self._gave_up(level, ticket)
             raise
         if not in_time:
-            return self._refuse(passage, "time-out")
-        passage.schema.dispatched += 1
-        self.in_flight[passage.mutating] += 1
+            return self._refuse(match, "time-out")
+        match.schema.dispatched += 1
+        self.in_flight[match.mutating] += 1
         return True
 
-    def leave(self, passage: Passage, width: int = 1) -> None:
+    def leave(self, match: FlowMatch, width: int = 1) -> None:
         """The request is done with."""
-        passage.level.used -= width
-        self.in_flight[passage.mutating] -= 1
+        match.level.used -= width
+        self.in_flight[match.mutating] -= 1
         if self.waiting and not self._armed:
             self._arm()
 
@@ -206,8 +206,8 @@ class Gate:
         return min(MAX_LIST_SEATS, 1 + count // _OBJECTS_PER_SEAT)
 
     @staticmethod
-    def _refuse(passage: Passage, reason: str) -> bool:
-        rejected = passage.schema.rejected
+    def _refuse(match: FlowMatch, reason: str) -> bool:
+        rejected = match.schema.rejected
         rejected[reason] = rejected.get(reason, 0) + 1
         return False
 

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 from shoal.apiserver import objects
 from shoal.apiserver.admission.chain import Chain
 from shoal.apiserver.admission.model import CONNECT
-from shoal.apiserver.admission.passage import passage
+from shoal.apiserver.admission.passes import begin_pass
 from shoal.apiserver.authz.authorizer import Authorizer
 from shoal.apiserver.context import Call, Core
 from shoal.apiserver.messages import Answer, Response, Wire
@@ -90,12 +90,12 @@ class NodeAccess:
         assert sub is not None
         tail = "/" + call.target.tail if call.target.tail or call.request.path.endswith("/") else ""
         made = options.connect_options(sub.kind, call.query, call.request.query, tail)
-        way = passage(
+        admission = begin_pass(
             self._admission(), call, call.served, CONNECT, subresource=sub.name, options={}, kind=("", "v1", sub.kind)
         )
-        if way is not None:
-            made = await way.mutate(made)
-            await way.validate(made)
+        if admission is not None:
+            made = await admission.mutate(made)
+            await admission.validate(made)
         return made
 
     async def _find(self, plural: str, namespace: str, name: str) -> Obj:

@@ -14,7 +14,7 @@ from shoal.apiserver.audit.policy import (
     RECEIVED,
     REQUEST,
     REQUEST_RESPONSE,
-    Asked,
+    AuditAttributes,
     Policy,
     default_policy,
     load,
@@ -29,30 +29,30 @@ def policy(*rules: Any, **more: Any) -> Policy:
     return parse({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": list(rules), **more})
 
 
-def level(of: Policy, asked: Asked) -> int:
+def level(of: Policy, asked: AuditAttributes) -> int:
     grade = of.grade(asked)
     return NONE if grade is None else grade.level
 
 
-def asked(verb: str = "create", group: str = "", resource: str = "pods", **more: Any) -> Asked:
-    return Asked("alice", ("devs", *EVERYBODY), verb, group, resource, **{"namespace": "default", **more})
+def asked(verb: str = "create", group: str = "", resource: str = "pods", **more: Any) -> AuditAttributes:
+    return AuditAttributes("alice", ("devs", *EVERYBODY), verb, group, resource, **{"namespace": "default", **more})
 
 
-def url(path: str, user: str = "alice") -> Asked:
-    return Asked(user, EVERYBODY, "get", path=path)
+def url(path: str, user: str = "alice") -> AuditAttributes:
+    return AuditAttributes(user, EVERYBODY, "get", path=path)
 
 
 def test_the_first_rule_that_matches_decides_and_without_one_nothing_is_recorded() -> None:
     made = policy({"level": "None", "users": ["alice"], "verbs": ["get"]}, {"level": "Request", "users": ["alice"]})
     assert level(made, asked("get")) == NONE
     assert level(made, asked("create")) == REQUEST
-    assert level(made, Asked("bob", (), "create", resource="pods")) == NONE
+    assert level(made, AuditAttributes("bob", (), "create", resource="pods")) == NONE
 
 
 @pytest.mark.parametrize(
     ("rule", "matching", "other"),
     [
-        ({"userGroups": ["devs"]}, asked(), Asked("bob", EVERYBODY, "create", resource="pods")),
+        ({"userGroups": ["devs"]}, asked(), AuditAttributes("bob", EVERYBODY, "create", resource="pods")),
         ({"namespaces": ["default"]}, asked(), asked(namespace="other")),
         ({"namespaces": [""]}, asked(resource="nodes", namespace=""), asked()),
         ({"resources": [{"group": ""}]}, asked(resource="pods/log"), asked(group="apps")),
@@ -67,7 +67,9 @@ def test_the_first_rule_that_matches_decides_and_without_one_nothing_is_recorded
         ({"verbs": ["get"]}, asked("get"), asked("list")),
     ],
 )
-def test_rules_match_as_kubernetes_matches_them(rule: dict[str, Any], matching: Asked, other: Asked) -> None:
+def test_rules_match_as_kubernetes_matches_them(
+    rule: dict[str, Any], matching: AuditAttributes, other: AuditAttributes
+) -> None:
     made = policy({"level": "Metadata", **rule})
     assert level(made, matching) == METADATA
     assert level(made, other) == NONE

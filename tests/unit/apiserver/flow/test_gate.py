@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.apiserver.flow.config import FlowConfig
-from shoal.apiserver.flow.gate import Gate, Passage
+from shoal.apiserver.flow.gate import FlowMatch, Gate
 from shoal.apiserver.flow.levels import Level
 from shoal.apiserver.flow.ticket import Ticket
 from shoal.base.clock import FakeClock
@@ -37,8 +37,8 @@ def gate(clock: FakeClock | None = None, **settings_: Any) -> Gate:
     return made
 
 
-def passage(of: Gate, user: str = "alice", groups: tuple[str, ...] = EVERYBODY, verb: str = "create") -> Passage:
-    return of.passage((user, groups, verb, "", "pods", "", "default"))
+def match_of(of: Gate, user: str = "alice", groups: tuple[str, ...] = EVERYBODY, verb: str = "create") -> FlowMatch:
+    return of.match((user, groups, verb, "", "pods", "", "default"))
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
@@ -54,10 +54,10 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-def fill(of: Gate, way: Passage) -> int:
-    """Take all seats there are for ``way``."""
+def fill(of: Gate, match: FlowMatch) -> int:
+    """Take all seats there are for ``match``."""
     taken = 0
-    while of.enter(way):
+    while of.enter(match):
         taken += 1
     return taken
 
@@ -72,8 +72,10 @@ def test_seats_are_divided_by_shares_and_lent_seats_are_extra() -> None:
         lent = (
             24 + 24 + 49 + 220
         )  # a third of system's, a quarter of node-high's, half and nine tenths of the workloads'
-        assert fill(made, passage(made)) == 49 + lent
-        assert made.enter(passage(made, "system:kube-controller-manager")), "what was lent is still there for its owner"
+        assert fill(made, match_of(made)) == 49 + lent
+        assert made.enter(match_of(made, "system:kube-controller-manager")), (
+            "what was lent is still there for its owner"
+        )
 
     run(check)
 
@@ -81,10 +83,10 @@ def test_seats_are_divided_by_shares_and_lent_seats_are_extra() -> None:
 def test_masters_and_probes_pass_however_full_it_is() -> None:
     async def check() -> None:
         made = gate(max_requests_in_flight=1, max_mutating_requests_in_flight=1)
-        fill(made, passage(made))
-        root = passage(made, "root", ("system:masters",))
+        fill(made, match_of(made))
+        root = match_of(made, "root", ("system:masters",))
         assert all(made.enter(root) for _ in range(1000))
-        assert made.enter(made.passage(("system:anonymous", ("system:unauthenticated",), "get", "/livez")))
+        assert made.enter(made.match(("system:anonymous", ("system:unauthenticated",), "get", "/livez")))
 
     run(check)
 
@@ -92,12 +94,12 @@ def test_masters_and_probes_pass_however_full_it_is() -> None:
 def test_who_finds_no_seat_waits_for_one_that_is_given_back() -> None:
     async def check() -> None:
         made = gate()
-        way = passage(made)
-        fill(made, way)
-        waiting = asyncio.create_task(made.queued(way))
+        match = match_of(made)
+        fill(made, match)
+        waiting = asyncio.create_task(made.queued(match))
         await settled()
         assert not waiting.done() and made.waiting == 1
-        made.leave(way)
+        made.leave(match)
         assert await waiting
         assert made.waiting == 0
 
@@ -107,13 +109,13 @@ def test_who_finds_no_seat_waits_for_one_that_is_given_back() -> None:
 def test_a_full_queue_refuses_and_says_why() -> None:
     async def check() -> None:
         made = gate()
-        way = passage(made)
-        fill(made, way)
-        tasks = [asyncio.create_task(made.queued(way)) for _ in range(6 * 50 + 1)]
+        match = match_of(made)
+        fill(made, match)
+        tasks = [asyncio.create_task(made.queued(match)) for _ in range(6 * 50 + 1)]
         await settled()
         refused = [task for task in tasks if task.done()]
         assert [task.result() for task in refused] == [False]
-        assert way.schema.rejected == {"queue-full": 1}
+        assert match.schema.rejected == {"queue-full": 1}
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -125,7 +127,7 @@ def test_a_full_queue_refuses_and_says_why() -> None:
 def test_a_level_without_queues_refuses_at_once() -> None:
     async def check() -> None:
         made = gate()
-        stranger = passage(made, "stranger", ())
+        stranger = match_of(made, "stranger", ())
         assert stranger.schema.name == "catch-all"
         fill(made, stranger)
         assert not await made.queued(stranger)
@@ -138,14 +140,14 @@ def test_nobody_waits_longer_than_the_limit() -> None:
     async def check() -> None:
         clock = FakeClock()
         made = gate(clock, queue_wait_s=15.0)
-        way = passage(made)
-        fill(made, way)
-        waiting = asyncio.create_task(made.queued(way))
+        match = match_of(made)
+        fill(made, match)
+        waiting = asyncio.create_task(made.queued(match))
         await clock.advance(14)
         assert not waiting.done()
         await clock.advance(3)
         assert await waiting is False
-        assert way.schema.rejected == {"time-out": 1} and made.waiting == 0
+        assert match.schema.rejected == {"time-out": 1} and made.waiting == 0
 
     run(check)
 
@@ -160,7 +162,7 @@ def test_a_turn_of_the_loop_that_takes_long_makes_the_rest_wait_and_the_quiet_le
     async def check() -> None:
         clock = Ticking()
         made = gate(clock, slice_s=0.005)
-        storm, quiet = passage(made, many), passage(made, one)
+        storm, quiet = match_of(made, many), match_of(made, one)
         clock.step_s = 0.001
         entered = 0
         while made.enter(storm):
@@ -168,10 +170,10 @@ def test_a_turn_of_the_loop_that_takes_long_makes_the_rest_wait_and_the_quiet_le
         assert 2 <= entered <= 10, "the slice is used up"
         order: list[str] = []
 
-        async def visit(way: Passage, name: str) -> None:
-            assert await made.queued(way)
+        async def visit(match: FlowMatch, name: str) -> None:
+            assert await made.queued(match)
             order.append(name)
-            made.leave(way)
+            made.leave(match)
 
         tasks = [asyncio.create_task(visit(storm, "storm")) for _ in range(100)]
         await asyncio.sleep(0)  # the storm waits, and the first turn begins
@@ -208,15 +210,15 @@ def test_queues_can_change_while_a_request_from_one_runs() -> None:
 def test_buckets_count_only_those_who_had_to_wait() -> None:
     async def check() -> None:
         made = gate(requests_per_second=1, burst=3)
-        way = passage(made)
+        match = match_of(made)
         for _ in range(100):
-            assert made.enter(way)
-            made.leave(way)
-        fill(made, way)
-        waiting = [asyncio.create_task(made.queued(way)) for _ in range(5)]
+            assert made.enter(match)
+            made.leave(match)
+        fill(made, match)
+        waiting = [asyncio.create_task(made.queued(match)) for _ in range(5)]
         await settled()
         assert [task.result() for task in waiting if task.done()] == [False, False]
-        assert way.schema.rejected == {"rate-limit": 2}
+        assert match.schema.rejected == {"rate-limit": 2}
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
@@ -227,9 +229,9 @@ def test_buckets_count_only_those_who_had_to_wait() -> None:
 def test_the_control_plane_has_no_buckets() -> None:
     async def check() -> None:
         made = gate(requests_per_second=1, burst=1, flow_burst=1, flow_requests_per_second=1)
-        way = passage(made, "system:kube-controller-manager")
-        fill(made, way)
-        waiting = [asyncio.create_task(made.queued(way)) for _ in range(50)]
+        match = match_of(made, "system:kube-controller-manager")
+        fill(made, match)
+        waiting = [asyncio.create_task(made.queued(match)) for _ in range(50)]
         await settled()
         assert not any(task.done() for task in waiting)
         for task in waiting:
@@ -244,11 +246,11 @@ def test_wide_requests_take_more_seats() -> None:
 
     async def check() -> None:
         made = gate()
-        way = passage(made)
-        assert made.enter(way, 10)
-        assert way.level.used == 10
-        made.leave(way, 10)
-        assert way.level.used == 0
+        match = match_of(made)
+        assert made.enter(match, 10)
+        assert match.level.used == 10
+        made.leave(match, 10)
+        assert match.level.used == 0
 
     run(check)
 
@@ -256,9 +258,9 @@ def test_wide_requests_take_more_seats() -> None:
 def test_new_settings_count_at_once_and_lose_nobody() -> None:
     async def check() -> None:
         made = gate()
-        way = passage(made)
-        taken = fill(made, way)
-        waiting = [asyncio.create_task(made.queued(way)) for _ in range(20)]
+        match = match_of(made)
+        taken = fill(made, match)
+        waiting = [asyncio.create_task(made.queued(match)) for _ in range(20)]
         await settled()
         levels = priority_levels()
         for level in levels:
@@ -267,9 +269,9 @@ def test_new_settings_count_at_once_and_lose_nobody() -> None:
                     "queues": 2, "handSize": 1, "queueLengthLimit": 5,
                 }  # fmt: skip
         made.configure(levels, flow_schemas())
-        assert passage(made) is not way, "what was known of the request is forgotten"
+        assert match_of(made) is not match, "what was known of the request is forgotten"
         for _ in range(taken):
-            made.leave(way)
+            made.leave(match)
         assert all(await asyncio.gather(*waiting))
 
     run(check)
@@ -278,15 +280,15 @@ def test_new_settings_count_at_once_and_lose_nobody() -> None:
 def test_a_level_that_is_removed_serves_those_who_wait_there_and_others_go_elsewhere() -> None:
     async def check() -> None:
         made = gate()
-        way = passage(made)
-        taken = fill(made, way)
-        waiting = asyncio.create_task(made.queued(way))
+        match = match_of(made)
+        taken = fill(made, match)
+        waiting = asyncio.create_task(made.queued(match))
         await settled()
         left = [level for level in priority_levels() if level["metadata"]["name"] != "global-default"]
         made.configure(left, flow_schemas())
-        assert passage(made).level.name == "catch-all"
+        assert match_of(made).level.name == "catch-all"
         for _ in range(taken):
-            made.leave(way)
+            made.leave(match)
         assert await waiting
 
     run(check)
@@ -295,8 +297,8 @@ def test_a_level_that_is_removed_serves_those_who_wait_there_and_others_go_elsew
 def test_without_any_settings_the_mandatory_ones_count() -> None:
     async def check() -> None:
         made = Gate(FlowConfig(), FakeClock())
-        assert passage(made, "root", ("system:masters",)).level.exempt
-        assert passage(made).level.name == "catch-all" and made.enter(passage(made))
+        assert match_of(made, "root", ("system:masters",)).level.exempt
+        assert match_of(made).level.name == "catch-all" and made.enter(match_of(made))
 
     run(check)
 
@@ -312,20 +314,20 @@ def test_whatever_happens_seats_add_up(steps: list[tuple[str, int, int]]) -> Non
     async def check() -> None:
         made = gate(max_requests_in_flight=20, max_mutating_requests_in_flight=20)
         users = ("alice", "bob", "system:kube-scheduler", "system:node:n")
-        inside: list[tuple[Passage, int]] = []
+        inside: list[tuple[FlowMatch, int]] = []
         tasks: list[asyncio.Task[None]] = []
 
-        async def wait(way: Passage, width: int) -> None:
-            if await made.queued(way, width):
-                inside.append((way, width))
+        async def wait(match: FlowMatch, width: int) -> None:
+            if await made.queued(match, width):
+                inside.append((match, width))
 
         for step, number, width in steps:
-            way = passage(made, users[number])
+            match = match_of(made, users[number])
             if step == "enter":
-                if made.enter(way, width):
-                    inside.append((way, width))
+                if made.enter(match, width):
+                    inside.append((match, width))
                 else:
-                    tasks.append(asyncio.create_task(wait(way, width)))
+                    tasks.append(asyncio.create_task(wait(match, width)))
             elif step == "leave" and inside:
                 made.leave(*inside.pop(number % len(inside)))
             elif step == "cancel" and tasks:

@@ -136,9 +136,9 @@ def test_a_long_list_takes_more_seats_than_a_short_one() -> None:
         widths: list[int] = []
         enter = gate.enter
 
-        def noted(passage: Any, width: int = 1) -> bool:
+        def noted(match: Any, width: int = 1) -> bool:
             widths.append(width)
-            return enter(passage, width)
+            return enter(match, width)
 
         gate.enter = noted  # type: ignore[method-assign]
         for query in ("", "?limit=5", "?limit=5&labelSelector=a%3Db", "/a-1", "?watch=1&resourceVersion=1"):

@@ -1,4 +1,4 @@
-"""One write's way through admission, as the verbs use it: ``passage`` is None when nobody wants to see the write."""
+"""One write's pass through admission, as the verbs use it: ``begin_pass`` gives None when no plugin wants to see it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OURS = (
 )  # fmt: skip
 
 
-class Passage:
+class AdmissionPass:
     """Admission of one write. The verbs work on objects in the storage version; plugins see the version asked for."""
 
     __slots__ = ("_chain", "admission", "plan")
@@ -90,7 +90,7 @@ class Passage:
         return from_storage(obj)
 
 
-def passage(
+def begin_pass(
     chain: Chain,
     call: Call | None,
     served: Served,
@@ -102,8 +102,8 @@ def passage(
     namespace: str = "",
     options: WriteOptions | Mapping[str, Any],
     kind: tuple[str, str, str] = ("", "", ""),
-) -> Passage | None:
-    """The passage of a client's write; None for the server's own and for writes that concern no plugin."""
+) -> AdmissionPass | None:
+    """Admission of a client's write; None for the server's own writes and for those that concern no plugin."""
     if call is None:
         return None
     plan = chain.plan(served, operation, subresource)
@@ -117,7 +117,7 @@ def passage(
         operation, served, subresource, namespace or call.namespace or "", name or call.name, call.user, None, old,
         shown, dry_run, call.warnings, call.annotations, kind,
     )  # fmt: skip
-    return Passage(chain, plan, admission)
+    return AdmissionPass(chain, plan, admission)
 
 
 @lru_cache(maxsize=256)
