@@ -7,14 +7,14 @@ import os
 from pathlib import Path
 from types import TracebackType
 
-from shoal.base.files import PRIVATE_DIR, PRIVATE_FILE
+from shoal.base.files import PRIVATE_FILE, make_private_dirs
 from shoal.errors import ConfigError
 
 
 def make_private_dir(path: Path) -> None:
-    """Create ``path`` for its owner only; an existing directory is left as it is."""
+    """Create ``path``, and what is missing above it, for its owner only; existing directories are left as they are."""
     try:
-        path.mkdir(mode=PRIVATE_DIR, parents=True, exist_ok=True)
+        make_private_dirs(path)
     except OSError as error:
         raise ConfigError(f"dir is {str(path)!r}: {error.strerror}; choose another with --dir") from None
     if not os.access(path, os.W_OK | os.X_OK):

@@ -6,6 +6,7 @@ import secrets
 import socket
 from pathlib import Path
 
+from shoal.base.files import make_private_dirs
 from shoal.errors import ConfigError
 
 _TRIES = 200
@@ -51,7 +52,7 @@ def choose_port(asked: int | None, *, host: str, default: int, remembered: Path)
     """
     port = _pick(asked, host, default, remembered)
     if _read(remembered) != port:
-        remembered.parent.mkdir(parents=True, exist_ok=True)
+        make_private_dirs(remembered.parent)
         remembered.write_text(f"{port}\n")
     return port
 

@@ -22,6 +22,7 @@ from zlib import crc32
 
 import orjson
 
+from shoal.base.files import make_private_dirs
 from shoal.base.logs import get_logger
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
@@ -182,7 +183,7 @@ class Cache:
 
     def _replace(self, content: bytes) -> None:
         self.close()
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_dirs(self.path.parent)
         fresh = self.path.with_suffix(".new")
         with suppress(FileNotFoundError):
             fresh.unlink()

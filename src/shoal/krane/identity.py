@@ -7,7 +7,7 @@ from pathlib import Path
 
 import orjson
 
-from shoal.base.files import write_private
+from shoal.base.files import make_private_dirs, write_private
 from shoal.base.logs import get_logger
 from shoal.errors import ConfigError
 from shoal.sync.primitives import primitives
@@ -34,7 +34,7 @@ class Home:
 
     def prepare(self) -> None:
         try:
-            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private_dirs(self.path)
             self.path.chmod(0o700)
         except OSError as error:
             raise ConfigError(f"dir is {str(self.path)!r}: {error.strerror}") from None

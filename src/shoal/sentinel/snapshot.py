@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from shoal.base.clock import Clock
-from shoal.base.files import write_private
+from shoal.base.files import make_private_dirs, write_private
 from shoal.base.logs import get_logger
 from shoal.sentinel.config import SentinelConfig
 from shoal.sentinel.translate.model import (
@@ -140,7 +140,7 @@ class Keeper:
         assert self._config.state is not None
         try:
             content = msgspec.json.encode(saved(inputs, self._config, self._clock.wall_s()))
-            self._config.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private_dirs(self._config.state)
             write_private(self._config.state / FILE, content)
         except OSError as error:
             log.warning("the state was not saved", path=str(self._config.state), reason=str(error))

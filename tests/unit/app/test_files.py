@@ -50,3 +50,11 @@ def test_a_directory_that_cannot_be_made_is_named_with_the_fix(tmp_path: Path) -
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="file/d'.*choose another with --dir"):
         make_private_dir(tmp_path / "file" / "d")
+
+
+def test_what_is_missing_above_a_private_directory_is_made_private_too(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    make_private_dir(tmp_path / "home" / "clusters" / "eu-1")
+    made = [tmp_path / "home", tmp_path / "home" / "clusters", tmp_path / "home" / "clusters" / "eu-1"]
+    assert [path.stat().st_mode & 0o777 for path in made] == [0o700] * 3
+    assert tmp_path.stat().st_mode & 0o777 == 0o755

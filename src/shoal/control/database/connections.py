@@ -13,6 +13,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from shoal.base.files import make_private_dirs
 from shoal.control.database import failures, sqlite
 from shoal.errors import ConfigError
 
@@ -95,7 +96,7 @@ def _sqlite(name: str, path: Path, patience: Patience) -> Engines:
 
 def create_file(path: Path) -> None:
     """A file for SQLite that only its owner can read: keys are in it. Its companions take its mode."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private_dirs(path.parent)
     os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
 

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import orjson
 
+from shoal.base.files import make_private_dirs
 from shoal.errors import BadRequest, ConfigError, ServiceUnavailable
 from shoal.navigator.manager import schema
 from shoal.navigator.manager.encoding import (
@@ -355,7 +356,7 @@ def _json(value: Any) -> str:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private_dirs(path.parent)
     os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
     connection = _connect(path, "journal_mode = WAL", "synchronous = NORMAL")
     try:
