@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # kubectl.sh VENV: make sure that there is a kubectl new enough for the tests.
 #
-# The one on PATH when it will do; else the one of Debian 13, unpacked into VENV. The system's package sources and
-# packages are neither changed nor needed: apt works on lists of its own below VENV, so root is not needed either.
+# The one on PATH when it will do; else the one of Debian 13, from the Debian mirror that this machine's apt is set to
+# use, unpacked into VENV. apt works on lists of its own below VENV, so the system's lists and packages are not changed
+# and root is not needed. Without a Debian mirror nothing is fetched, and the message says what is missing.
 set -euo pipefail
 venv=$(cd "$1" && pwd)
 oldest=31 # the minor version of 1.x
@@ -15,7 +16,7 @@ is_new_enough() {
   [[ -n $minor && $minor -ge $oldest ]]
 }
 
-# The Debian mirror this machine is set to use, else Debian's own.
+# The Debian mirror that this machine's apt sources name; nothing when they name none.
 mirror() {
   cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources 2>/dev/null |
     grep -vE '^\s*#' | grep -oE 'https?://[^ ]+/debian/?( |$)' | head -1 | tr -d ' ' | sed 's:/$::' ||
@@ -25,15 +26,17 @@ mirror() {
 fetch() {
   local work=$venv/apt url keyring=/usr/share/keyrings/debian-archive-keyring.gpg
   url=$(mirror)
+  [[ -n $url ]] ||
+    die "needs kubectl 1.$oldest or newer on PATH; this machine has none, and its apt sources name no Debian mirror"
   [[ -r $keyring ]] || die "$keyring is missing (package debian-archive-keyring)"
   mkdir -p "$work"/{etc,state/lists/partial,cache/archives/partial,root}
-  echo "deb [signed-by=$keyring] ${url:-http://deb.debian.org/debian} trixie main" >"$work/etc/sources.list"
+  echo "deb [signed-by=$keyring] $url trixie main" >"$work/etc/sources.list"
   : >"$work/state/status"
   local apt=(apt-get -qq
     -o Dir::Etc::sourcelist="$work/etc/sources.list" -o Dir::Etc::sourceparts=/dev/null
     -o Dir::State="$work/state" -o Dir::State::status="$work/state/status" -o Dir::Cache="$work/cache"
     -o APT::Sandbox::User= -o Acquire::Languages=none -o Acquire::Retries=3)
-  "${apt[@]}" update || die "could not read Debian 13's package lists from ${url:-deb.debian.org}"
+  "${apt[@]}" update || die "could not read Debian 13's package lists from $url"
   (cd "$work/cache" && rm -f ./*.deb && "${apt[@]}" download kubectl) || # kubernetes-client there only points to it
     die "could not download Debian 13's kubectl"
   dpkg-deb -x "$work"/cache/kubectl_*.deb "$work/root"

@@ -67,6 +67,19 @@ def test_nothing_names_a_machine_or_a_package_index() -> None:
     assert not named, "\n".join(named)
 
 
+def test_scripts_name_no_host_to_fetch_from() -> None:
+    """pip, apt and the like know from their own configuration where packages come from."""
+    urls = re.compile(r"https?://[\w$]")
+    named = [
+        f"{path.name}: {line.strip()}"
+        for path in sorted((ROOT / "scripts").iterdir())
+        if path.is_file()
+        for line in path.read_text().splitlines()
+        if urls.search(line)
+    ]
+    assert not named, "\n".join(named)
+
+
 def test_lock_files_pin_every_package_with_hashes_and_name_no_index() -> None:
     for name in ("requirements.lock", "requirements-dev.lock"):
         lines = (ROOT / name).read_text().splitlines()
