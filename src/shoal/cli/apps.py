@@ -6,13 +6,20 @@ commands take (docs/decisions/0008-lazy-cli.md).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import typer
+from typer.core import TyperGroup
 
 
-def new_app(summary: str, *, group: bool = False) -> typer.Typer:
-    """An application for one catalog entry. With ``group`` it has subcommands even when there is only one."""
+def new_app(summary: str, *, group: bool = False, default: str = "") -> typer.Typer:
+    """An application for one catalog entry. With ``group`` it has subcommands even when there is only one. With
+    ``default`` that subcommand's word can be left out: ``shoal scale hello`` is ``shoal scale app hello``."""
     app = typer.Typer(
         help=summary,
+        cls=_with_default(default) if default else None,
+        subcommand_metavar=f"[{default}] NAME [OPTIONS]" if default else None,
         add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
@@ -26,3 +33,16 @@ def new_app(summary: str, *, group: bool = False) -> typer.Typer:
 
 def _group() -> None:
     pass
+
+
+def _with_default(name: str) -> type[TyperGroup]:
+    """A group whose first word is taken as ``name`` unless it is a subcommand or asks for help."""
+
+    class DefaultGroup(TyperGroup):
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            return super().parse_args(ctx, [name, *args] if self._leaves_out(args, ctx.help_option_names) else args)
+
+        def _leaves_out(self, args: Sequence[str], helps: Sequence[str]) -> bool:
+            return bool(args) and args[0] not in self.commands and args[0] not in helps
+
+    return DefaultGroup

@@ -1,10 +1,12 @@
 """Runs one command: finds it in the catalog, loads its module, and turns errors into a line and an exit code.
 
+Every error is written as ``error: MESSAGE``, those of typer about wrong options too; typer itself writes ``Error:``.
 Exit codes: 0 done, 1 it failed, 2 the command or a setting is wrong, 130 interrupted.
 """
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -37,7 +39,7 @@ def run(
         err.write(f"error: {unknown_command(argv[0], commands)}\n")
         return WRONG_USE
     try:
-        return _call(found, argv[1:])
+        return _call(found, argv[1:], err)
     except ConfigError as error:
         err.write(f"error: {error}\n")
         return WRONG_USE
@@ -48,11 +50,27 @@ def run(
         return INTERRUPTED
 
 
-def _call(command: Command, arguments: Sequence[str]) -> int:
+def _call(command: Command, arguments: Sequence[str], err: TextIO) -> int:
     module, _, attribute = command.target.partition(":")
     application: Any = getattr(import_module(module), attribute)
+    import typer  # the application has loaded it
+
     try:
-        result = application(args=list(arguments), prog_name=f"shoal {command.name}")
-    except SystemExit as stop:  # how typer ends, also after --help
+        result = application(args=list(arguments), prog_name=f"shoal {command.name}", standalone_mode=False)
+    except typer.TyperException as error:
+        err.write(_usage_text(error))
+        return error.exit_code
+    except typer.Abort:
+        err.write("error: aborted\n")
+        return FAILED
+    except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else FAILED if stop.code else OK
     return result if isinstance(result, int) else OK
+
+
+def _usage_text(error: Any) -> str:
+    """The usage line, the hint and the message, as typer shows them, in the style of our own errors."""
+    shown = io.StringIO()
+    error.show(shown)
+    head, mark, message = shown.getvalue().rpartition("Error: ")
+    return f"{head}error: {message}" if mark and (not head or head.endswith("\n")) else shown.getvalue()

@@ -27,6 +27,7 @@ ERRORS = {
     "api": NotFound('pods "x" not found'),
     "interrupt": KeyboardInterrupt(),
     "exit": typer.Exit(7),
+    "abort": typer.Abort(),
 }
 
 
@@ -94,3 +95,15 @@ def test_a_table_is_aligned_and_shows_the_chosen_columns() -> None:
 def test_json_and_yaml_carry_everything() -> None:
     assert json.loads(render(ROWS, ("name",), Format.JSON)) == ROWS
     assert yaml.safe_load(render(ROWS, ("name",), Format.YAML)) == ROWS
+
+
+def test_a_wrong_option_is_shown_with_the_usage_and_in_the_style_of_all_errors(commands: tuple[Command, ...]) -> None:
+    code, _, err = called(commands, "greet", "--wrod", "hi")
+    assert code == 2
+    assert err.startswith("Usage: shoal greet")
+    assert "\nerror: No such option: --wrod" in err
+    assert "Error" not in err
+
+
+def test_an_answer_that_is_no_ends_in_the_same_style(commands: tuple[Command, ...]) -> None:
+    assert called(commands, "abort") == (1, "", "error: aborted\n")

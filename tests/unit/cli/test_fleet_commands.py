@@ -351,7 +351,7 @@ def test_a_join_file_is_printed_once_or_written_for_its_owner_only(shoal: Shoal,
     join = json.loads(shoal("token", "create", *flags, "--name", "printed").out)
     assert {"url", "ca", "token", "cluster", "region", "shard"} <= set(join)
     path = tmp_path / "join.json"
-    ran = shoal("token", "create", *flags, "--name", "written", "--output", str(path))
+    ran = shoal("token", "create", *flags, "--name", "written", "--to", str(path))
     assert ran.out == f"the join file is in {path}\n"
     assert path.stat().st_mode & 0o777 == 0o600
     listed = shoal("token", "list", "--kind", "agent").out

@@ -87,7 +87,7 @@ _shoal() {{
   local current=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} path="" words="" word i
   COMPREPLY=()
   case $before in
-    -f|--filename|--dir|--kubeconfig|--join|--ca) COMPREPLY=($(compgen -f -- "$current")); return ;;
+    -f|--filename|--dir|--kubeconfig|--join|--ca|--config|--to) COMPREPLY=($(compgen -f -- "$current")); return ;;
     -o|--output) COMPREPLY=($(compgen -W "{" ".join(_FORMATS)}" -- "$current")); return ;;
   esac
   for ((i = 1; i < COMP_CWORD && i < 3; i++)); do

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # one of the two commands needs a client of Kubernetes
     from shoal.client import AccessConfig
     from shoal.scheduler.explain import PodExplanation
 
-app = new_app("Say why something is as it is.", group=True)
+app = new_app("Say why something is as it is.", group=True, default="app")
 
 _COLUMNS = ("node", "fits", "score", "why")
 

@@ -30,7 +30,7 @@ _Id = Annotated[str, typer.Argument(metavar="ID", help="as `shoal navigator toke
 _Url = Annotated[str, typer.Option(help="where the edge reaches the manager; default this machine")]
 _Region = Annotated[str, typer.Option(help="of the cluster; default what its nodes say")]
 _Environment = Annotated[str, typer.Option(help="what the cluster is for")]
-_To = Annotated[Path | None, typer.Option("--output", help="file to write it to, which only you can read")]
+_To = Annotated[Path | None, typer.Option("--to", metavar="FILE", help="write it to a file that only you can read")]
 
 
 @app.command("create")
@@ -43,7 +43,7 @@ def create(
     url: _Url = "",
     dir: _Dir = None,
     database: _Database = "",
-    output: _To = None,
+    to: _To = None,
 ) -> None:
     """Make a token and print it, once: only its digest is kept. For an edge, what is printed is the file it joins
     with."""
@@ -65,7 +65,7 @@ def create(
     text = _with_tokens(folder, database, made)
     if kind == EDGE:
         text = _join_file(folder, text, cluster=cluster, region=region, environment=environment, url=url)
-    _deliver(text, output)
+    _deliver(text, to)
 
 
 @app.command("list")
@@ -105,7 +105,7 @@ def rotate(
     url: _Url = "",
     dir: _Dir = None,
     database: _Database = "",
-    output: _To = None,
+    to: _To = None,
 ) -> None:
     """Replace a token's text and print the new one, once; the old one works for a while longer."""
     from shoal.navigator.manager.rows import StoredToken
@@ -119,7 +119,7 @@ def rotate(
     text, token = _with_tokens(folder, database, rotated)
     if token.kind == EDGE:
         text = _join_file(folder, text, cluster=token.cluster, region=region, environment=environment, url=url)
-    _deliver(text, output)
+    _deliver(text, to)
 
 
 @app.command("revoke")
@@ -176,9 +176,9 @@ def _join_file(folder: Path, token: str, *, cluster: str, region: str, environme
     return json.dumps({name: value for name, value in made.items() if value}, indent=2)
 
 
-def _deliver(text: str, output: Path | None) -> None:
-    if output is None:
+def _deliver(text: str, to: Path | None) -> None:
+    if to is None:
         typer.echo(text)
         return
-    write_private(output.expanduser(), f"{text}\n".encode())
-    typer.echo(f"written to {output}")
+    write_private(to.expanduser(), f"{text}\n".encode())
+    typer.echo(f"written to {to}")

@@ -43,7 +43,7 @@ _Dir = Annotated[
     Path | None, typer.Option(help="state directory of a cluster, for its tokens; default the control plane's")
 ]
 _Which = Annotated[str, typer.Argument(metavar="NAME", help="name or id, as `shoal token list` shows it")]
-_To = Annotated[Path | None, typer.Option("--output", help="file to write it to, which only you can read")]
+_To = Annotated[Path | None, typer.Option("--to", metavar="FILE", help="write it to a file that only you can read")]
 
 
 @app.command("create")
@@ -56,7 +56,7 @@ def create(
     region: Annotated[str, typer.Option(help="of that cluster, or that a relay serves")] = "",
     shard: Annotated[str, typer.Option(help="that an agent speaks for; default the cluster's default one")] = "",
     ttl: Annotated[str, typer.Option(help="how long it is good, for example 24h or 7d; default for ever")] = "",
-    output: _To = None,
+    to: _To = None,
     user: Annotated[str, typer.Option(help="of a cluster's token: who it stands for")] = "",
     group: Annotated[list[str] | None, typer.Option(help="of a cluster's token; may be repeated")] = None,
     kubeconfig: Annotated[
@@ -71,7 +71,7 @@ def create(
         raise ConfigError(f"kind is {kind!r}: use {', '.join(fleet.KINDS)}")
     if dir is not None or user or group or kubeconfig:
         _only_of_the_fleet(kind=kind, role=role, workspace=workspace, cluster=cluster, region=region, shard=shard)
-        _deliver(_create_of_cluster(user, group or [], ttl, name, dir, kubeconfig=kubeconfig), output, "the token")
+        _deliver(_create_of_cluster(user, group or [], ttl, name, dir, kubeconfig=kubeconfig), to, "the token")
         return
     wanted = fleet.Wanted(
         kind=kind, name=name, role=role, workspace=workspace, cluster=cluster, region=region, shard=shard,
@@ -79,7 +79,7 @@ def create(
     )  # fmt: skip
     with opened(context) as session:
         made = fleet.create(session.rest, wanted)
-    _deliver(fleet.once(made), output, fleet.what(made))
+    _deliver(fleet.once(made), to, fleet.what(made))
 
 
 @app.command("list")
@@ -116,14 +116,14 @@ def revoke(name: _Which, dir: _Dir = None, context: ContextName = "") -> None:
 def rotate(
     name: _Which,
     grace: Annotated[str, typer.Option(help="how long the old one works on, for example 10m; 0 for not at all")] = "1h",
-    output: _To = None,
+    to: _To = None,
     context: ContextName = "",
 ) -> None:
     """Make a new text for a token of the control plane and print it, once; the old one works on for a while."""
     grace_s = 0 if grace in ("0", "0s") else seconds_of("grace", grace)
     with opened(context) as session:
         made = fleet.rotate(session.rest, name, grace_s)
-    _deliver(fleet.once(made), output, fleet.what(made))
+    _deliver(fleet.once(made), to, fleet.what(made))
 
 
 @app.command("rotate-key")
@@ -186,13 +186,13 @@ def _create_of_cluster(
     return render_kubeconfig(Access(access.url, access.ca_pem, made), user=user).decode()
 
 
-def _deliver(text: str, output: Path | None, what: str) -> None:
-    """Where the only copy goes."""
-    if output is None:
+def _deliver(text: str, to: Path | None, what: str) -> None:
+    """Print the only copy, or write it to a file."""
+    if to is None:
         typer.echo(text, nl=False)
         return
-    write_private(output.expanduser().absolute(), text.encode())
-    typer.echo(f"{what} is in {output}")
+    write_private(to.expanduser().absolute(), text.encode())
+    typer.echo(f"{what} is in {to}")
 
 
 def _name(given: str, user: str) -> str:

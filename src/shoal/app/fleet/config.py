@@ -177,7 +177,7 @@ def opened_relay(options: ControlOptions) -> Iterator[RelaySettings]:
         raise ConfigError(f"relay is {options.relay!r}: use the address of the control plane, https://HOST:PORT")
     if options.token_file is None:
         raise ConfigError(
-            "token_file is not set: make a token with `shoal token create --kind relay --region R --output FILE`"
+            "token_file is not set: make a token with `shoal token create --kind relay --region R --to FILE`"
         )
     make_private_dir(options.dir)
     with DirectoryLock(options.dir / "control.lock"):

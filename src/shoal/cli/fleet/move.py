@@ -14,7 +14,7 @@ from shoal.cli.printers import Format, document
 from shoal.cli.rest import Refused
 from shoal.errors import ShoalError
 
-app = new_app("Move an app to another cluster of its region.", group=True)
+app = new_app("Move an app to another cluster of its region.", group=True, default="app")
 
 
 @app.command("app")

@@ -11,7 +11,7 @@ from shoal.cli.fleet.apply import report
 from shoal.cli.fleet.session import ContextName, DryRun, Environment, Name, Output, Project, opened
 from shoal.cli.printers import Format, document
 
-app = new_app("Change how many instances of an app run.", group=True)
+app = new_app("Change how many instances of an app run.", group=True, default="app")
 
 
 @app.command("app")
