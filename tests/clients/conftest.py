@@ -249,7 +249,8 @@ _UP_S = 120.0
 
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """What a shell beside a running ``shoal up`` has; the guides share it, and each removes what it has made."""
+    """What a shell beside a running ``shoal up`` has, with its demo app, as the guides begin. They share it, and each
+    removes what it has made."""
     folder, root = tmp_path_factory.mktemp("up"), Path(__file__).resolve().parents[2]
     home, words, log = folder / "home", folder / "bin", folder / "up.log"
     words.mkdir()
@@ -259,7 +260,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
         **os.environ, "SHOAL_HOME": str(home), "PATH": f"{words}:{os.environ['PATH']}", "PYTHONUNBUFFERED": "1",
         "PYTHONPATH": str(root / "src"), "TMP_FOLDER": str(folder),
     }  # fmt: skip
-    command = [sys.executable, "-m", "shoal", "up", "--dir", str(home), "--port", "0", "--empty"]
+    command = [sys.executable, "-m", "shoal", "up", "--dir", str(home), "--port", "0"]
     with log.open("wb") as out:
         up = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=found)
     try:
