@@ -34,10 +34,10 @@ from shoal.errors import Conflict
 from shoal.kube.objects import Obj
 from shoal.kube.times import format_micro_time
 from shoal.reconcile import Change, EventRecorder, Informer, Manager
-from shoal.sharding.leases import ACKS, REPORT, Ack, AckKind, Report, encode_acks, encode_report
+from shoal.sharding.leases import ACKS, REPORT, Ack, AckKind, WorkerReport, encode_acks, encode_report
 from shoal.sharding.manager import wiring
-from shoal.sharding.manager.desk import CONFIGS, INSTANCES, LEASES, TABLE
-from shoal.sharding.model import CONFIG_LABEL, SLOTS, Entry, Standing, read_table, slot_label, standing
+from shoal.sharding.manager.writers import CONFIGS, INSTANCES, LEASES, TABLE
+from shoal.sharding.model import CONFIG_LABEL, SLOTS, SlotDuty, SlotEntry, read_table, slot_duty, slot_label
 from shoal.sharding.plan import Members, share_out
 from shoal.sharding.ring import object_key, slot_of_key
 from shoal.testing.servers import local_server, start_server_process
@@ -103,7 +103,7 @@ class Shards:
         self._lease_s = lease_s
         self._held: dict[str, Obj] = {}
         self._acks: dict[str, dict[int, Ack]] = {}
-        self._seen: dict[str, tuple[Entry, ...]] = {}
+        self._seen: dict[str, tuple[SlotEntry, ...]] = {}
         self.load = 0.5
         self.steps = 0  # changes of slots that the table showed
         self._tasks = [
@@ -130,7 +130,7 @@ class Shards:
 
         await asyncio.gather(*map(one, names))
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[SlotEntry]:
         found = []
         for table in self._informer.cache:
             found += read_table(table)
@@ -156,7 +156,7 @@ class Shards:
 
     async def _renew(self, name: str) -> None:
         lease = self._held[name]
-        notes = {REPORT: encode_report(Report(load=self.load)), ACKS: encode_acks(self._acks[name])}
+        notes = {REPORT: encode_report(WorkerReport(load=self.load)), ACKS: encode_acks(self._acks[name])}
         about = {**lease["metadata"], "annotations": notes}
         spec = {**lease["spec"], "renewTime": format_micro_time(time.time())}
         try:
@@ -179,19 +179,19 @@ class Shards:
                         busy |= self._heed(entry)
             await asyncio.gather(*map(self._renew, busy))
 
-    def _heed(self, entry: Entry) -> set[str]:
+    def _heed(self, entry: SlotEntry) -> set[str]:
         move, slot = entry.move, entry.slot
         if move is None:
             for acks in self._acks.values():
                 acks.pop(slot, None)
             return set()
         for name in {entry.owner, move.to} & set(self._held):
-            match standing(entry, name, 1):
-                case Standing.PREPARE:
+            match slot_duty(entry, name, 1):
+                case SlotDuty.PREPARE:
                     ack = Ack(slot, move.next_epoch, AckKind.PREPARED)
-                case Standing.DRAIN:
+                case SlotDuty.DRAIN:
                     ack = Ack(slot, move.next_epoch, AckKind.DRAINED)
-                case Standing.RESTORE:
+                case SlotDuty.RESTORE:
                     ack = Ack(slot, entry.epoch, AckKind.RESTORED)
                 case _:
                     continue
@@ -221,7 +221,7 @@ async def operations(bars: Bars, shards: int) -> None:
         events = EventRecorder(client, "shard-manager", "bench", clock=RealClock(), new_suffix=ids.new_suffix)
         wiring.add(
             manager, events,
-            wiring.Surroundings(
+            wiring.ManagerDeps(
                 clock=RealClock(), random=Random(1).random, new_id=lambda: str(next(numbers)),
                 new_suffix=ids.new_suffix, metrics=Metrics(),
             ),

@@ -38,8 +38,17 @@ from shoal.crds.shard import definitions
 from shoal.kube.objects import Obj
 from shoal.reconcile import Change, EventRecorder, Informer, Manager
 from shoal.sharding.manager import wiring
-from shoal.sharding.manager.desk import CONFIGS, LEASES, TABLE
-from shoal.sharding.model import SLOTS, Entry, read_table, slot_label, slots_by_owner, table_name, table_spec, tables_of
+from shoal.sharding.manager.writers import CONFIGS, LEASES, TABLE
+from shoal.sharding.model import (
+    SLOTS,
+    SlotEntry,
+    read_table,
+    slot_label,
+    slots_by_owner,
+    table_name,
+    table_spec,
+    tables_of,
+)
 from shoal.sharding.worker import Owned, ShardedController, Worker, WorkerConfig
 from shoal.testing.servers import local_server, start_server_process
 
@@ -76,7 +85,7 @@ class Things:
         target = {"group": GROUP, "kind": KIND}
         spec = {"maxShards": 10, "leaseDuration": "30s", "heartbeatInterval": "5s", "targets": [target]}
         if table:  # a config that there is no manager for
-            entries = [Entry(slot=slot, epoch=1) for slot in range(SLOTS)]
+            entries = [SlotEntry(slot=slot, epoch=1) for slot in range(SLOTS)]
             for each in tables_of(CONFIG, NAMESPACE, entries):
                 await self.client.of(TABLE).create(each)
         await self.client.of(CONFIGS).create({"metadata": {"name": CONFIG, "namespace": NAMESPACE}, "spec": spec})
@@ -110,7 +119,7 @@ class Things:
             table = await tables.get(table_name(CONFIG, index), NAMESPACE)
             slots = [entry.slot for entry in read_table(table)]
             entries = [
-                Entry(slot=slot, owner=shards[slot % len(shards)], term=terms[slot % len(shards)], epoch=epoch)
+                SlotEntry(slot=slot, owner=shards[slot % len(shards)], term=terms[slot % len(shards)], epoch=epoch)
                 for slot in slots
             ]
             await tables.replace({**table, "spec": table_spec(CONFIG, entries)})
@@ -313,7 +322,7 @@ async def managing(client: Client) -> AsyncIterator[None]:
     events = EventRecorder(client, "shard-manager", "bench", clock=clock, new_suffix=ids.new_suffix)
     wiring.add(
         manager, events,
-        wiring.Surroundings(
+        wiring.ManagerDeps(
             clock=clock, random=Random(1).random, new_id=lambda: str(next(numbers)), new_suffix=ids.new_suffix,
             metrics=Metrics(),
         ),
@@ -380,7 +389,7 @@ async def give_to_process(things: Things) -> None:
     term = found[0]["spec"]["leaseTransitions"]
     for index in range(4):
         table = await tables.get(table_name(CONFIG, index), NAMESPACE)
-        entries = [Entry(slot=entry.slot, owner="one", term=term, epoch=2) for entry in read_table(table)]
+        entries = [SlotEntry(slot=entry.slot, owner="one", term=term, epoch=2) for entry in read_table(table)]
         await tables.replace({**table, "spec": table_spec(CONFIG, entries)})
 
 

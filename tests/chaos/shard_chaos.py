@@ -30,8 +30,8 @@ from shoal.errors import Conflict, NotFound
 from shoal.kube.objects import Obj
 from shoal.reconcile import Change, Informer
 from shoal.sharding.leases import read_lease
-from shoal.sharding.manager.desk import CONFIGS, LEASES, PODS, TABLE
-from shoal.sharding.model import CONFIG_LABEL, Entry, Standing, epoch_of, read_table, standing
+from shoal.sharding.manager.writers import CONFIGS, LEASES, PODS, TABLE
+from shoal.sharding.model import CONFIG_LABEL, SlotDuty, SlotEntry, epoch_of, read_table, slot_duty
 from shoal.testing.controllers import eventually
 from shoal.testing.exclusion import Accepted, read_journals
 from shoal.testing.proxy import TcpProxy
@@ -172,7 +172,7 @@ class Gap:
     slot: int
     seconds: float
     allowed: float
-    entry: Entry
+    entry: SlotEntry
 
 
 class Watch:
@@ -189,9 +189,9 @@ class Watch:
         self.seen: list[Accepted] = []  # the stamps of objects, as the server showed them
         self.gaps: list[Gap] = []
         self.longest_s = 0.0
-        self._since: dict[int, tuple[Entry, float]] = {}
+        self._since: dict[int, tuple[SlotEntry, float]] = {}
         self._stalls: list[tuple[float, float]] = []  # when this process could not look in time, and by how much
-        self._parsed: dict[str, tuple[str, tuple[Entry, ...]]] = {}
+        self._parsed: dict[str, tuple[str, tuple[SlotEntry, ...]]] = {}
         self.items = Informer(client.resource(GROUP, "v1", "items"), clock=RealClock(), random=Random(2).random)
         self.items.cache.add_handler(self._noted)
 
@@ -208,7 +208,7 @@ class Watch:
                 group.create_task(informer.run())
             group.create_task(self._look())
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[SlotEntry]:
         for table in self._tables.cache:
             name, version = table["metadata"]["name"], table["metadata"]["resourceVersion"]
             if self._parsed.get(name, ("",))[0] != version:
@@ -228,7 +228,7 @@ class Watch:
             term = terms.get(entry.owner, -1)
             if shard is None or shard.down or term in shard.dead_terms:
                 continue
-            if standing(entry, entry.owner, term) is Standing.WORK:
+            if slot_duty(entry, entry.owner, term) is SlotDuty.WORK:
                 found.add(entry.slot)
         return found
 
@@ -260,7 +260,7 @@ class Watch:
             else:
                 self._passed(known, now_s)
 
-    def _passed(self, known: tuple[Entry, float], now_s: float) -> None:
+    def _passed(self, known: tuple[SlotEntry, float], now_s: float) -> None:
         entry, since_s = known
         self.longest_s = max(self.longest_s, now_s - since_s)
         allowed = 1.25 * LEASE_S + 2.0 + self._world.without_manager_s(since_s, now_s) + self.stalled_s(since_s)

@@ -20,7 +20,7 @@ from shoal.base.ids import Ids
 from shoal.base.logs import get_logger
 from shoal.base.metrics import Metrics
 from shoal.client import Client, LostLease, TransportError, builtin
-from shoal.controllers.kit import Kit
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.persistentvolume.config import VolumeConfig
 from shoal.controllers.wiring import add_all
 from shoal.errors import ApiError
@@ -126,13 +126,15 @@ def controllers(host: Host) -> Component:
     def wire(manager: Manager, events: EventRecorder) -> None:
         metrics = ReconcileMetrics(Metrics())
 
-        def kit_of(account: str) -> Kit:
+        def context_of(account: str) -> ControllerContext:
             own = clients.get(account)
             if own is None:
                 own = clients[account] = host.connect(f"{_ACCOUNTS}{account}")
-            return Kit(manager, events, host.clock, host.random.random, host.ids.new_uid, metrics, manager.fenced(own))
+            return ControllerContext(
+                manager, events, host.clock, host.random.random, host.ids.new_uid, metrics, manager.fenced(own)
+            )
 
-        add_all(kit_of, VolumeConfig(directory=host.volumes))
+        add_all(context_of, VolumeConfig(directory=host.volumes))
 
     return Component("kube-controller-manager", CONTROLLERS, host, wire)
 

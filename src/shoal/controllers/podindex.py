@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from shoal.controllers.kit import Kit
+from shoal.controllers.context import ControllerContext
 from shoal.kube.objects import Obj
 from shoal.reconcile import Informer
 
@@ -16,6 +16,6 @@ def node_of_pod(pod: Obj) -> Iterable[str]:
     return (node,) if node else ()
 
 
-def pods_by_node(kit: Kit) -> Informer:
+def pods_by_node(context: ControllerContext) -> Informer:
     """The informer of pods, with that index."""
-    return kit.informer("pods", node=node_of_pod)
+    return context.informer("pods", node=node_of_pod)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from shoal.controllers.autoscaling import wiring as autoscaling
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.cronjob import wiring as cronjob
 from shoal.controllers.daemonset import wiring as daemonset
 from shoal.controllers.deployment import wiring as deployment
@@ -16,7 +17,6 @@ from shoal.controllers.endpoints import wiring as endpoints
 from shoal.controllers.endpointslice import wiring as endpointslice
 from shoal.controllers.garbagecollector import wiring as garbagecollector
 from shoal.controllers.job import wiring as job
-from shoal.controllers.kit import Kit
 from shoal.controllers.mirroring import wiring as mirroring
 from shoal.controllers.namespace import wiring as namespace
 from shoal.controllers.nodelifecycle import wiring as nodelifecycle
@@ -30,14 +30,14 @@ from shoal.controllers.statefulset import wiring as statefulset
 from shoal.controllers.taints import wiring as taints
 from shoal.controllers.ttl import wiring as ttl
 
-Add = Callable[[Kit], None]
+Add = Callable[[ControllerContext], None]
 
 
-def add_all(kit_of: Callable[[str], Kit], volumes: VolumeConfig) -> None:
-    """Wire every controller; ``kit_of`` gives the kit of a service account in kube-system."""
+def add_all(context_of: Callable[[str], ControllerContext], volumes: VolumeConfig) -> None:
+    """Wire every controller; ``kit_of`` gives the context of a service account in kube-system."""
     for account, component, add in _controllers(volumes):
-        kit = kit_of(account)
-        add(replace(kit, events=kit.events.named(component)))
+        context = context_of(account)
+        add(replace(context, events=context.events.named(component)))
 
 
 def _controllers(volumes: VolumeConfig) -> list[tuple[str, str, Add]]:

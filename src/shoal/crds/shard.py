@@ -41,7 +41,7 @@ class Controlled(_View, frozen=True, kw_only=True):
     kind: str
 
 
-class Target(_View, frozen=True, kw_only=True):
+class ShardTarget(_View, frozen=True, kw_only=True):
     """A kind whose objects are shared out. Both selectors are those of Kubernetes; none selects everything."""
 
     group: str = ""
@@ -71,7 +71,7 @@ class Cost(_View, frozen=True, kw_only=True):
     budget_per_hour: float
 
 
-class HealthCheck(_View, frozen=True, kw_only=True):
+class ShardHealthCheck(_View, frozen=True, kw_only=True):
     """Asked of each worker's pod: anything but 2xx is a failure, and ``failureThreshold`` in a row fail the shard."""
 
     path: str = "/readyz"
@@ -95,7 +95,7 @@ class ConfigSpec(_View, frozen=True, kw_only=True):
     health_check_interval: str = "30s"
     graceful_shutdown_timeout: str = "30s"
     resources: Obj | None = None
-    targets: list[Target] = []
+    targets: list[ShardTarget] = []
     template: Obj | None = None  # a PodTemplateSpec; none: workers are started by someone else
     queue_depth_limit: int = 0  # average per shard; 0: queues decide nothing
     latency_target: str = ""  # of a handler, as workers report it; empty: latency decides nothing
@@ -109,7 +109,7 @@ class ConfigSpec(_View, frozen=True, kw_only=True):
     migration_timeout: str = "30s"  # of one step
     forecast: Forecast | None = None
     cost: Cost | None = None
-    health_check: HealthCheck | None = None
+    health_check: ShardHealthCheck | None = None
     update: Update = Update()
 
     @property

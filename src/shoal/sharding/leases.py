@@ -34,7 +34,7 @@ _MARGIN_AT_LEAST_S = 0.25
 _ORPHANED_S = 60.0  # a Lease that was released or taken this long ago can go
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class WorkerReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What a worker says of itself with each heartbeat."""
 
     load: float | None = None  # 0 to 1; None: worked out from the others
@@ -93,7 +93,7 @@ class ShardLease:
     lease_s: float
     term: int
     renewed_at: str
-    report: Report = Report()
+    report: WorkerReport = WorkerReport()
     acks: Mapping[int, Ack] = field(default_factory=dict)
     leaving: bool = False
     reported: bool = False  # whether there is a report at all
@@ -122,14 +122,14 @@ def read_lease(obj: Obj) -> ShardLease:
     )
 
 
-def _report(text: str) -> Report:
+def _report(text: str) -> WorkerReport:
     try:
-        return msgspec.json.decode(text or "{}", type=Report)
+        return msgspec.json.decode(text or "{}", type=WorkerReport)
     except msgspec.MsgspecError:
-        return Report()
+        return WorkerReport()
 
 
-def encode_report(report: Report) -> str:
+def encode_report(report: WorkerReport) -> str:
     return msgspec.json.encode(report).decode()
 
 
@@ -207,7 +207,7 @@ def next_change_s(lease: ShardLease, observed_s: float, now_s: float) -> float:
     return min((limit - age_s for limit in limits if limit > age_s), default=float("inf"))
 
 
-class Sightings:
+class LeaseObservations:
     """When this manager saw each Lease change; kept by standbys too, so that a new leader need not start counting."""
 
     def __init__(self) -> None:

@@ -83,7 +83,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class SlotEntry:
     """One slot of the table. ``owner`` is empty when nobody owns it."""
 
     slot: int
@@ -98,7 +98,7 @@ class Entry:
         return self.move.to if self.move is not None and self.move.to else self.owner
 
 
-class Standing(StrEnum):
+class SlotDuty(StrEnum):
     """What a slot is to a shard."""
 
     NONE = "none"  # nothing
@@ -108,16 +108,16 @@ class Standing(StrEnum):
     RESTORE = "restore"  # it is ours: take its state over, acknowledge ``restored``, then work
 
 
-def standing(entry: Entry, shard: str, term: int) -> Standing:
+def slot_duty(entry: SlotEntry, shard: str, term: int) -> SlotDuty:
     """What ``entry`` asks of a shard in this term of its Lease."""
     move = entry.move
     if entry.owner == shard and entry.term == term:
         if move is None or move.phase is MovePhase.PREPARE:
-            return Standing.WORK
-        return Standing.DRAIN if move.phase is MovePhase.DRAIN else Standing.RESTORE
+            return SlotDuty.WORK
+        return SlotDuty.DRAIN if move.phase is MovePhase.DRAIN else SlotDuty.RESTORE
     if move is not None and move.to == shard and move.to_term == term:
-        return Standing.PREPARE
-    return Standing.NONE
+        return SlotDuty.PREPARE
+    return SlotDuty.NONE
 
 
 # epochs
@@ -132,7 +132,7 @@ def first_epoch(now_s: float, known: int) -> int:
 # the table as objects
 
 
-def tables_of(config: str, namespace: str, entries: Sequence[Entry], owner: Obj | None = None) -> list[Obj]:
+def tables_of(config: str, namespace: str, entries: Sequence[SlotEntry], owner: Obj | None = None) -> list[Obj]:
     """The objects that hold ``entries``, which are all of them in order."""
     return [
         table_object(config, namespace, index, entries[index * SLOTS_PER_TABLE : (index + 1) * SLOTS_PER_TABLE], owner)
@@ -140,19 +140,21 @@ def tables_of(config: str, namespace: str, entries: Sequence[Entry], owner: Obj 
     ]
 
 
-def table_object(config: str, namespace: str, index: int, entries: Sequence[Entry], owner: Obj | None = None) -> Obj:
+def table_object(
+    config: str, namespace: str, index: int, entries: Sequence[SlotEntry], owner: Obj | None = None
+) -> Obj:
     about: Obj = {"name": table_name(config, index), "namespace": namespace, "labels": {CONFIG_LABEL: config}}
     if owner is not None:
         about["ownerReferences"] = [owner]
     return {"apiVersion": API_VERSION, "kind": "ShardSlots", "metadata": about, "spec": table_spec(config, entries)}
 
 
-def table_spec(config: str, entries: Sequence[Entry]) -> Obj:
+def table_spec(config: str, entries: Sequence[SlotEntry]) -> Obj:
     written = [entry_object(entry) for entry in entries]
     return {"config": config, "first": entries[0].slot, "last": entries[-1].slot, "entries": written}
 
 
-def entry_object(entry: Entry) -> Obj:
+def entry_object(entry: SlotEntry) -> Obj:
     made: Obj = {"slot": entry.slot, "owner": entry.owner, "term": entry.term, "epoch": entry.epoch}
     move = entry.move
     if move is not None:
@@ -167,7 +169,7 @@ def entry_object(entry: Entry) -> Obj:
     return made
 
 
-def read_entry(obj: Obj) -> Entry:
+def read_entry(obj: Obj) -> SlotEntry:
     about = obj.get("move")
     move = None
     if about is not None:
@@ -180,10 +182,10 @@ def read_entry(obj: Obj) -> Entry:
             state=about.get("state", ""),
             digest=about.get("digest", ""),
         )
-    return Entry(slot=obj["slot"], owner=obj["owner"], term=obj.get("term", -1), epoch=obj["epoch"], move=move)
+    return SlotEntry(slot=obj["slot"], owner=obj["owner"], term=obj.get("term", -1), epoch=obj["epoch"], move=move)
 
 
-def read_table(obj: Obj) -> tuple[Entry, ...]:
+def read_table(obj: Obj) -> tuple[SlotEntry, ...]:
     """The entries of one ShardSlots object, in order."""
     return tuple(map(read_entry, obj["spec"]["entries"]))
 
@@ -217,7 +219,7 @@ def largest(ranges: Sequence[HashRange]) -> HashRange | None:
     return max(ranges, key=lambda each: (each.end - each.start, -each.start), default=None)
 
 
-def slots_by_owner(entries: Iterable[Entry]) -> dict[str, list[int]]:
+def slots_by_owner(entries: Iterable[SlotEntry]) -> dict[str, list[int]]:
     made: dict[str, list[int]] = {}
     for entry in entries:
         made.setdefault(entry.owner, []).append(entry.slot)

@@ -2,9 +2,9 @@
 
 async with local_server() as server:
     player = PodPlayer()
-    async with running(server, [replicaset_wiring.add, player.add]) as kit:
-        await kit.resource("replicasets", "apps").create(...)
-        await eventually(lambda: ready_pods(kit) == 3)
+    async with running(server, [replicaset_wiring.add, player.add]) as context:
+        await context.resource("replicasets", "apps").create(...)
+        await eventually(lambda: ready_pods(context) == 3)
 
 With a ``FakeClock`` for both, time stands still until the test advances it; everything that does not wait for time
 goes on by itself. The player binds pods, reports them as running and ready, and ends those that are being deleted, as
@@ -28,14 +28,14 @@ from shoal.base.ids import Ids, seeded_bytes
 from shoal.base.metrics import Metrics
 from shoal.client import Client
 from shoal.client.transport import Transport
-from shoal.controllers.kit import Kit
+from shoal.controllers.context import ControllerContext
 from shoal.errors import Conflict, NotFound
 from shoal.kube.objects import Obj
 from shoal.kube.times import format_time
 from shoal.reconcile import DONE, EventRecorder, Manager, ObjectKey, ReconcileMetrics, Result
 from shoal.testing.servers import LocalServer
 
-Add = Callable[[Kit], object]
+Add = Callable[[ControllerContext], object]
 
 _POLL_S = 0.005
 
@@ -43,7 +43,7 @@ _POLL_S = 0.005
 @asynccontextmanager
 async def running(
     server: LocalServer, adds: Iterable[Add], *, clock: Clock | None = None, component: str = "controllers"
-) -> AsyncIterator[Kit]:
+) -> AsyncIterator[ControllerContext]:
     """The controllers that ``adds`` wire, running until the end of the block. Entered when their caches are synced."""
     clock = clock or RealClock()
     random, ids = Random(1), Ids(seeded_bytes(1))
@@ -51,20 +51,20 @@ async def running(
     manager = Manager(client, clock=clock, random=random.random)
     events = EventRecorder(client, component, component, clock=clock, new_suffix=ids.new_suffix)
     numbers = count(1)
-    kit = Kit(
+    context = ControllerContext(
         manager=manager, events=events, clock=clock, random=random.random, new_id=lambda: str(next(numbers)),
         metrics=ReconcileMetrics(Metrics()),
     )  # fmt: skip
     manager.add(events)
     for add in adds:
-        add(kit)
+        add(context)
     task = asyncio.create_task(manager.run(), name="manager")
     ready = asyncio.create_task(manager.ready.wait(), name="manager/ready")
     try:
         await asyncio.wait({task, ready}, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             task.result()
-        yield kit
+        yield context
     finally:
         ready.cancel()
         manager.stop()
@@ -93,9 +93,11 @@ async def eventually(check: Check, *, timeout_s: float = 30.0) -> Any:
         await asyncio.sleep(_POLL_S)
 
 
-async def rolled_out(kit: Kit, plural: str, name: str, namespace: str = "default", *, timeout_s: float = 20.0) -> Obj:
+async def rolled_out(
+    context: ControllerContext, plural: str, name: str, namespace: str = "default", *, timeout_s: float = 20.0
+) -> Obj:
     """Wait until a workload has all its pods, all of its template and ready; as ``kubectl rollout status`` does."""
-    resource = kit.resource(plural, "" if plural == "replicationcontrollers" else "apps")
+    resource = context.resource(plural, "" if plural == "replicationcontrollers" else "apps")
 
     async def check() -> Obj:
         found = await resource.get(name, namespace)
@@ -149,14 +151,14 @@ class PodPlayer:
         self.binds = binds  # False: there is a scheduler
         self.ends = ends  # False: pods that are being deleted stay as they are
         self._turns = count()
-        self._kit: Kit | None = None
+        self._context: ControllerContext | None = None
 
-    def add(self, kit: Kit) -> None:
-        self._kit = kit
-        self._pods = kit.informer("pods").cache
-        self._resource = kit.resource("pods")
-        self._controller = kit.controller("pod-player", self._reconcile, workers=16)
-        self._controller.watches(kit.informer("pods"))
+    def add(self, context: ControllerContext) -> None:
+        self._context = context
+        self._pods = context.informer("pods").cache
+        self._resource = context.resource("pods")
+        self._controller = context.controller("pod-player", self._reconcile, workers=16)
+        self._controller.watches(context.informer("pods"))
 
     def replay(self) -> None:
         """Look at all pods again: ``play`` says something else now."""
@@ -193,14 +195,14 @@ class PodPlayer:
         return _pinned_node(pod) or self.nodes[next(self._turns) % len(self.nodes)]
 
     async def _report(self, key: ObjectKey, pod: Obj, play: Play) -> None:
-        assert self._kit is not None
+        assert self._context is not None
         status = pod.get("status") or {}
         phase = {Play.FAILED: "Failed", Play.SUCCEEDED: "Succeeded"}.get(play, "Running")
         ready = "True" if play is Play.READY else "False"
         before = {each["type"]: each["status"] for each in status.get("conditions") or ()}
         if status.get("phase") == phase and before.get("Ready") == ready:
             return
-        now = format_time(self._kit.clock.wall_s())
+        now = format_time(self._context.clock.wall_s())
         kept = [each for each in status.get("conditions") or () if each["type"] not in ("Ready", "ContainersReady")]
         reported = {
             **status,

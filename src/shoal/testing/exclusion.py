@@ -19,7 +19,7 @@ from shoal.client.verbs import ResourceClient
 from shoal.kube.objects import Obj
 from shoal.sharding.model import epoch_of
 from shoal.sharding.worker import Owned, Worker
-from shoal.sharding.worker.handling import Handling
+from shoal.sharding.worker.handling import HandlerRunner
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -101,7 +101,7 @@ def unguarded() -> Changes:
     """A worker that believes in its slots for ever: nothing of it is fenced, looked at, or cancelled."""
     never: Changes = [
         (Worker, "check", lambda self, slot, epoch: None),
-        (Handling, "_cancel", lambda self, task, **more: None),
+        (HandlerRunner, "_cancel", lambda self, task, **more: None),
     ]
     return [*unfenced(), *blind(), *never]
 

@@ -21,11 +21,11 @@ from shoal.sharding.leases import read_lease, taken
 from shoal.sharding.model import (
     CONFIG_LABEL,
     SLOTS,
-    Entry,
-    Standing,
+    SlotDuty,
+    SlotEntry,
     read_table,
+    slot_duty,
     slot_label,
-    standing,
     table_name,
     tables_of,
 )
@@ -45,7 +45,7 @@ class SlotWorld:
         self.tables = client.resource(GROUP, VERSION, "shardslots")
         self.states = client.resource(GROUP, VERSION, "shardstates")
         self.maps = client.of(builtin("configmaps"))
-        self.entries = [Entry(slot=slot, epoch=1) for slot in range(SLOTS)]
+        self.entries = [SlotEntry(slot=slot, epoch=1) for slot in range(SLOTS)]
         self.workers: dict[str, tuple[Worker, asyncio.Event, asyncio.Task[None]]] = {}
 
     async def begin(self, *more: Obj, targets: list[Obj] | None = None) -> None:
@@ -61,7 +61,7 @@ class SlotWorld:
         for table in tables_of(CONFIG, "default", self.entries):
             await self.tables.create(table)
 
-    async def give(self, *entries: Entry) -> None:
+    async def give(self, *entries: SlotEntry) -> None:
         for entry in entries:
             self.entries[entry.slot] = entry
         table = await self.tables.get(table_name(CONFIG, 0), "default")
@@ -134,7 +134,7 @@ class SlotWatch:
 
         self._tables = informer(client.resource(GROUP, VERSION, "shardslots"))
         self._leases = informer(client.of(_LEASES))
-        self._parsed: dict[str, tuple[str, tuple[Entry, ...]]] = {}
+        self._parsed: dict[str, tuple[str, tuple[SlotEntry, ...]]] = {}
         self._served_s: dict[int, float] = {}  # when a slot was last seen served
         self.longest_s = 0.0  # that a slot was without anybody, once somebody had it
 
@@ -146,8 +146,8 @@ class SlotWatch:
                 self._measure(time.monotonic())
                 await asyncio.sleep(_LOOK_S)
 
-    def entries(self) -> list[Entry]:
-        found: list[Entry] = []
+    def entries(self) -> list[SlotEntry]:
+        found: list[SlotEntry] = []
         for table in self._tables.cache:
             name, version = table["metadata"]["name"], table["metadata"]["resourceVersion"]
             if self._parsed.get(name, ("",))[0] != version:
@@ -162,13 +162,13 @@ class SlotWatch:
             counts[entry.owner] = counts.get(entry.owner, 0) + 1
         return counts
 
-    def _serving(self) -> list[Entry]:
+    def _serving(self) -> list[SlotEntry]:
         leases = [read_lease(obj) for obj in self._leases.cache]
         terms = {lease.shard: lease.term for lease in leases if lease.held}
         return [
             entry
             for entry in self.entries()
-            if entry.owner in terms and standing(entry, entry.owner, terms[entry.owner]) is Standing.WORK
+            if entry.owner in terms and slot_duty(entry, entry.owner, terms[entry.owner]) is SlotDuty.WORK
         ]
 
     def _measure(self, now_s: float) -> None:

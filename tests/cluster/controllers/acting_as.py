@@ -25,10 +25,10 @@ class _Acting:
 
 
 def acting_as(server, account, add):
-    """``add`` with a kit whose own writes and reads are those of the account."""
+    """``add`` with a context whose own writes and reads are those of the account."""
 
-    def wire(kit):
-        client = Client(_Acting(server.transport, account), clock=kit.clock, field_manager=account)
-        add(replace(kit, own=client))
+    def wire(context):
+        client = Client(_Acting(server.transport, account), clock=context.clock, field_manager=account)
+        add(replace(context, own=client))
 
     return wire

@@ -90,10 +90,10 @@ class Adapter:
 
 
 class World:
-    def __init__(self, kit, clock, metrics):
-        self.kit, self.clock, self.metrics = kit, clock, metrics
-        self.hpas = kit.resource("horizontalpodautoscalers", "autoscaling")
-        self.deployments, self.pods = kit.resource("deployments", "apps"), kit.resource("pods")
+    def __init__(self, context, clock, metrics):
+        self.context, self.clock, self.metrics = context, clock, metrics
+        self.hpas = context.resource("horizontalpodautoscalers", "autoscaling")
+        self.deployments, self.pods = context.resource("deployments", "apps"), context.resource("pods")
 
     async def deployment(self, replicas):
         container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
@@ -139,8 +139,8 @@ async def scaled():
     clock = FakeClock()
     async with local_server(clock=clock) as server:
         metrics = WithMetrics(server.transport, clock)
-        async with running(SimpleNamespace(transport=metrics), [wiring.add], clock=clock) as kit:
-            yield World(kit, clock, metrics)
+        async with running(SimpleNamespace(transport=metrics), [wiring.add], clock=clock) as context:
+            yield World(context, clock, metrics)
 
 
 def cpu(percent):
@@ -170,7 +170,7 @@ def test_a_busy_workload_grows_at_once_and_an_idle_one_shrinks_after_five_minute
             assert (await world.conditions())["AbleToScale"] == ("True", "ScaleDownStabilized")
             await world.clock.advance(300)
             await world.scaled_to(1)
-            events = [e["message"] for e in (await world.kit.resource("events").list()).items]
+            events = [e["message"] for e in (await world.context.resource("events").list()).items]
             reason = "cpu resource utilization (percentage of request) above target"
             assert f"New size: 3; reason: {reason}" in events
 

@@ -26,15 +26,15 @@ def a_cron(schedule="0 * * * *", **spec):
 
 
 class World:
-    def __init__(self, kit, clock, player):
-        self.kit, self.clock, self.player = kit, clock, player
+    def __init__(self, context, clock, player):
+        self.context, self.clock, self.player = context, clock, player
         self.crons, self.jobs, self.events = (
-            kit.resource("cronjobs", "batch"),
-            kit.resource("jobs", "batch"),
-            kit.resource("events"),
+            context.resource("cronjobs", "batch"),
+            context.resource("jobs", "batch"),
+            context.resource("events"),
         )
         self.made: list[str] = []
-        kit.informer("jobs", "batch").cache.add_handler(
+        context.informer("jobs", "batch").cache.add_handler(
             lambda c: self.made.append(c.key.name) if c.old is None else None
         )
 
@@ -67,8 +67,8 @@ async def world(play=lambda pod: Play.SUCCEEDED):
     async with local_server(clock=Stamps(clock)) as server:
         cron = acting_as(server, "cronjob-controller", wiring.add)
         job = acting_as(server, "job-controller", job_wiring.add)
-        async with running(server, [cron, job, player.add], clock=clock) as kit:
-            yield World(kit, clock, player)
+        async with running(server, [cron, job, player.add], clock=clock) as context:
+            yield World(context, clock, player)
 
 
 def test_ten_days_of_hours_start_each_once_and_keep_the_last_three():

@@ -9,8 +9,8 @@ from typing import Any
 
 from shoal.base.clock import Clock, FakeClock
 from shoal.client import PatchType, Scope
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.daemonset import wiring as daemon_sets
-from shoal.controllers.kit import Kit
 from shoal.kube.objects import Obj
 from shoal.testing.controllers import Play, PodPlayer, eventually, rolled_out, running
 from shoal.testing.servers import local_server
@@ -18,20 +18,25 @@ from shoal.testing.workloads import daemon_set, node
 
 
 @asynccontextmanager
-async def cluster(*nodes: Obj, player: PodPlayer | None = None, clock: Clock | None = None) -> AsyncIterator[Kit]:
+async def cluster(
+    *nodes: Obj, player: PodPlayer | None = None, clock: Clock | None = None
+) -> AsyncIterator[ControllerContext]:
     player = player or PodPlayer()
-    async with local_server(clock=clock) as server, running(server, [daemon_sets.add, player.add], clock=clock) as kit:
+    async with (
+        local_server(clock=clock) as server,
+        running(server, [daemon_sets.add, player.add], clock=clock) as context,
+    ):
         for each in nodes:
-            await kit.resource("nodes").create(each)
-        yield kit
+            await context.resource("nodes").create(each)
+        yield context
 
 
-async def placed(kit: Kit, wanted: dict[str, int]) -> None:
+async def placed(context: ControllerContext, wanted: dict[str, int]) -> None:
     """Wait until the nodes have so many pods that stay."""
 
     async def check() -> bool:
         found: dict[str, int] = {}
-        for each in (await kit.resource("pods").list(Scope(namespace="default"))).items:
+        for each in (await context.resource("pods").list(Scope(namespace="default"))).items:
             if not each["metadata"].get("deletionTimestamp"):
                 name = each["spec"].get("nodeName", "")
                 found[name] = found.get(name, 0) + 1
@@ -41,46 +46,46 @@ async def placed(kit: Kit, wanted: dict[str, int]) -> None:
     await eventually(check)
 
 
-async def roll(kit: Kit, image: str, **spec: Any) -> None:
+async def roll(context: ControllerContext, image: str, **spec: Any) -> None:
     change = {"spec": {"template": {"spec": {"containers": [{"name": "main", "image": image}]}}, **spec}}
-    await kit.resource("daemonsets", "apps").patch("web", change, "default", type=PatchType.STRATEGIC)
+    await context.resource("daemonsets", "apps").patch("web", change, "default", type=PatchType.STRATEGIC)
 
 
 def test_every_node_that_fits_has_one() -> None:
     async def main() -> None:
         tainted = node("c", taints=[{"key": "k", "effect": "NoSchedule"}])
-        async with cluster(node("a", {"disk": "ssd"}), node("b"), tainted) as kit:
-            sets = kit.resource("daemonsets", "apps")
+        async with cluster(node("a", {"disk": "ssd"}), node("b"), tainted) as context:
+            sets = context.resource("daemonsets", "apps")
             await sets.create(daemon_set("web"))
-            found = await rolled_out(kit, "daemonsets", "web")
+            found = await rolled_out(context, "daemonsets", "web")
             assert found["status"]["desiredNumberScheduled"] == 2
-            await placed(kit, {"a": 1, "b": 1})
-            await kit.resource("nodes").create(node("d"))
-            await placed(kit, {"a": 1, "b": 1, "d": 1})
-            await kit.resource("nodes").patch("c", {"spec": {"taints": None}})
-            await placed(kit, {"a": 1, "b": 1, "c": 1, "d": 1})
+            await placed(context, {"a": 1, "b": 1})
+            await context.resource("nodes").create(node("d"))
+            await placed(context, {"a": 1, "b": 1, "d": 1})
+            await context.resource("nodes").patch("c", {"spec": {"taints": None}})
+            await placed(context, {"a": 1, "b": 1, "c": 1, "d": 1})
             await sets.patch("web", {"spec": {"template": {"spec": {"nodeSelector": {"disk": "ssd"}}}}}, "default")
-            await placed(kit, {"a": 1})
-            await kit.resource("nodes").patch("b", {"metadata": {"labels": {"disk": "ssd"}}})
-            await placed(kit, {"a": 1, "b": 1})
-            await rolled_out(kit, "daemonsets", "web")
+            await placed(context, {"a": 1})
+            await context.resource("nodes").patch("b", {"metadata": {"labels": {"disk": "ssd"}}})
+            await placed(context, {"a": 1, "b": 1})
+            await rolled_out(context, "daemonsets", "web")
 
     asyncio.run(main())
 
 
 def test_a_cordoned_node_keeps_its_daemon_and_a_no_execute_taint_does_not() -> None:
     async def main() -> None:
-        async with cluster(node("a"), node("b")) as kit:
-            await kit.resource("daemonsets", "apps").create(daemon_set("web"))
-            await placed(kit, {"a": 1, "b": 1})
+        async with cluster(node("a"), node("b")) as context:
+            await context.resource("daemonsets", "apps").create(daemon_set("web"))
+            await placed(context, {"a": 1, "b": 1})
             cordon = [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]
-            await kit.resource("nodes").patch("a", {"spec": {"unschedulable": True, "taints": cordon}})
+            await context.resource("nodes").patch("a", {"spec": {"unschedulable": True, "taints": cordon}})
             drain = [{"key": "maintenance", "effect": "NoExecute"}]
-            await kit.resource("nodes").patch("b", {"spec": {"taints": drain}})
-            await placed(kit, {"a": 1})
+            await context.resource("nodes").patch("b", {"spec": {"taints": drain}})
+            await placed(context, {"a": 1})
 
             async def counted() -> bool:
-                found = await kit.resource("daemonsets", "apps").get("web", "default")
+                found = await context.resource("daemonsets", "apps").get("web", "default")
                 return bool(found["status"]["desiredNumberScheduled"] == 1)
 
             await eventually(counted)
@@ -90,27 +95,27 @@ def test_a_cordoned_node_keeps_its_daemon_and_a_no_execute_taint_does_not() -> N
 
 def test_updates_roll_over_the_nodes_with_and_without_surge() -> None:
     async def main() -> None:
-        async with cluster(*(node(f"n{number}") for number in range(5))) as kit:
-            await kit.resource("daemonsets", "apps").create(daemon_set("web"))
-            await rolled_out(kit, "daemonsets", "web")
+        async with cluster(*(node(f"n{number}") for number in range(5))) as context:
+            await context.resource("daemonsets", "apps").create(daemon_set("web"))
+            await rolled_out(context, "daemonsets", "web")
             least = [99]
-            cache = kit.informer("pods").cache
+            cache = context.informer("pods").cache
 
             def look(_: Any) -> None:
                 nodes = {each["spec"].get("nodeName") for each in cache if _serves(each)}
                 least[0] = min(least[0], len(nodes))
 
             cache.add_handler(look)
-            await roll(kit, "app:2")
-            await rolled_out(kit, "daemonsets", "web")
+            await roll(context, "app:2")
+            await rolled_out(context, "daemonsets", "web")
             assert least[0] == 4
             least[0] = 99
             surge = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 2}}
-            await roll(kit, "app:3", updateStrategy=surge)
-            await rolled_out(kit, "daemonsets", "web")
+            await roll(context, "app:3", updateStrategy=surge)
+            await rolled_out(context, "daemonsets", "web")
             assert least[0] == 5
-            await placed(kit, {f"n{number}": 1 for number in range(5)})
-            revisions = (await kit.resource("controllerrevisions", "apps").list(Scope(namespace="default"))).items
+            await placed(context, {f"n{number}": 1 for number in range(5)})
+            revisions = (await context.resource("controllerrevisions", "apps").list(Scope(namespace="default"))).items
             assert sorted(each["revision"] for each in revisions) == [1, 2, 3]
 
     asyncio.run(main())
@@ -126,10 +131,10 @@ def test_a_failing_daemon_is_replaced_ever_more_slowly() -> None:
     async def main() -> None:
         clock = FakeClock()
         player = PodPlayer(lambda pod: Play.FAILED)
-        async with cluster(node("a"), player=player, clock=clock) as kit:
+        async with cluster(node("a"), player=player, clock=clock) as context:
             names: set[str] = set()
-            kit.informer("pods").cache.add_handler(lambda change: names.add(change.key.name))
-            await kit.resource("daemonsets", "apps").create(daemon_set("web"))
+            context.informer("pods").cache.add_handler(lambda change: names.add(change.key.name))
+            await context.resource("daemonsets", "apps").create(daemon_set("web"))
             await eventually(lambda: len(names) >= 2)
 
             async def elapse(seconds: int) -> int:
@@ -145,8 +150,8 @@ def test_a_failing_daemon_is_replaced_ever_more_slowly() -> None:
             assert after_hour - after_minute <= 5
             player.play = lambda pod: Play.READY
             await elapse(900)
-            await rolled_out(kit, "daemonsets", "web")
-            events = (await kit.resource("events").list(Scope(namespace="default"))).items
+            await rolled_out(context, "daemonsets", "web")
+            events = (await context.resource("events").list(Scope(namespace="default"))).items
             assert any(each["reason"] == "FailedDaemonPod" for each in events)
 
     asyncio.run(main())
@@ -154,11 +159,11 @@ def test_a_failing_daemon_is_replaced_ever_more_slowly() -> None:
 
 def test_on_delete_waits_for_the_user() -> None:
     async def main() -> None:
-        async with cluster(node("a"), node("b")) as kit:
-            sets = kit.resource("daemonsets", "apps")
+        async with cluster(node("a"), node("b")) as context:
+            sets = context.resource("daemonsets", "apps")
             await sets.create(daemon_set("web", updateStrategy={"type": "OnDelete"}))
-            await rolled_out(kit, "daemonsets", "web")
-            await roll(kit, "app:2")
+            await rolled_out(context, "daemonsets", "web")
+            await roll(context, "app:2")
 
             async def seen() -> bool:
                 found = await sets.get("web", "default")
@@ -169,8 +174,8 @@ def test_on_delete_waits_for_the_user() -> None:
                 )
 
             await eventually(seen)
-            for each in (await kit.resource("pods").list(Scope(namespace="default"))).items:
-                await kit.resource("pods").delete(each["metadata"]["name"], "default")
-            await rolled_out(kit, "daemonsets", "web")
+            for each in (await context.resource("pods").list(Scope(namespace="default"))).items:
+                await context.resource("pods").delete(each["metadata"]["name"], "default")
+            await rolled_out(context, "daemonsets", "web")
 
     asyncio.run(main())

@@ -20,15 +20,15 @@ POD = {"containers": [{"name": "c", "image": "i"}], "nodeName": "n"}
 @asynccontextmanager
 async def guarded():
     clock = FakeClock()
-    async with local_server(clock=clock) as server, running(server, [wiring.add], clock=clock) as kit:
-        yield World(kit, clock)
+    async with local_server(clock=clock) as server, running(server, [wiring.add], clock=clock) as context:
+        yield World(context, clock)
 
 
 class World:
-    def __init__(self, kit, clock):
-        self.kit, self.clock = kit, clock
-        self.pods = kit.resource("pods")
-        self.budgets = kit.resource("poddisruptionbudgets", "policy")
+    def __init__(self, context, clock):
+        self.context, self.clock = context, clock
+        self.pods = context.resource("pods")
+        self.budgets = context.resource("poddisruptionbudgets", "policy")
 
     async def budget(self, **spec):
         spec["selector"] = {"matchLabels": LABELS}
@@ -48,7 +48,7 @@ class World:
     async def replica_set(self, replicas):
         template = {"metadata": {"labels": LABELS}, "spec": {"containers": POD["containers"]}}
         spec = {"replicas": replicas, "selector": {"matchLabels": LABELS}, "template": template}
-        sets = self.kit.resource("replicasets", "apps")
+        sets = self.context.resource("replicasets", "apps")
         return await sets.create({"metadata": {"name": "rs"}, "spec": spec}, "default")
 
     async def shows(self, allowed, current, desired, pods):
@@ -104,7 +104,7 @@ def test_the_owner_says_how_many_pods_there_should_be():
             for name in "abcd":
                 await world.pod(name, owner)
             await world.shows(1, 4, 3, 4)
-            await world.kit.resource("replicasets", "apps").scale("rs", 8, "default")
+            await world.context.resource("replicasets", "apps").scale("rs", 8, "default")
             await world.shows(0, 4, 6, 8)
 
     asyncio.run(main())
@@ -113,7 +113,7 @@ def test_the_owner_says_how_many_pods_there_should_be():
 def test_an_owner_without_a_scale_means_that_nothing_may_go():
     async def main():
         async with guarded() as world:
-            owner = await world.kit.resource("configmaps").create({"metadata": {"name": "m"}}, "default")
+            owner = await world.context.resource("configmaps").create({"metadata": {"name": "m"}}, "default")
             await world.budget(maxUnavailable=1)
             await world.pod("a", owner)
 

@@ -29,10 +29,17 @@ ZONE = "topology.kubernetes.io/zone"
 
 
 class World:
-    def __init__(self, kit):
-        self.kit = kit
-        self.pods, self.services, self.nodes = kit.resource("pods"), kit.resource("services"), kit.resource("nodes")
-        self.slices, self.endpoints = kit.resource("endpointslices", "discovery.k8s.io"), kit.resource("endpoints")
+    def __init__(self, context):
+        self.context = context
+        self.pods, self.services, self.nodes = (
+            context.resource("pods"),
+            context.resource("services"),
+            context.resource("nodes"),
+        )
+        self.slices, self.endpoints = (
+            context.resource("endpointslices", "discovery.k8s.io"),
+            context.resource("endpoints"),
+        )
 
     async def node(self, name="node-1", zone="z1"):
         await self.nodes.create({"metadata": {"name": name, "labels": {ZONE: zone}}})
@@ -61,8 +68,8 @@ class World:
 @asynccontextmanager
 async def world(player=None):
     player = player or PodPlayer()
-    async with local_server() as server, running(server, [*everything(server), player.add]) as kit:
-        yield World(kit)
+    async with local_server() as server, running(server, [*everything(server), player.add]) as context:
+        yield World(context)
 
 
 def test_a_service_has_a_slice_with_its_ready_pods_and_the_names_that_readers_rely_on():

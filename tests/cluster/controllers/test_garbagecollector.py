@@ -26,16 +26,16 @@ WIDGET_DEFINITION = {
 
 @asynccontextmanager
 async def collected():
-    async with local_server() as server, running(server, [wiring.add]) as kit:
-        yield Objects(kit)
+    async with local_server() as server, running(server, [wiring.add]) as context:
+        yield Objects(context)
 
 
 class Objects:
     """ConfigMaps (and others) that own each other."""
 
-    def __init__(self, kit):
-        self.kit = kit
-        self.maps = kit.resource("configmaps")
+    def __init__(self, context):
+        self.context = context
+        self.maps = context.resource("configmaps")
 
     async def make(self, name, *owners, namespace="default", blocks=True, resource=None, finalizers=()):
         about = {"name": name, "namespace": namespace, "ownerReferences": [refer(each, blocks) for each in owners]}
@@ -144,12 +144,12 @@ def test_an_owner_that_never_was_is_absent_and_one_of_two_is_enough():
 def test_an_owner_of_another_namespace_counts_as_absent_and_is_told():
     async def main():
         async with collected() as world:
-            await world.kit.resource("namespaces").create({"metadata": {"name": "far"}})
+            await world.context.resource("namespaces").create({"metadata": {"name": "far"}})
             owner = await world.make("owner", namespace="far")
             await world.make("stray", owner)
             await world.left()
             await world.left("owner", namespace="far")
-            events = world.kit.resource("events")
+            events = world.context.resource("events")
 
             async def told():
                 found = [e for e in (await events.list()).items if e["reason"] == "OwnerRefInvalidNamespace"]
@@ -163,9 +163,9 @@ def test_an_owner_of_another_namespace_counts_as_absent_and_is_told():
 def test_custom_kinds_that_appear_later_are_collected_across_kinds():
     async def main():
         async with collected() as world:
-            definitions = world.kit.resource("customresourcedefinitions", "apiextensions.k8s.io")
+            definitions = world.context.resource("customresourcedefinitions", "apiextensions.k8s.io")
             await definitions.create(WIDGET_DEFINITION)
-            widgets = world.kit.client.of(WIDGETS)
+            widgets = world.context.client.of(WIDGETS)
 
             async def served():
                 return (await widgets.list()).items == []
@@ -188,7 +188,7 @@ def test_custom_kinds_that_appear_later_are_collected_across_kinds():
 def test_owners_of_the_whole_cluster_keep_namespaced_dependents_and_not_the_other_way_round():
     async def main():
         async with collected() as world:
-            nodes = world.kit.resource("nodes")
+            nodes = world.context.resource("nodes")
             node = await nodes.create({"metadata": {"name": "n1"}})
             await world.make("of-node", node)
             lone = await world.make("lone")
@@ -204,16 +204,16 @@ def test_owners_of_the_whole_cluster_keep_namespaced_dependents_and_not_the_othe
 def test_what_was_orphaned_or_left_while_no_collector_ran_is_found_at_the_start():
     async def main():
         async with local_server() as server:
-            async with running(server, []) as kit:
-                world = Objects(kit)
+            async with running(server, []) as context:
+                world = Objects(context)
                 top = await world.make("top")
                 await world.make("leaf", top)
                 orphaning = await world.make("orphaning")
                 await world.make("kept", orphaning)
                 await world.delete("top")
                 await world.delete("orphaning", Propagation.ORPHAN)
-            async with running(server, [wiring.add]) as kit:
-                await Objects(kit).left("kept")
+            async with running(server, [wiring.add]) as context:
+                await Objects(context).left("kept")
 
     asyncio.run(main())
 

@@ -22,9 +22,13 @@ def a_job(name="j", restart="Never", **spec):
 
 
 class World:
-    def __init__(self, kit, server, player):
-        self.kit, self.server, self.player = kit, server, player
-        self.jobs, self.pods, self.events = kit.resource("jobs", "batch"), kit.resource("pods"), kit.resource("events")
+    def __init__(self, context, server, player):
+        self.context, self.server, self.player = context, server, player
+        self.jobs, self.pods, self.events = (
+            context.resource("jobs", "batch"),
+            context.resource("pods"),
+            context.resource("events"),
+        )
 
     async def create(self, job):
         return await self.jobs.create(job, "default")
@@ -54,8 +58,8 @@ async def world(play=lambda pod: Play.SUCCEEDED, clock=None, **player):
     acting = PodPlayer(play, **player)
     async with local_server(clock=clock) as server:
         job = acting_as(server, "job-controller", wiring.add)
-        async with running(server, [job, acting.add], clock=clock) as kit:
-            yield World(kit, server, acting)
+        async with running(server, [job, acting.add], clock=clock) as context:
+            yield World(context, server, acting)
 
 
 def index(pod):
@@ -456,7 +460,7 @@ def test_a_job_of_a_thousand_pods_is_counted_in_few_writes():
     async def main():
         async with world() as w:
             writes = []
-            w.kit.informer("jobs", "batch").cache.add_handler(writes.append)
+            w.context.informer("jobs", "batch").cache.add_handler(writes.append)
             await w.create(a_job(completions=1000, parallelism=500))
             await eventually(w.over, timeout_s=60)
             assert (await w.status())["succeeded"] == 1000

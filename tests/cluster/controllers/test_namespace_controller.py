@@ -21,8 +21,8 @@ async def _leave_alone(name):
 async def emptied():
     async with local_server() as server:
         server.server.housekeeping._empty_namespace = _leave_alone
-        async with running(server, [wiring.add]) as kit:
-            yield kit
+        async with running(server, [wiring.add]) as context:
+            yield context
 
 
 async def absent(resource, name, namespace=""):
@@ -35,12 +35,12 @@ async def absent(resource, name, namespace=""):
 
 def test_a_namespace_goes_with_all_that_is_in_it():
     async def main():
-        async with emptied() as kit:
-            namespaces, maps = kit.resource("namespaces"), kit.resource("configmaps")
+        async with emptied() as context:
+            namespaces, maps = context.resource("namespaces"), context.resource("configmaps")
             await namespaces.create({"metadata": {"name": "n"}})
             for number in range(20):
                 await maps.create({"metadata": {"name": f"m{number}"}}, "n")
-            await kit.resource("roles", "rbac.authorization.k8s.io").create({"metadata": {"name": "r"}}, "n")
+            await context.resource("roles", "rbac.authorization.k8s.io").create({"metadata": {"name": "r"}}, "n")
             await namespaces.delete("n")
             await eventually(lambda: absent(namespaces, "n"))
             await namespaces.create({"metadata": {"name": "n"}})
@@ -51,8 +51,8 @@ def test_a_namespace_goes_with_all_that_is_in_it():
 
 def test_pods_go_first_and_the_status_says_what_is_waited_for():
     async def main():
-        async with emptied() as kit:
-            namespaces, maps, pods = (kit.resource(each) for each in ("namespaces", "configmaps", "pods"))
+        async with emptied() as context:
+            namespaces, maps, pods = (context.resource(each) for each in ("namespaces", "configmaps", "pods"))
             await namespaces.create({"metadata": {"name": "n"}})
             await maps.create({"metadata": {"name": "needed"}}, "n")
             await pods.create(POD, "n")
@@ -72,8 +72,8 @@ def test_pods_go_first_and_the_status_says_what_is_waited_for():
 
 def test_objects_with_finalizers_hold_the_namespace_until_they_are_let_go():
     async def main():
-        async with emptied() as kit:
-            namespaces, maps = kit.resource("namespaces"), kit.resource("configmaps")
+        async with emptied() as context:
+            namespaces, maps = context.resource("namespaces"), context.resource("configmaps")
             await namespaces.create({"metadata": {"name": "n"}})
             await maps.create({"metadata": {"name": "held", "finalizers": ["example.io/hold"]}}, "n")
             await namespaces.delete("n")

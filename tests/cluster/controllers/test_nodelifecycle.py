@@ -20,11 +20,11 @@ STEP_S = 5.0
 class Fleet:
     """Nodes that renew their leases while they are alive, and pods on them."""
 
-    def __init__(self, kit, clock):
-        self.kit, self.clock = kit, clock
+    def __init__(self, context, clock):
+        self.context, self.clock = context, clock
         self.alive: set[str] = set()
-        self.nodes, self.pods = kit.resource("nodes"), kit.resource("pods")
-        self.leases = kit.resource("leases", "coordination.k8s.io")
+        self.nodes, self.pods = context.resource("nodes"), context.resource("pods")
+        self.leases = context.resource("leases", "coordination.k8s.io")
 
     def stamp(self):
         return format_time(self.clock.wall_s())
@@ -89,9 +89,9 @@ async def fleet(*nodes, **zones):
     clock = FakeClock()
     async with (
         local_server(clock=clock) as server,
-        running(server, [wiring.add, taints_wiring.add], clock=clock) as kit,
+        running(server, [wiring.add, taints_wiring.add], clock=clock) as context,
     ):
-        made = Fleet(kit, clock)
+        made = Fleet(context, clock)
         for name in nodes:
             await made.node(name)
         for name, zone in zones.items():

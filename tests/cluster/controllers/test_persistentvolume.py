@@ -21,21 +21,21 @@ def is_folder(path):
 
 @asynccontextmanager
 async def bound(directory: Path, **config):
-    def add(kit):
-        wiring.add(kit, VolumeConfig(directory=directory, **config))
+    def add(context):
+        wiring.add(context, VolumeConfig(directory=directory, **config))
 
-    async with local_server() as server, running(server, [add]) as kit:
-        classes = kit.resource("storageclasses", "storage.k8s.io")
+    async with local_server() as server, running(server, [add]) as context:
+        classes = context.resource("storageclasses", "storage.k8s.io")
         if config.get("class_name", "local"):
             await eventually(lambda: classes.get("local"))
-        yield World(kit)
+        yield World(context)
 
 
 class World:
-    def __init__(self, kit):
-        self.kit = kit
-        self.claims, self.volumes = kit.resource("persistentvolumeclaims"), kit.resource("persistentvolumes")
-        self.pods = kit.resource("pods")
+    def __init__(self, context):
+        self.context = context
+        self.claims, self.volumes = context.resource("persistentvolumeclaims"), context.resource("persistentvolumes")
+        self.pods = context.resource("pods")
 
     async def claim(self, name, notes=None, **spec):
         spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, **spec}
@@ -74,7 +74,7 @@ def test_a_claim_gets_a_folder_when_its_pod_is_placed_and_the_folder_goes_with_i
         async with bound(tmp_path / "volumes") as world:
             claim = await world.claim("data")
             assert claim["spec"]["storageClassName"] == "local"
-            events = world.kit.resource("events")
+            events = world.context.resource("events")
 
             async def waits():
                 return any(each["reason"] == "WaitForFirstConsumer" for each in (await events.list()).items)
@@ -117,7 +117,7 @@ def test_a_claim_in_use_stays_until_its_pod_is_gone(tmp_path):
                 "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
             }  # fmt: skip
             await world.pods.create({"metadata": {"name": "user"}, "spec": spec}, "default")
-            cache = world.kit.informer("pods").cache
+            cache = world.context.informer("pods").cache
             await eventually(lambda: len(cache))
             await world.claims.delete("data", "default")
             claim = await world.claims.get("data", "default")

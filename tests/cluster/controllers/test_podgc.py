@@ -21,8 +21,8 @@ async def names(resource):
 def test_pods_of_nodes_that_are_gone_fail_and_go_after_the_quarantine():
     async def main():
         clock = FakeClock()
-        async with local_server(clock=clock) as server, running(server, [wiring.add], clock=clock) as kit:
-            nodes, pods = kit.resource("nodes"), kit.resource("pods")
+        async with local_server(clock=clock) as server, running(server, [wiring.add], clock=clock) as context:
+            nodes, pods = context.resource("nodes"), context.resource("pods")
             for name in ("stays", "goes"):
                 await nodes.create({"metadata": {"name": name}})
                 await pods.create({"metadata": {"name": f"on-{name}"}, "spec": {**SPEC, "nodeName": name}}, "default")
@@ -48,11 +48,11 @@ def test_finished_pods_are_kept_up_to_a_limit():
     async def main():
         clock = FakeClock()
 
-        def add(kit):
-            wiring.add(kit, limit=2)
+        def add(context):
+            wiring.add(context, limit=2)
 
-        async with local_server(clock=clock) as server, running(server, [add], clock=clock) as kit:
-            pods = kit.resource("pods")
+        async with local_server(clock=clock) as server, running(server, [add], clock=clock) as context:
+            pods = context.resource("pods")
             for number in range(4):
                 pod = await pods.create({"metadata": {"name": f"p{number}"}, "spec": SPEC}, "default")
                 await pods.replace_status({**pod, "status": {"phase": "Succeeded"}})
@@ -66,8 +66,8 @@ def test_finished_pods_are_kept_up_to_a_limit():
 def test_finished_jobs_go_when_their_time_is_over():
     async def main():
         clock = FakeClock()
-        async with local_server(clock=clock) as server, running(server, [ttl_wiring.add], clock=clock) as kit:
-            jobs = kit.resource("jobs", "batch")
+        async with local_server(clock=clock) as server, running(server, [ttl_wiring.add], clock=clock) as context:
+            jobs = context.resource("jobs", "batch")
             template = {"spec": {**SPEC, "restartPolicy": "Never"}}
             for name, ttl in (("short", 100), ("long", 86_400)):
                 spec = {"template": template, "ttlSecondsAfterFinished": ttl}

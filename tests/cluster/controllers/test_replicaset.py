@@ -12,8 +12,8 @@ import pytest
 
 from shoal.base.clock import Clock, FakeClock
 from shoal.client import Scope
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.deployment import wiring as deployments
-from shoal.controllers.kit import Kit
 from shoal.controllers.replicaset import wiring as replica_sets
 from shoal.controllers.replicationcontroller import wiring as replication_controllers
 from shoal.testing.controllers import Play, PodPlayer, eventually, rolled_out, running
@@ -24,36 +24,36 @@ ADDS = (replica_sets.add, replication_controllers.add)
 
 
 @asynccontextmanager
-async def cluster(player: PodPlayer | None = None, clock: Clock | None = None) -> AsyncIterator[Kit]:
+async def cluster(player: PodPlayer | None = None, clock: Clock | None = None) -> AsyncIterator[ControllerContext]:
     player = player or PodPlayer()
-    async with local_server(clock=clock) as server, running(server, [*ADDS, player.add], clock=clock) as kit:
-        yield kit
+    async with local_server(clock=clock) as server, running(server, [*ADDS, player.add], clock=clock) as context:
+        yield context
 
 
-async def pods(kit: Kit, selector: str = "app=web") -> list[Any]:
-    return (await kit.resource("pods").list(Scope(namespace="default", label_selector=selector))).items
+async def pods(context: ControllerContext, selector: str = "app=web") -> list[Any]:
+    return (await context.resource("pods").list(Scope(namespace="default", label_selector=selector))).items
 
 
-async def counted(kit: Kit, count: int, selector: str = "app=web") -> list[Any]:
+async def counted(context: ControllerContext, count: int, selector: str = "app=web") -> list[Any]:
     """Wait until there are so many pods that are not being deleted."""
 
     async def check() -> bool:
-        found = [each for each in await pods(kit, selector) if not each["metadata"].get("deletionTimestamp")]
+        found = [each for each in await pods(context, selector) if not each["metadata"].get("deletionTimestamp")]
         assert len(found) == count, len(found)
         return True
 
     await eventually(check)
-    return await pods(kit, selector)
+    return await pods(context, selector)
 
 
 def test_it_has_as_many_pods_as_it_wants() -> None:
     async def main() -> None:
-        async with cluster() as kit:
-            sets = kit.resource("replicasets", "apps")
+        async with cluster() as context:
+            sets = context.resource("replicasets", "apps")
             await sets.create(replica_set("web", 5))
-            found = await rolled_out(kit, "replicasets", "web")
+            found = await rolled_out(context, "replicasets", "web")
             assert found["status"]["fullyLabeledReplicas"] == 5
-            for each in await pods(kit):
+            for each in await pods(context):
                 (reference,) = each["metadata"]["ownerReferences"]
                 assert (reference["kind"], reference["controller"], reference["uid"]) == (
                     "ReplicaSet", True, found["metadata"]["uid"],
@@ -61,26 +61,26 @@ def test_it_has_as_many_pods_as_it_wants() -> None:
                 assert each["metadata"]["name"].startswith("web-")
             for count in (8, 2, 0, 3):
                 await sets.scale("web", count, "default")
-                await rolled_out(kit, "replicasets", "web")
-                await counted(kit, count)
+                await rolled_out(context, "replicasets", "web")
+                await counted(context, count)
 
     asyncio.run(main())
 
 
 def test_a_replication_controller_does_the_same_and_follows_its_selector() -> None:
     async def main() -> None:
-        async with cluster() as kit:
-            controllers = kit.resource("replicationcontrollers")
+        async with cluster() as context:
+            controllers = context.resource("replicationcontrollers")
             await controllers.create(replication_controller("web", 3))
-            await rolled_out(kit, "replicationcontrollers", "web")
+            await rolled_out(context, "replicationcontrollers", "web")
             await controllers.scale("web", 1, "default")
-            await rolled_out(kit, "replicationcontrollers", "web")
-            (left,) = await counted(kit, 1)
+            await rolled_out(context, "replicationcontrollers", "web")
+            (left,) = await counted(context, 1)
             about = {"metadata": {"labels": {"app": "web", "colour": "red"}}}
-            await kit.resource("pods").patch(left["metadata"]["name"], about, "default")
+            await context.resource("pods").patch(left["metadata"]["name"], about, "default")
             await controllers.patch("web", {"spec": {"selector": {"colour": "red"}, "template": about}}, "default")
-            await rolled_out(kit, "replicationcontrollers", "web")
-            assert [each["metadata"]["uid"] for each in await counted(kit, 1)] == [left["metadata"]["uid"]]
+            await rolled_out(context, "replicationcontrollers", "web")
+            assert [each["metadata"]["uid"] for each in await counted(context, 1)] == [left["metadata"]["uid"]]
 
     asyncio.run(main())
 
@@ -88,17 +88,17 @@ def test_a_replication_controller_does_the_same_and_follows_its_selector() -> No
 def test_pods_that_die_are_replaced() -> None:
     async def main() -> None:
         player = PodPlayer()
-        async with cluster(player) as kit:
-            await kit.resource("replicasets", "apps").create(replica_set("web", 3))
-            await rolled_out(kit, "replicasets", "web")
-            gone, failed, _ = await pods(kit)
-            await kit.resource("pods").delete(gone["metadata"]["name"], "default")
-            await rolled_out(kit, "replicasets", "web")
+        async with cluster(player) as context:
+            await context.resource("replicasets", "apps").create(replica_set("web", 3))
+            await rolled_out(context, "replicasets", "web")
+            gone, failed, _ = await pods(context)
+            await context.resource("pods").delete(gone["metadata"]["name"], "default")
+            await rolled_out(context, "replicasets", "web")
             player.play = lambda pod: Play.FAILED if pod["metadata"]["uid"] == failed["metadata"]["uid"] else Play.READY
             player.replay()
 
             async def replaced() -> bool:
-                phases = [each["status"]["phase"] for each in await pods(kit)]
+                phases = [each["status"]["phase"] for each in await pods(context)]
                 return phases.count("Failed") == 1 and phases.count("Running") == 3
 
             await eventually(replaced)
@@ -108,22 +108,22 @@ def test_pods_that_die_are_replaced() -> None:
 
 def test_orphans_are_adopted_and_strays_released() -> None:
     async def main() -> None:
-        async with cluster() as kit:
+        async with cluster() as context:
             bare = {"metadata": {"name": "bare", "namespace": "default", "labels": {"app": "web"}}, **_spec()}
-            orphan = await kit.resource("pods").create(bare)
-            await kit.resource("replicasets", "apps").create(replica_set("web", 2))
-            await counted(kit, 2)
+            orphan = await context.resource("pods").create(bare)
+            await context.resource("replicasets", "apps").create(replica_set("web", 2))
+            await counted(context, 2)
 
             async def adopted() -> bool:
-                found = await kit.resource("pods").get("bare", "default")
+                found = await context.resource("pods").get("bare", "default")
                 return bool(found["metadata"].get("ownerReferences"))
 
             await eventually(adopted)
-            await kit.resource("pods").patch("bare", {"metadata": {"labels": {"app": "debug"}}}, "default")
-            await counted(kit, 2)
+            await context.resource("pods").patch("bare", {"metadata": {"labels": {"app": "debug"}}}, "default")
+            await counted(context, 2)
 
             async def released() -> bool:
-                found = await kit.resource("pods").get("bare", "default")
+                found = await context.resource("pods").get("bare", "default")
                 assert found["metadata"]["uid"] == orphan["metadata"]["uid"]
                 return not found["metadata"].get("ownerReferences")
 
@@ -138,27 +138,27 @@ def _spec() -> dict[str, Any]:
 
 def test_pods_that_are_refused_are_told_and_come_when_they_may() -> None:
     async def main() -> None:
-        async with cluster() as kit:
+        async with cluster() as context:
             account = {"template": template("web", serviceAccountName="absent")}
-            await kit.resource("replicasets", "apps").create(replica_set("web", 3, **account))
+            await context.resource("replicasets", "apps").create(replica_set("web", 3, **account))
 
             async def refused() -> bool:
-                found = await kit.resource("replicasets", "apps").get("web", "default")
+                found = await context.resource("replicasets", "apps").get("web", "default")
                 conditions = found.get("status", {}).get("conditions") or ()
                 return any((c["type"], c["reason"]) == ("ReplicaFailure", "FailedCreate") for c in conditions)
 
             await eventually(refused)
 
             async def told() -> bool:
-                events = (await kit.resource("events").list(Scope(namespace="default"))).items
+                events = (await context.resource("events").list(Scope(namespace="default"))).items
                 return any(e["reason"] == "FailedCreate" and "Error creating: " in e["message"] for e in events)
 
             await eventually(told)
-            await kit.resource("serviceaccounts").create({"metadata": {"name": "absent", "namespace": "default"}})
-            found = await rolled_out(kit, "replicasets", "web")
+            await context.resource("serviceaccounts").create({"metadata": {"name": "absent", "namespace": "default"}})
+            found = await rolled_out(context, "replicasets", "web")
 
             async def well() -> bool:
-                found = await kit.resource("replicasets", "apps").get("web", "default")
+                found = await context.resource("replicasets", "apps").get("web", "default")
                 return not found["status"].get("conditions")
 
             await eventually(well)
@@ -170,8 +170,8 @@ def test_pods_that_are_refused_are_told_and_come_when_they_may() -> None:
 def test_availability_comes_with_time() -> None:
     async def main() -> None:
         clock = FakeClock()
-        async with cluster(clock=clock) as kit:
-            sets = kit.resource("replicasets", "apps")
+        async with cluster(clock=clock) as context:
+            sets = context.resource("replicasets", "apps")
             await sets.create(replica_set("web", 2, minReadySeconds=60))
 
             async def status(**wanted: int) -> bool:
@@ -228,10 +228,10 @@ class LaggingStream:
         await self._stream.close()
 
 
-def created_names(kit: Kit) -> set[str]:
+def created_names(context: ControllerContext) -> set[str]:
     """Subscribe to the pods of the cache; the names of all that ever came."""
     seen: set[str] = set()
-    kit.informer("pods").cache.add_handler(lambda change: seen.add(change.key.name))
+    context.informer("pods").cache.add_handler(lambda change: seen.add(change.key.name))
     return seen
 
 
@@ -239,17 +239,17 @@ def test_a_cache_that_lags_behind_does_not_lead_to_too_many_pods() -> None:
     async def main() -> None:
         async with local_server() as server:
             server.transport = LaggingTransport(server.transport, 0.03)  # type: ignore[assignment]
-            async with running(server, [*ADDS, deployments.add, PodPlayer().add]) as kit:
-                seen = created_names(kit)
-                await kit.resource("replicasets", "apps").create(replica_set("web", 20))
-                await rolled_out(kit, "replicasets", "web")
+            async with running(server, [*ADDS, deployments.add, PodPlayer().add]) as context:
+                seen = created_names(context)
+                await context.resource("replicasets", "apps").create(replica_set("web", 20))
+                await rolled_out(context, "replicasets", "web")
                 assert len(seen) == 20
                 for count in (25, 15):
-                    await kit.resource("replicasets", "apps").scale("web", count, "default")
-                    await rolled_out(kit, "replicasets", "web")
+                    await context.resource("replicasets", "apps").scale("web", count, "default")
+                    await rolled_out(context, "replicasets", "web")
                 assert len(seen) == 25
-                await kit.resource("deployments", "apps").create(deployment("api", 6))
-                await rolled_out(kit, "deployments", "api")
+                await context.resource("deployments", "apps").create(deployment("api", 6))
+                await rolled_out(context, "deployments", "api")
                 assert len(seen) == 31
 
     asyncio.run(main())
@@ -260,9 +260,9 @@ def test_a_controller_that_is_killed_at_any_moment_finishes_when_it_returns(afte
     async def main() -> None:
         async with local_server() as server:
             await _killed_while_creating(server, after_s)
-            async with running(server, [*ADDS, PodPlayer().add]) as kit:
-                await rolled_out(kit, "replicasets", "web")
-                assert len(await counted(kit, 60)) == 60
+            async with running(server, [*ADDS, PodPlayer().add]) as context:
+                await rolled_out(context, "replicasets", "web")
+                assert len(await counted(context, 60)) == 60
 
     asyncio.run(main())
 
@@ -272,8 +272,8 @@ async def _killed_while_creating(server: LocalServer, after_s: float) -> None:
         pass
 
     try:
-        async with running(server, ADDS) as kit:
-            await kit.resource("replicasets", "apps").create(replica_set("web", 60))
+        async with running(server, ADDS) as context:
+            await context.resource("replicasets", "apps").create(replica_set("web", 60))
             await asyncio.sleep(after_s)
             for task in asyncio.all_tasks():
                 if task.get_name() == "manager":
@@ -285,15 +285,17 @@ async def _killed_while_creating(server: LocalServer, after_s: float) -> None:
 
 def test_at_rest_nothing_is_written() -> None:
     async def main() -> None:
-        async with cluster() as kit:
-            await kit.resource("replicasets", "apps").create(replica_set("web", 4))
-            found = await rolled_out(kit, "replicasets", "web")
-            queue_idle = [kit.informer(name, group).cache for name, group in (("pods", ""), ("replicasets", "apps"))]
+        async with cluster() as context:
+            await context.resource("replicasets", "apps").create(replica_set("web", 4))
+            found = await rolled_out(context, "replicasets", "web")
+            queue_idle = [
+                context.informer(name, group).cache for name, group in (("pods", ""), ("replicasets", "apps"))
+            ]
             versions = [cache.resource_version for cache in queue_idle]
             for _ in range(200):
                 await asyncio.sleep(0)
             assert [cache.resource_version for cache in queue_idle] == versions
-            again = await kit.resource("replicasets", "apps").get("web", "default")
+            again = await context.resource("replicasets", "apps").get("web", "default")
             assert again["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"]
 
     asyncio.run(main())
@@ -301,30 +303,30 @@ def test_at_rest_nothing_is_written() -> None:
 
 def test_two_thousand_pods_of_ten_deployments_come_quickly_with_few_status_writes() -> None:
     async def main() -> None:
-        async with local_server() as server, running(server, [*ADDS, deployments.add]) as kit:
+        async with local_server() as server, running(server, [*ADDS, deployments.add]) as context:
             writes = 0
 
             def count(change: Any) -> None:
                 nonlocal writes
                 writes += 1
 
-            for informer in (kit.informer("replicasets", "apps"), kit.informer("deployments", "apps")):
+            for informer in (context.informer("replicasets", "apps"), context.informer("deployments", "apps")):
                 informer.cache.add_handler(count)
             started_s = time.process_time()
             for number in range(10):
-                await kit.resource("deployments", "apps").create(deployment(f"app-{number}", 200))
-            await eventually(lambda: len(kit.informer("pods").cache) == 2000, timeout_s=60)
+                await context.resource("deployments", "apps").create(deployment(f"app-{number}", 200))
+            await eventually(lambda: len(context.informer("pods").cache) == 2000, timeout_s=60)
             took_s = time.process_time() - started_s
             assert took_s < 6.0, f"{2000 / took_s:.0f} pods a second of this process' time"
             for number in range(10):
                 name = f"app-{number}"
 
                 async def known(name: str = name) -> bool:
-                    found = await kit.resource("deployments", "apps").get(name, "default")
+                    found = await context.resource("deployments", "apps").get(name, "default")
                     return bool(found["status"].get("replicas") == 200)
 
                 await eventually(known)
-            assert len(kit.informer("pods").cache) == 2000
+            assert len(context.informer("pods").cache) == 2000
             assert writes <= 10 * 10
 
     asyncio.run(main())

@@ -18,10 +18,10 @@ GROUP = "networking.k8s.io"
 
 
 class World:
-    def __init__(self, kit, clock):
-        self.kit, self.clock = kit, clock
-        self.ranges, self.records = kit.resource("servicecidrs", GROUP), kit.resource("ipaddresses", GROUP)
-        self.services = kit.resource("services")
+    def __init__(self, context, clock):
+        self.context, self.clock = context, clock
+        self.ranges, self.records = context.resource("servicecidrs", GROUP), context.resource("ipaddresses", GROUP)
+        self.services = context.resource("services")
 
     async def service(self, name="s", **spec):
         made = {"metadata": {"name": name}, "spec": {"ports": [{"port": 80}], **spec}}
@@ -38,7 +38,7 @@ class World:
             return None
 
     async def reasons(self):
-        return {e["reason"] for e in (await self.kit.resource("events").list(Scope())).items}
+        return {e["reason"] for e in (await self.context.resource("events").list(Scope())).items}
 
 
 @asynccontextmanager
@@ -46,8 +46,8 @@ async def world():
     clock = FakeClock()
     async with local_server(clock=clock) as server:
         ranges = acting_as(server, "service-cidrs-controller", wiring.add_ranges)
-        async with running(server, [ranges, wiring.add_repair], clock=clock) as kit:
-            yield World(kit, clock)
+        async with running(server, [ranges, wiring.add_repair], clock=clock) as context:
+            yield World(context, clock)
 
 
 def test_a_range_is_made_ready_and_protected():

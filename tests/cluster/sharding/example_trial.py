@@ -23,7 +23,7 @@ from shoal.crds.shard import ConfigSpec
 from shoal.errors import NotFound
 from shoal.kube.objects import Obj
 from shoal.reconcile import Change, Informer
-from shoal.sharding.manager.desk import CONFIGS, INSTANCES
+from shoal.sharding.manager.writers import CONFIGS, INSTANCES
 from shoal.sharding.model import SLOTS, slot_of
 from shoal.testing.controllers import eventually
 from shoal.testing.exclusion import read_journals, violations

@@ -24,17 +24,17 @@ from shoal.kube.objects import Obj
 from shoal.kube.times import format_micro_time
 from shoal.reconcile import Change, ElectionConfig, Elector, EventRecorder, Informer, LeaseLock, Manager
 from shoal.sharding.following import FOLLOWING
-from shoal.sharding.leases import ACKS, LEAVING, MANAGER, REPORT, Ack, AckKind, Report, encode_acks, encode_report
+from shoal.sharding.leases import ACKS, LEAVING, MANAGER, REPORT, Ack, AckKind, WorkerReport, encode_acks, encode_report
 from shoal.sharding.manager import wiring
-from shoal.sharding.manager.desk import CONFIGS, INSTANCES, LEASES, PODS, STATES, TABLE
+from shoal.sharding.manager.writers import CONFIGS, INSTANCES, LEASES, PODS, STATES, TABLE
 from shoal.sharding.model import (
     CONFIG_LABEL,
     SHARD_LABEL,
-    Entry,
     Move,
-    Standing,
+    SlotDuty,
+    SlotEntry,
     read_table,
-    standing,
+    slot_duty,
     state_name,
 )
 from shoal.testing.controllers import eventually
@@ -64,7 +64,7 @@ class Tables:
     def __init__(self, client: Client) -> None:
         self._informer = Informer(client.of(TABLE), clock=RealClock(), random=Random(1).random)
         self._informer.cache.add_handler(self._on_change)
-        self._parsed: dict[str, tuple[str, tuple[Entry, ...]]] = {}
+        self._parsed: dict[str, tuple[str, tuple[SlotEntry, ...]]] = {}
         self.changed = asyncio.Event()
         self._task = asyncio.create_task(self._informer.run(), name="tables")
 
@@ -72,8 +72,8 @@ class Tables:
         self.changed.set()
         self.changed = asyncio.Event()
 
-    def entries(self, config: str) -> list[Entry]:
-        found: list[Entry] = []
+    def entries(self, config: str) -> list[SlotEntry]:
+        found: list[SlotEntry] = []
         for table in self._informer.cache:
             name, version = table["metadata"]["name"], table["metadata"]["resourceVersion"]
             if table["spec"]["config"] != config:
@@ -100,7 +100,7 @@ class Worker:
         self.shard = shard
         self.ledger = ledger
         self.lease_s = lease_s
-        self.report = Report(load=0.5)
+        self.report = WorkerReport(load=0.5)
         self.leaving = False
         self.mute: set[AckKind] = set()  # acknowledgements that it does not give
         self.failing = False  # it cannot take over
@@ -111,7 +111,7 @@ class Worker:
         self._acks: dict[int, Ack] = {}
         self._clock = RealClock()
         self._sent_s = 0.0
-        self._reported: Report | None = None
+        self._reported: WorkerReport | None = None
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> Worker:
@@ -198,28 +198,28 @@ class Worker:
             self.working.clear()
             return False
         for entry in self._tables.entries(self.config):
-            await self._heed(entry, standing(entry, self.shard, self.term))
+            await self._heed(entry, slot_duty(entry, self.shard, self.term))
         return self._acks != before
 
-    async def _heed(self, entry: Entry, asked: Standing) -> None:
+    async def _heed(self, entry: SlotEntry, asked: SlotDuty) -> None:
         slot, move = entry.slot, entry.move
-        if asked is not Standing.WORK:
+        if asked is not SlotDuty.WORK:
             self.working.pop(slot, None)
         match asked:
-            case Standing.WORK:
+            case SlotDuty.WORK:
                 self.working[slot] = entry.epoch
                 self.ledger.works(self.shard, slot, entry.epoch)
                 self._acks.pop(slot, None)
-            case Standing.PREPARE:
+            case SlotDuty.PREPARE:
                 assert move is not None
                 self._say(Ack(slot, move.next_epoch, AckKind.FAILED if self.failing else AckKind.PREPARED))
-            case Standing.DRAIN:
+            case SlotDuty.DRAIN:
                 assert move is not None
                 self._say(Ack(slot, move.next_epoch, AckKind.DRAINED, await self._save(slot, move)))
-            case Standing.RESTORE:
+            case SlotDuty.RESTORE:
                 assert move is not None
                 await self._restore(entry, move)
-            case Standing.NONE:
+            case SlotDuty.NONE:
                 self._acks.pop(slot, None)
 
     def _say(self, ack: Ack) -> None:
@@ -241,7 +241,7 @@ class Worker:
             await self._states.create({"metadata": about, "spec": spec})
         return digest
 
-    async def _restore(self, entry: Entry, move: Move) -> None:
+    async def _restore(self, entry: SlotEntry, move: Move) -> None:
         if self.failing:
             self._say(Ack(entry.slot, entry.epoch, AckKind.FAILED))
             return
@@ -281,7 +281,7 @@ class PodWorkers:
                         self.workers[name] = w.worker(self._config, name, lease_s=self._lease_s).start()
             for worker in self.workers.values():
                 if worker.report.load != self.load:
-                    worker.report = Report(load=self.load)
+                    worker.report = WorkerReport(load=self.load)
             await asyncio.sleep(0.1)
 
     async def stop(self) -> None:
@@ -320,7 +320,7 @@ class World:
         given = {"leaseDuration": "15s", "heartbeatInterval": "2s", "cooldown": "1h", "sustainedFor": "1h", **spec}
         return await self.configs.create({"metadata": {"name": name, "namespace": NAMESPACE}, "spec": given})
 
-    async def entries(self, config: str) -> list[Entry]:
+    async def entries(self, config: str) -> list[SlotEntry]:
         tables = await self.tables.list(Scope(namespace=NAMESPACE, label_selector=f"{CONFIG_LABEL}={config}"))
         return [entry for table in tables.items for entry in read_table(table)]
 
@@ -373,7 +373,7 @@ async def manager_of(
     period_s: float = 300.0,
     namespace: str = NAMESPACE,
     clock: Clock | None = None,
-) -> AsyncIterator[wiring.Parts]:
+) -> AsyncIterator[wiring.ManagerComponents]:
     """A running manager; with ``elected`` one that takes part in an election under that name."""
     clock, random, ids = clock or RealClock(), Random(1), Ids(seeded_bytes(len(elected) + 7))
     client = Client(transport or _transport(world.server), clock=clock, field_manager="shard-manager")
@@ -388,7 +388,7 @@ async def manager_of(
     numbers = count(1)
     parts = wiring.add(
         manager, events,
-        wiring.Surroundings(
+        wiring.ManagerDeps(
             clock=clock, random=random.random, new_id=lambda: str(next(numbers)), new_suffix=ids.new_suffix,
             metrics=metrics or Metrics(), probe=probe, kept_s=kept_s, period_s=period_s,
         ),

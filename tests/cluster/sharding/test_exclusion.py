@@ -16,7 +16,7 @@ from shoal.base.ids import Ids
 from shoal.base.tasks import cancel_all
 from shoal.client import Client, builtin
 from shoal.client.transport import Reply, StreamReply, Transport
-from shoal.sharding.model import Entry
+from shoal.sharding.model import SlotEntry
 from shoal.sharding.worker import Owned, ShardedController, Worker, WorkerConfig
 from shoal.testing.controllers import eventually
 from shoal.testing.exclusion import Accepted, Changes, blind, unfenced, unguarded, violations
@@ -154,18 +154,18 @@ async def late(world: SlotWorld, transport: Transport) -> tuple[Slow, Journal]:
             await world.site(f"site-{number}", 1)
         world.start("a", a.app, client=client, clock=clock)
         world.start("b", b.app)
-        await world.give(Entry(slot=1, owner="a", term=await world.held("a"), epoch=5))
+        await world.give(SlotEntry(slot=1, owner="a", term=await world.held("a"), epoch=5))
         await eventually(lambda: journal.families("a", 5) == OBJECTS)
         way.hold()
         await eventually(lambda: any("site-" in each for each in way.held))
         clock.stand()  # not before: what waits in its queue for a moment would wait for ever
         await world.take("a")
-        await world.give(Entry(slot=1, owner="b", term=await world.held("b"), epoch=6))
+        await world.give(SlotEntry(slot=1, owner="b", term=await world.held("b"), epoch=6))
         await eventually(lambda: journal.families("b", 6) == OBJECTS)
         b.go.clear()  # that what is late meets nothing newer than this
         await way.release()
         await eventually(lambda: len(way.answers) >= len(way.held))
-        await eventually(lambda: world.workers["a"][0].heart.term != 1)  # it has noticed
+        await eventually(lambda: world.workers["a"][0].lease.term != 1)  # it has noticed
         b.go.set()
     finally:
         await world.end()

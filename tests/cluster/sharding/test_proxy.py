@@ -21,7 +21,7 @@ from shoal.base.clock import RealClock
 from shoal.base.tasks import cancel_all
 from shoal.client import Client, builtin, connect, load
 from shoal.errors import Conflict, Expired, MethodNotAllowed, NotFound, Unauthorized
-from shoal.sharding.model import Entry, Move, MovePhase, epoch_of, slot_label
+from shoal.sharding.model import Move, MovePhase, SlotEntry, epoch_of, slot_label
 from shoal.sharding.worker import WorkerConfig
 from shoal.testing.controllers import eventually
 from shoal.testing.servers import server_process
@@ -61,7 +61,7 @@ class Proxies:
 
     async def give(self, owner: str, epoch: int, *slots: int) -> None:
         term = await self.slots.held(owner)
-        await self.slots.give(*(Entry(slot=slot, owner=owner, term=term, epoch=epoch) for slot in slots))
+        await self.slots.give(*(SlotEntry(slot=slot, owner=owner, term=term, epoch=epoch) for slot in slots))
 
     async def close(self) -> None:
         await cancel_all(*self._tasks)
@@ -239,7 +239,7 @@ def test_a_slot_is_handed_over_when_its_writes_are_over_and_strangers_are_refuse
             await eventually(lambda: _equal(names(client), ["one"]))
             term = await world.slots.held("a")
             move = Move(phase=MovePhase.DRAIN, to="b", to_term=1, next_epoch=6)
-            await world.slots.give(Entry(slot=1, owner="a", term=term, epoch=5, move=move))
+            await world.slots.give(SlotEntry(slot=1, owner="a", term=term, epoch=5, move=move))
             await eventually(lambda: _equal(world.slots.acks("a"), {1: "drained"}))
             with pytest.raises(Conflict, match="belongs to another shard"):
                 await websites(client).patch("one", {"spec": {"page": "late"}}, "default")

@@ -8,7 +8,7 @@ from shoal.base.clock import RealClock
 from shoal.client import builtin
 from shoal.crds.shard import read_instance
 from shoal.sharding.leases import AckKind
-from shoal.sharding.model import Entry
+from shoal.sharding.model import SlotEntry
 from shoal.testing.controllers import eventually
 
 QUICK = {"leaseDuration": "3s", "heartbeatInterval": "500ms"}
@@ -171,7 +171,7 @@ def test_pods_are_made_from_the_template_and_an_update_moves_each_slot_once() ->
     async def test(w: World) -> None:
         seen: dict[int, list[str]] = {slot: [] for slot in range(1024)}
 
-        def note(entries: list[Entry]) -> None:
+        def note(entries: list[SlotEntry]) -> None:
             for entry in entries:
                 if entry.owner and (not seen[entry.slot] or seen[entry.slot][-1] != entry.owner):
                     seen[entry.slot].append(entry.owner)

@@ -21,7 +21,7 @@ from shoal.app.ports import any_free
 from shoal.base.clock import RealClock
 from shoal.client import Client, Scope, builtin, connect, load
 from shoal.sharding.manager.admission import webhook_configuration
-from shoal.sharding.manager.desk import CONFIGS, TABLE
+from shoal.sharding.manager.writers import CONFIGS, TABLE
 from shoal.sharding.model import CONFIG_LABEL, slot_of
 from shoal.sharding.rbac import TargetKind
 from shoal.sharding.ring import object_key, slot_of_key

@@ -15,14 +15,14 @@ from shoal.errors import Conflict, NotFound
 from shoal.kube.objects import Obj
 from shoal.sharding.leases import read_lease, taken
 from shoal.sharding.model import (
-    Entry,
     Move,
     MovePhase,
+    SlotEntry,
     epoch_of,
     slot_label,
     state_name,
 )
-from shoal.sharding.worker import Late, Owned, ShardedController
+from shoal.sharding.worker import Owned, OwnershipLost, ShardedController
 from shoal.testing.controllers import eventually
 from shoal.testing.servers import local_server
 from shoal.testing.sharding import CONFIG, SlotWorld
@@ -61,8 +61,8 @@ def recorder() -> tuple[ShardedController, list[str]]:
     return app, seen
 
 
-def mine(slot: int, owner: str, term: int, epoch: int, **more: Any) -> Entry:
-    return Entry(slot=slot, owner=owner, term=term, epoch=epoch, **more)
+def mine(slot: int, owner: str, term: int, epoch: int, **more: Any) -> SlotEntry:
+    return SlotEntry(slot=slot, owner=owner, term=term, epoch=epoch, **more)
 
 
 def test_a_worker_handles_the_objects_of_its_slots_and_no_others() -> None:
@@ -248,7 +248,7 @@ def test_a_worker_whose_lease_was_taken_writes_nothing_more_and_begins_a_new_ter
             try:
                 await go_on.wait()
                 await owned.update_status({"a": 1})
-            except (asyncio.CancelledError, Late) as error:
+            except (asyncio.CancelledError, OwnershipLost) as error:
                 outcome.append(type(error).__name__)
                 raise
 
@@ -332,7 +332,7 @@ def test_a_handler_that_was_late_runs_again_when_the_slot_is_still_owned() -> No
         async def handle(owned: Owned) -> None:
             calls.append(owned.epoch)
             if len(calls) == 1:
-                raise Late("time was up, and then it was not")
+                raise OwnershipLost("time was up, and then it was not")
 
         world.start("a", app)
         await world.give(mine(1, "a", await world.held("a"), 5))

@@ -9,27 +9,29 @@ import pytest
 
 from shoal.sharding.leases import Ack, AckKind
 from shoal.sharding.manager.slots import TableView, plan_table
-from shoal.sharding.migration.plan import NOBODY, Outcome, Party, advance, begin, give, is_held
-from shoal.sharding.model import SLOTS, Entry, Move, MovePhase, Standing, standing
+from shoal.sharding.migration.plan import NOBODY, MoveOutcome, MoveParticipant, advance, begin, give, is_held
+from shoal.sharding.model import SLOTS, Move, MovePhase, SlotDuty, SlotEntry, slot_duty
 from shoal.sharding.plan import Members
 
-OWNED = Entry(slot=7, owner="a", term=1, epoch=10)
+OWNED = SlotEntry(slot=7, owner="a", term=1, epoch=10)
 BEGUN = begin(OWNED, "b", 4)
 
 
-def parties(**said: Ack) -> dict[str, Party]:
+def participants(**said: Ack) -> dict[str, MoveParticipant]:
     terms = {"a": 1, "b": 4, "c": 2}
-    return {name: Party(term=term, acks={7: said[name]} if name in said else {}) for name, term in terms.items()}
+    return {
+        name: MoveParticipant(term=term, acks={7: said[name]} if name in said else {}) for name, term in terms.items()
+    }
 
 
-def without(name: str, **said: Ack) -> dict[str, Party]:
-    return {**parties(**said), name: replace(parties(**said)[name], alive=False, receiving=False)}
+def without(name: str, **said: Ack) -> dict[str, MoveParticipant]:
+    return {**participants(**said), name: replace(participants(**said)[name], alive=False, receiving=False)}
 
 
 PREPARED = Ack(7, 11, AckKind.PREPARED)
 DRAINED = Ack(7, 11, AckKind.DRAINED, "d1")
-DRAINING = advance(BEGUN, parties(b=PREPARED), "web").entry
-RESTORING = advance(DRAINING, parties(a=DRAINED), "web").entry
+DRAINING = advance(BEGUN, participants(b=PREPARED), "web").entry
+RESTORING = advance(DRAINING, participants(a=DRAINED), "web").entry
 
 
 def test_the_way_of_a_move():
@@ -39,17 +41,17 @@ def test_the_way_of_a_move():
     assert DRAINING.move.phase is MovePhase.DRAIN
     assert (RESTORING.owner, RESTORING.term, RESTORING.epoch) == ("b", 4, 11)
     assert RESTORING.move == Move(phase=MovePhase.RESTORE, source="a", state="web-7-11", digest="d1")
-    done = advance(RESTORING, parties(b=Ack(7, 11, AckKind.RESTORED, "d1")), "web")
-    assert done.outcome is Outcome.MOVED
-    assert done.entry == Entry(slot=7, owner="b", term=4, epoch=11)
+    done = advance(RESTORING, participants(b=Ack(7, 11, AckKind.RESTORED, "d1")), "web")
+    assert done.outcome is MoveOutcome.MOVED
+    assert done.entry == SlotEntry(slot=7, owner="b", term=4, epoch=11)
     assert done.discard == "web-7-11"
 
 
 def test_a_slot_without_state_moves_without_one():
-    restoring = advance(DRAINING, parties(a=Ack(7, 11, AckKind.DRAINED)), "web").entry
+    restoring = advance(DRAINING, participants(a=Ack(7, 11, AckKind.DRAINED)), "web").entry
     assert restoring.move == Move(phase=MovePhase.RESTORE, source="a")
-    done = advance(restoring, parties(b=Ack(7, 11, AckKind.RESTORED)), "web")
-    assert (done.outcome, done.discard) == (Outcome.MOVED, "")
+    done = advance(restoring, participants(b=Ack(7, 11, AckKind.RESTORED)), "web")
+    assert (done.outcome, done.discard) == (MoveOutcome.MOVED, "")
 
 
 @pytest.mark.parametrize(
@@ -69,39 +71,39 @@ def test_a_slot_without_state_moves_without_one():
     ],
 )
 def test_no_step_without_the_right_word_from_the_right_shard(entry, said):
-    step = advance(entry, parties(**said), "web")
-    assert (step.outcome, step.entry) == (Outcome.GOING, entry)
+    step = advance(entry, participants(**said), "web")
+    assert (step.outcome, step.entry) == (MoveOutcome.GOING, entry)
 
 
 @pytest.mark.parametrize("entry", [BEGUN, DRAINING])
 def test_an_abort_before_the_change_of_hands_is_a_higher_epoch_for_the_source(entry):
     for gone in ("timeout", "target", "unable"):
         if gone == "timeout":
-            step = advance(entry, parties(), "web", timed_out=True)
+            step = advance(entry, participants(), "web", timed_out=True)
         elif gone == "target":
             step = advance(entry, without("b"), "web")
         else:
-            step = advance(entry, {**parties(), "b": replace(parties()["b"], receiving=False)}, "web")
-        assert step.outcome is Outcome.ABORTED
-        assert step.entry == Entry(slot=7, owner="a", term=1, epoch=12)
+            step = advance(entry, {**participants(), "b": replace(participants()["b"], receiving=False)}, "web")
+        assert step.outcome is MoveOutcome.ABORTED
+        assert step.entry == SlotEntry(slot=7, owner="a", term=1, epoch=12)
         assert step.reason
 
 
 def test_a_target_that_started_anew_is_not_the_one_that_was_promised_the_slot():
-    step = advance(DRAINING, {**parties(), "b": Party(term=5)}, "web")
-    assert step.outcome is Outcome.ABORTED
+    step = advance(DRAINING, {**participants(), "b": MoveParticipant(term=5)}, "web")
+    assert step.outcome is MoveOutcome.ABORTED
 
 
 def test_a_target_that_says_it_cannot_is_believed_at_once():
-    assert advance(BEGUN, parties(b=Ack(7, 11, AckKind.FAILED)), "web").outcome is Outcome.ABORTED
+    assert advance(BEGUN, participants(b=Ack(7, 11, AckKind.FAILED)), "web").outcome is MoveOutcome.ABORTED
 
 
 @pytest.mark.parametrize(
     "said", [Ack(7, 11, AckKind.FAILED), Ack(7, 11, AckKind.RESTORED, "other"), None], ids=["failed", "digest", "late"]
 )
 def test_what_the_target_cannot_take_over_goes_back_with_its_state(said):
-    step = advance(RESTORING, parties(**({"b": said} if said else {})), "web", timed_out=said is None)
-    assert step.outcome is Outcome.ABORTED
+    step = advance(RESTORING, participants(**({"b": said} if said else {})), "web", timed_out=said is None)
+    assert step.outcome is MoveOutcome.ABORTED
     assert step.entry.owner == "a"
     assert (step.entry.epoch, step.entry.term) == (12, 1)
     assert step.entry.move == Move(phase=MovePhase.RESTORE, state="web-7-11", digest="d1")
@@ -109,9 +111,9 @@ def test_what_the_target_cannot_take_over_goes_back_with_its_state(said):
 
 
 def test_a_state_that_nobody_can_take_over_is_given_up_rather_than_the_slot():
-    back = advance(RESTORING, parties(), "web", timed_out=True).entry
-    step = advance(back, parties(), "web", timed_out=True)
-    assert step.entry == Entry(slot=7, owner="a", term=1, epoch=12)
+    back = advance(RESTORING, participants(), "web", timed_out=True).entry
+    step = advance(back, participants(), "web", timed_out=True)
+    assert step.entry == SlotEntry(slot=7, owner="a", term=1, epoch=12)
     assert step.discard == "web-7-11"
     orphan = advance(RESTORING, without("a"), "web", timed_out=True)
     assert (orphan.entry.owner, orphan.entry.move, orphan.discard) == ("b", None, "web-7-11")
@@ -120,7 +122,7 @@ def test_a_state_that_nobody_can_take_over_is_given_up_rather_than_the_slot():
 @pytest.mark.parametrize("entry", [BEGUN, DRAINING])
 def test_a_source_that_died_needs_no_drain(entry):
     step = advance(entry, without("a"), "web")
-    assert step.outcome is Outcome.FREE
+    assert step.outcome is MoveOutcome.FREE
     given_away = give(step.entry, "c", 2)
     assert (given_away.owner, given_away.term, given_away.move) == ("c", 2, None)
     assert given_away.epoch > 11
@@ -128,7 +130,7 @@ def test_a_source_that_died_needs_no_drain(entry):
 
 def test_what_a_source_saved_before_it_went_is_not_lost():
     step = advance(DRAINING, without("a", a=DRAINED), "web")
-    assert step.outcome is Outcome.FREE
+    assert step.outcome is MoveOutcome.FREE
     heir = give(step.entry, "c", 2)
     assert heir.move == Move(phase=MovePhase.RESTORE, state="web-7-11", digest="d1")
 
@@ -142,14 +144,14 @@ def test_what_a_target_did_not_take_over_before_it_died_goes_to_the_next():
 
 
 def test_a_slot_belongs_to_one_term_of_a_shard():
-    assert is_held(OWNED, parties())
-    assert not is_held(OWNED, {"a": Party(term=2)})
+    assert is_held(OWNED, participants())
+    assert not is_held(OWNED, {"a": MoveParticipant(term=2)})
     assert not is_held(OWNED, {"a": NOBODY})
-    assert standing(OWNED, "a", 1) is Standing.WORK
-    assert standing(OWNED, "a", 2) is Standing.NONE
-    assert [standing(entry, "a", 1) for entry in (BEGUN, DRAINING, RESTORING)] == ["work", "drain", "none"]
-    assert [standing(entry, "b", 4) for entry in (BEGUN, DRAINING, RESTORING)] == ["prepare", "prepare", "restore"]
-    assert standing(BEGUN, "b", 5) is Standing.NONE
+    assert slot_duty(OWNED, "a", 1) is SlotDuty.WORK
+    assert slot_duty(OWNED, "a", 2) is SlotDuty.NONE
+    assert [slot_duty(entry, "a", 1) for entry in (BEGUN, DRAINING, RESTORING)] == ["work", "drain", "none"]
+    assert [slot_duty(entry, "b", 4) for entry in (BEGUN, DRAINING, RESTORING)] == ["prepare", "prepare", "restore"]
+    assert slot_duty(BEGUN, "b", 5) is SlotDuty.NONE
 
 
 # all together
@@ -164,24 +166,24 @@ class Actor:
         self.alive = True
         self.leaving = False
         self.joined = False
-        self.view: tuple[Entry, ...] = ()
+        self.view: tuple[SlotEntry, ...] = ()
         self.acks: dict[int, Ack] = {}
 
-    def look(self, table: tuple[Entry, ...], random: Random) -> None:
+    def look(self, table: tuple[SlotEntry, ...], random: Random) -> None:
         self.view = table
         for entry in table:
             self.heed(entry, random)
 
-    def heed(self, entry: Entry, random: Random) -> None:
+    def heed(self, entry: SlotEntry, random: Random) -> None:
         move, slot = entry.move, entry.slot
-        match standing(entry, self.name, self.term):
-            case Standing.PREPARE if move is not None:
+        match slot_duty(entry, self.name, self.term):
+            case SlotDuty.PREPARE if move is not None:
                 kind = AckKind.FAILED if random.random() < 0.05 else AckKind.PREPARED
                 self.acks[slot] = Ack(slot, move.next_epoch, kind)
-            case Standing.DRAIN if move is not None:
+            case SlotDuty.DRAIN if move is not None:
                 digest = f"s{slot}" if slot % 3 == 0 else ""
                 self.acks[slot] = Ack(slot, move.next_epoch, AckKind.DRAINED, digest)
-            case Standing.RESTORE if move is not None:
+            case SlotDuty.RESTORE if move is not None:
                 if random.random() < 0.9:
                     self.acks[slot] = Ack(slot, entry.epoch, AckKind.RESTORED, move.digest)
             case _:
@@ -193,10 +195,10 @@ class Actor:
             return {}
         found = {}
         for entry in self.view:
-            asked = standing(entry, self.name, self.term)
+            asked = slot_duty(entry, self.name, self.term)
             acked = self.acks.get(entry.slot)
             restored = acked is not None and acked.kind is AckKind.RESTORED
-            if asked is Standing.WORK or (asked is Standing.RESTORE and restored):
+            if asked is SlotDuty.WORK or (asked is SlotDuty.RESTORE and restored):
                 found[entry.slot] = entry.epoch
         return found
 
@@ -205,7 +207,7 @@ class Actor:
 def test_in_every_disorder_a_slot_has_one_worker_and_its_epochs_rise(seed):
     random = Random(seed)
     actors = {name: Actor(name) for name in "abcde"}
-    table = tuple(Entry(slot=slot, epoch=1) for slot in range(SLOTS))
+    table = tuple(SlotEntry(slot=slot, epoch=1) for slot in range(SLOTS))
     for step in range(40):
         event = random.random()
         actor = actors[random.choice("abcde")]
@@ -224,13 +226,13 @@ def test_in_every_disorder_a_slot_has_one_worker_and_its_epochs_rise(seed):
             joining=tuple(each.name for each in able if not each.joined),
         )
         known = {
-            each.name: Party(term=each.term, alive=each.alive, receiving=each in able, acks=dict(each.acks))
+            each.name: MoveParticipant(term=each.term, alive=each.alive, receiving=each in able, acks=dict(each.acks))
             for each in actors.values()
         }
         late = random.random() < 0.2
         plan = plan_table(
             TableView(
-                config="web", entries=table, parties=known, members=members, strategy="consistent-hash", limit=100,
+                config="web", entries=table, participants=known, members=members, strategy="consistent-hash", limit=100,
                 timed_out=lambda _, late=late: late and random.random() < 0.3,
             )
         )  # fmt: skip
@@ -253,17 +255,19 @@ def test_in_every_disorder_a_slot_has_one_worker_and_its_epochs_rise(seed):
 def test_moves_end_and_everything_comes_to_rest_when_everyone_behaves():
     random = Random(3)
     actors = {name: Actor(name) for name in "abc"}
-    table = tuple(Entry(slot=slot, epoch=1) for slot in range(SLOTS))
+    table = tuple(SlotEntry(slot=slot, epoch=1) for slot in range(SLOTS))
     joined: set[str] = set()
     for step in range(36):
         present = ["a"] if step < 3 else ["a", "b", "c"]
-        known = {name: Party(term=1, acks=dict(actors[name].acks)) for name in present}
+        known = {name: MoveParticipant(term=1, acks=dict(actors[name].acks)) for name in present}
         members = Members(
             settled=tuple(name for name in present if name in joined),
             joining=tuple(name for name in present if name not in joined),
         )
         plan = plan_table(
-            TableView(config="web", entries=table, parties=known, members=members, strategy="round-robin", limit=128)
+            TableView(
+                config="web", entries=table, participants=known, members=members, strategy="round-robin", limit=128
+            )
         )
         table = plan.entries
         joined |= {name for name in present if name not in plan.waiting_for}

@@ -12,10 +12,10 @@ from shoal.sharding.leases import (
     REPORT,
     Ack,
     AckKind,
+    LeaseObservations,
     LeaseState,
-    Report,
     ShardLease,
-    Sightings,
+    WorkerReport,
     WorkTime,
     encode_acks,
     encode_report,
@@ -65,7 +65,7 @@ def test_the_manager_is_done_in_time():
 
 
 def test_only_a_change_of_the_holders_own_is_a_sign_of_life():
-    seen = Sightings()
+    seen = LeaseObservations()
     assert seen.saw(HELD, 5.0) == 5.0
     assert seen.saw(HELD, 9.0) == 5.0
     renewed = ShardLease(shard="a", config="web", holder="a_1", lease_s=10, term=1, renewed_at="t2")
@@ -92,7 +92,7 @@ def lease_object(**annotations: str) -> dict:
 
 def test_what_a_worker_says_is_read_as_it_was_meant():
     acks = {5: Ack(5, 77, AckKind.DRAINED, "abc"), 9: Ack(9, 78, AckKind.PREPARED)}
-    report = Report(load=0.5, queue_depth=3, metrics={"orders": 2.0})
+    report = WorkerReport(load=0.5, queue_depth=3, metrics={"orders": 2.0})
     obj = lease_object(**{ACKS: encode_acks(acks), REPORT: encode_report(report), LEAVING: "true"})
     found = read_lease(obj)
     assert (found.acks, found.report, found.leaving, found.reported) == (acks, report, True, True)
@@ -103,7 +103,7 @@ def test_what_a_worker_says_is_read_as_it_was_meant():
 def test_nonsense_from_a_worker_reads_as_nothing():
     for text in ("{", "[]", '{"x": "1:drained"}', '{"1": "drained"}', '{"1": 5}', '{"1": "1:unheard-of"}'):
         assert read_lease(lease_object(**{ACKS: text})).acks == {}
-    assert read_lease(lease_object(**{REPORT: '{"load": "much"}'})).report == Report()
+    assert read_lease(lease_object(**{REPORT: '{"load": "much"}'})).report == WorkerReport()
     assert read_lease({"metadata": {"name": "a"}}).held is False
 
 
@@ -120,10 +120,10 @@ def test_load_is_made_of_objects_processor_memory_and_queue():
     assert load_of(1000, 1, 1, 100) == 1.0
     assert abs(load_of(500, 0.5, 0, 0) - 0.3) < 1e-9
     assert load_of(10**9, 0, 0, 0) == 0.3
-    assert Report(objects=1000).effective_load == 0.3
-    assert Report(load=7).effective_load == 1.0
+    assert WorkerReport(objects=1000).effective_load == 0.3
+    assert WorkerReport(load=7).effective_load == 1.0
 
 
 def test_who_waits_all_the_time_is_loaded_though_it_uses_nothing():
-    assert Report(busy=0.9).effective_load == 0.9
-    assert Report(busy=0.1, objects=1000).effective_load == 0.3
+    assert WorkerReport(busy=0.9).effective_load == 0.9
+    assert WorkerReport(busy=0.1, objects=1000).effective_load == 0.3

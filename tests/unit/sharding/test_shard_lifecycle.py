@@ -10,7 +10,6 @@ import pytest
 
 from shoal.crds.shard import PHASES
 from shoal.sharding.leases import LeaseState
-from shoal.sharding.manager.books import Phases
 from shoal.sharding.manager.lifecycle import (
     LET_GO,
     NEXT,
@@ -19,24 +18,25 @@ from shoal.sharding.manager.lifecycle import (
     Drain,
     IllegalTransition,
     Keep,
-    Phase,
     PodState,
     Shard,
-    judge,
-    staff,
+    ShardPhase,
+    decide_phase,
+    plan_shards,
     transition,
 )
+from shoal.sharding.manager.memory import Phases
 from shoal.sharding.manager.view import members_of
 
-RUNNING = Shard(name="a", phase=Phase.RUNNING, lease=LeaseState.READY, pod=PodState.RUNNING, slots=10, joined=True)
+RUNNING = Shard(name="a", phase=ShardPhase.RUNNING, lease=LeaseState.READY, pod=PodState.RUNNING, slots=10, joined=True)
 
 
 def named(name: str, **fields: object) -> Shard:
     return replace(RUNNING, name=name, **fields)  # type: ignore[arg-type]
 
 
-def verdict(**fields: object) -> str | None:
-    found = judge(named("a", **fields))
+def decision(**fields: object) -> str | None:
+    found = decide_phase(named("a", **fields))
     return None if found is None else found.phase.value
 
 
@@ -46,110 +46,114 @@ def test_the_machine_is_the_one_of_the_documents():
         ("Pending", "Running"), ("Pending", "Failed"), ("Running", "Draining"), ("Running", "Failed"),
         ("Draining", "Terminated"), ("Draining", "Running"), ("Failed", "Running"), ("Failed", "Terminated"),
     }  # fmt: skip
-    assert {phase.value for phase in Phase} == set(PHASES)
-    for before, after in product(Phase, Phase):
+    assert {phase.value for phase in ShardPhase} == set(PHASES)
+    for before, after in product(ShardPhase, ShardPhase):
         if (before.value, after.value) not in arrows:
             with pytest.raises(IllegalTransition):
                 transition(before, after)
     assert all(transition(before, after) is after for before, after in LET_GO.items())
 
 
-@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("phase", ShardPhase)
 @pytest.mark.parametrize("lease", [None, *LeaseState])
 @pytest.mark.parametrize("pod", PodState)
 def test_no_judgement_leaves_the_machine(phase, lease, pod):
     for slots, leaving, age_s in product((0, 5), (False, True), (0.0, 1000.0)):
         shard = named("a", phase=phase, lease=lease, pod=pod, slots=slots, leaving=leaving, phase_age_s=age_s)
-        found = judge(shard)
+        found = decide_phase(shard)
         if found is not None:
             assert found.phase in NEXT[phase]
             assert found.text
-            if found.phase is Phase.TERMINATED:
+            if found.phase is ShardPhase.TERMINATED:
                 assert slots == 0
 
 
 def test_a_shard_runs_when_its_worker_holds_its_lease():
-    assert verdict(phase=Phase.PENDING) == "Running"
-    assert verdict(phase=Phase.PENDING, lease=None) is None
-    assert verdict(phase=Phase.PENDING, lease=None, phase_age_s=301.0) == "Failed"
-    assert verdict(phase=Phase.PENDING, lease=None, pod=PodState.ENDED) == "Failed"
+    assert decision(phase=ShardPhase.PENDING) == "Running"
+    assert decision(phase=ShardPhase.PENDING, lease=None) is None
+    assert decision(phase=ShardPhase.PENDING, lease=None, phase_age_s=301.0) == "Failed"
+    assert decision(phase=ShardPhase.PENDING, lease=None, pod=PodState.ENDED) == "Failed"
 
 
 def test_a_shard_fails_when_its_lease_is_gone_and_not_before():
-    assert verdict(lease=LeaseState.EXPIRED) is None
-    assert verdict(lease=LeaseState.UNCERTAIN) is None
-    assert verdict(lease=LeaseState.DEAD) == "Failed"
-    assert verdict(lease=None) == "Failed"
+    assert decision(lease=LeaseState.EXPIRED) is None
+    assert decision(lease=LeaseState.UNCERTAIN) is None
+    assert decision(lease=LeaseState.DEAD) == "Failed"
+    assert decision(lease=None) == "Failed"
 
 
 def test_whoever_wants_to_go_is_drained_first():
-    assert verdict(leaving=True) == "Draining"
-    assert verdict(drain=True) == "Draining"
-    assert verdict(unhealthy=True) == "Draining"
-    assert verdict(pod=PodState.LEAVING) == "Draining"
+    assert decision(leaving=True) == "Draining"
+    assert decision(drain=True) == "Draining"
+    assert decision(unhealthy=True) == "Draining"
+    assert decision(pod=PodState.LEAVING) == "Draining"
 
 
 def test_a_drain_ends_with_the_last_slot_or_with_its_reason():
-    assert verdict(phase=Phase.DRAINING, reason="Requested", drain=True) is None
-    assert verdict(phase=Phase.DRAINING, reason="Requested", drain=True, slots=0) == "Terminated"
-    assert verdict(phase=Phase.DRAINING, reason="Requested", drain=False) == "Running"
-    assert verdict(phase=Phase.DRAINING, reason="Unhealthy", unhealthy=False) == "Running"
-    assert verdict(phase=Phase.DRAINING, reason=SCALE_DOWN) is None
+    assert decision(phase=ShardPhase.DRAINING, reason="Requested", drain=True) is None
+    assert decision(phase=ShardPhase.DRAINING, reason="Requested", drain=True, slots=0) == "Terminated"
+    assert decision(phase=ShardPhase.DRAINING, reason="Requested", drain=False) == "Running"
+    assert decision(phase=ShardPhase.DRAINING, reason="Unhealthy", unhealthy=False) == "Running"
+    assert decision(phase=ShardPhase.DRAINING, reason=SCALE_DOWN) is None
 
 
 def test_a_failed_shard_comes_back_or_ends_when_its_slots_are_gone():
-    assert verdict(phase=Phase.FAILED) == "Running"
-    assert verdict(phase=Phase.FAILED, lease=LeaseState.DEAD, slots=0, phase_age_s=5.0) is None
-    assert verdict(phase=Phase.FAILED, lease=LeaseState.DEAD, slots=0, phase_age_s=31.0) == "Terminated"
-    assert verdict(phase=Phase.FAILED, lease=LeaseState.DEAD, slots=0, pod=PodState.MISSING) == "Terminated"
-    assert verdict(phase=Phase.FAILED, lease=LeaseState.DEAD, slots=3, pod=PodState.MISSING) is None
-    assert verdict(phase=Phase.TERMINATED) is None
+    assert decision(phase=ShardPhase.FAILED) == "Running"
+    assert decision(phase=ShardPhase.FAILED, lease=LeaseState.DEAD, slots=0, phase_age_s=5.0) is None
+    assert decision(phase=ShardPhase.FAILED, lease=LeaseState.DEAD, slots=0, phase_age_s=31.0) == "Terminated"
+    assert decision(phase=ShardPhase.FAILED, lease=LeaseState.DEAD, slots=0, pod=PodState.MISSING) == "Terminated"
+    assert decision(phase=ShardPhase.FAILED, lease=LeaseState.DEAD, slots=3, pod=PodState.MISSING) is None
+    assert decision(phase=ShardPhase.TERMINATED) is None
 
 
 def test_missing_shards_are_made_and_drains_that_were_for_size_are_cancelled_first():
-    assert staff([], 2, max_surge=1) == [Create(), Create()]
-    draining = named("b", phase=Phase.DRAINING, reason=SCALE_DOWN)
-    assert staff([named("a"), draining], 3, max_surge=1) == [Keep("b"), Create()]
+    assert plan_shards([], 2, max_surge=1) == [Create(), Create()]
+    draining = named("b", phase=ShardPhase.DRAINING, reason=SCALE_DOWN)
+    assert plan_shards([named("a"), draining], 3, max_surge=1) == [Keep("b"), Create()]
     going = replace(draining, pod=PodState.LEAVING)
-    assert staff([named("a"), going], 2, max_surge=1) == [Create()]
+    assert plan_shards([named("a"), going], 2, max_surge=1) == [Create()]
 
 
 def test_of_too_many_shards_those_go_that_cost_least():
     shards = [named("a", slots=300), named("b", slots=200), named("c", slots=250)]
-    assert [order.name for order in staff(shards, 2, max_surge=1) if isinstance(order, Drain)] == ["b"]
-    waiting = named("d", phase=Phase.PENDING, lease=None, slots=0)
-    assert [order.name for order in staff([*shards, waiting], 3, max_surge=1) if isinstance(order, Drain)] == ["d"]
+    assert [order.name for order in plan_shards(shards, 2, max_surge=1) if isinstance(order, Drain)] == ["b"]
+    waiting = named("d", phase=ShardPhase.PENDING, lease=None, slots=0)
+    assert [order.name for order in plan_shards([*shards, waiting], 3, max_surge=1) if isinstance(order, Drain)] == [
+        "d"
+    ]
 
 
 def test_a_failed_shard_that_may_come_back_is_not_replaced_yet():
-    failed = named("b", phase=Phase.FAILED, lease=LeaseState.DEAD)
-    assert staff([named("a"), failed], 2, max_surge=1) == []
-    assert staff([named("a"), replace(failed, pod=PodState.MISSING)], 2, max_surge=1) == [Create()]
+    failed = named("b", phase=ShardPhase.FAILED, lease=LeaseState.DEAD)
+    assert plan_shards([named("a"), failed], 2, max_surge=1) == []
+    assert plan_shards([named("a"), replace(failed, pod=PodState.MISSING)], 2, max_surge=1) == [Create()]
 
 
 def test_an_update_makes_the_successor_first_and_then_lets_the_predecessor_go():
     old = [named("a", outdated=True), named("b", outdated=True)]
-    assert staff(old, 2, max_surge=1) == [Create(replaces="a")]
-    coming = named("a2", replaces="a", phase=Phase.PENDING, lease=None, slots=0, joined=False)
-    assert staff([*old, coming], 2, max_surge=1) == []
-    ready = replace(coming, phase=Phase.RUNNING, lease=LeaseState.READY)
-    assert staff([*old, ready], 2, max_surge=1) == [Drain("a", "Updated", "a2 of the new template takes over")]
-    emptied = named("a", outdated=True, phase=Phase.TERMINATED, slots=0)
-    assert staff([emptied, old[1], replace(ready, joined=True, slots=10)], 2, max_surge=1) == [Create(replaces="b")]
-    assert staff([named("a", outdated=True), named("b", outdated=True)], 2, max_surge=2) == [
+    assert plan_shards(old, 2, max_surge=1) == [Create(replaces="a")]
+    coming = named("a2", replaces="a", phase=ShardPhase.PENDING, lease=None, slots=0, joined=False)
+    assert plan_shards([*old, coming], 2, max_surge=1) == []
+    ready = replace(coming, phase=ShardPhase.RUNNING, lease=LeaseState.READY)
+    assert plan_shards([*old, ready], 2, max_surge=1) == [Drain("a", "Updated", "a2 of the new template takes over")]
+    emptied = named("a", outdated=True, phase=ShardPhase.TERMINATED, slots=0)
+    assert plan_shards([emptied, old[1], replace(ready, joined=True, slots=10)], 2, max_surge=1) == [
+        Create(replaces="b")
+    ]
+    assert plan_shards([named("a", outdated=True), named("b", outdated=True)], 2, max_surge=2) == [
         Create(replaces="a"), Create(replaces="b"),
     ]  # fmt: skip
 
 
 def test_a_predecessor_that_never_started_is_given_up():
-    old = named("a", outdated=True, phase=Phase.PENDING, lease=None, slots=0, joined=False)
+    old = named("a", outdated=True, phase=ShardPhase.PENDING, lease=None, slots=0, joined=False)
     ready = named("a2", replaces="a", slots=0, joined=False)
-    assert staff([old, ready], 1, max_surge=1) == [Drain("a", "Updated", "a2 of the new template takes over")]
+    assert plan_shards([old, ready], 1, max_surge=1) == [Drain("a", "Updated", "a2 of the new template takes over")]
 
 
 def test_a_successor_with_nothing_to_inherit_joins_like_any_other():
     other, new = named("b"), named("a2", replaces="a", joined=False, slots=0)
-    for gone in ({}, {"a": named("a", phase=Phase.TERMINATED, slots=0)}):
+    for gone in ({}, {"a": named("a", phase=ShardPhase.TERMINATED, slots=0)}):
         found = members_of({**gone, "b": other, "a2": new})
         assert (found.settled, found.joining, found.successors) == (("b",), ("a2",), {})
 
@@ -159,7 +163,7 @@ def test_in_an_update_slots_go_from_the_predecessor_to_its_successor_and_nowhere
     new = named("a2", replaces="a", joined=False, slots=0)
     waiting = members_of({each.name: each for each in (a, b, new)})
     assert (waiting.receiving, waiting.keeping, waiting.successors) == (("a", "b"), ("a2",), {})
-    draining = replace(a, phase=Phase.DRAINING, reason="Updated")
+    draining = replace(a, phase=ShardPhase.DRAINING, reason="Updated")
     found = members_of({each.name: each for each in (draining, b, new)})
     assert found.successors == {"a": "a2"}
     assert found.receiving == ("a2",)
@@ -168,7 +172,7 @@ def test_in_an_update_slots_go_from_the_predecessor_to_its_successor_and_nowhere
 
 def test_who_drains_leaves_is_unwell_or_late_gets_nothing():
     shards = [
-        named("ok"), named("draining", phase=Phase.DRAINING), named("leaving", leaving=True),
+        named("ok"), named("draining", phase=ShardPhase.DRAINING), named("leaving", leaving=True),
         named("unwell", unhealthy=True), named("late", lease=LeaseState.EXPIRED), named("new", joined=False),
     ]  # fmt: skip
     found = members_of({each.name: each for each in shards})

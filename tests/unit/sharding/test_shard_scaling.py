@@ -9,20 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.crds.shard import ConfigSpec, Cost, CustomMetric, Forecast
-from shoal.sharding.manager.scaling import Direction, Sample, Standing, bounds, decide, slope_of
+from shoal.sharding.manager.scaling import Direction, LoadSample, ScalingState, bounds, decide, slope_of
 
 SPEC = ConfigSpec(min_shards=2, max_shards=10, sustained_for="30s", cooldown="2m")
-QUIET = Sample(at_s=0, shards=4, load=0.6)
+QUIET = LoadSample(at_s=0, shards=4, load=0.6)
 NOW_S = 1000.0
 
 
-def lasting(sample: Sample = QUIET, *, for_s: float = 130.0, **fields: object) -> list[Sample]:
+def lasting(sample: LoadSample = QUIET, *, for_s: float = 130.0, **fields: object) -> list[LoadSample]:
     made = replace(sample, **fields)  # type: ignore[arg-type]
     return [replace(made, at_s=NOW_S - for_s + 5 * step) for step in range(int(for_s / 5) + 1)]
 
 
-def decided(samples: list[Sample], spec: ConfigSpec = SPEC, desired: int = 4, **standing: object):
-    return decide(spec, samples, Standing(desired=desired, **standing), NOW_S)  # type: ignore[arg-type]
+def decided(samples: list[LoadSample], spec: ConfigSpec = SPEC, desired: int = 4, **state: object):
+    return decide(spec, samples, ScalingState(desired=desired, **state), NOW_S)  # type: ignore[arg-type]
 
 
 def with_(**fields: object) -> ConfigSpec:
@@ -127,7 +127,7 @@ def test_without_reports_nothing_is_decided():
 )  # fmt: skip
 def test_whatever_is_decided_lies_within_the_bounds_and_is_explained(load, queue, desired, shards, for_s, scaled):
     spec = with_(queue_depth_limit=100)
-    samples = lasting(Sample(at_s=0, shards=shards, load=load, queue_depth=queue), for_s=for_s)
+    samples = lasting(LoadSample(at_s=0, shards=shards, load=load, queue_depth=queue), for_s=for_s)
     found = decided(samples, spec, desired=desired, scaled_s=None if scaled is None else NOW_S - scaled)
     assert found.explanation
     if found.direction is not Direction.HOLD:
@@ -139,10 +139,10 @@ def test_whatever_is_decided_lies_within_the_bounds_and_is_explained(load, queue
 @settings(max_examples=50, deadline=None)
 @given(load=st.floats(0.01, 1), shards=st.integers(2, 10))
 def test_scaling_down_is_never_followed_by_scaling_up_for_the_same_work(load, shards):
-    samples = lasting(Sample(at_s=0, shards=shards, load=load))
+    samples = lasting(LoadSample(at_s=0, shards=shards, load=load))
     found = decided(samples, desired=shards)
     if found.direction is Direction.DOWN:
-        after = lasting(Sample(at_s=0, shards=found.shards, load=min(1.0, load * shards / found.shards)))
+        after = lasting(LoadSample(at_s=0, shards=found.shards, load=min(1.0, load * shards / found.shards)))
         assert decided(after, desired=found.shards).direction is not Direction.UP
 
 

@@ -9,12 +9,12 @@ from typing import Any
 from shoal.base.clock import RealClock
 from shoal.base.metrics import Metrics
 from shoal.client import TransportError
-from shoal.crds.shard import Target
+from shoal.crds.shard import ShardTarget
 from shoal.reconcile.keys import ObjectKey
-from shoal.sharding.manager.assigning import Chooser
-from shoal.sharding.manager.books import Books
+from shoal.sharding.manager.assigning import SlotChooser
+from shoal.sharding.manager.memory import ManagerMemory
 from shoal.sharding.manager.metrics import ShardMetrics
-from shoal.sharding.manager.sweep import Shared, SweepTools, TargetSweep
+from shoal.sharding.manager.sweep import SweepContext, SweepDeps, TargetSweep
 
 ANY: Any = None
 
@@ -53,15 +53,15 @@ class Server:
 
 
 def pauses(server: Server, count: int) -> list[float]:
-    clock, books = Counting(count), Books()
-    tools = SweepTools(
+    clock, memory = Counting(count), ManagerMemory()
+    deps = SweepDeps(
         client=ANY, clock=clock, random=lambda: 0.999, metrics=ShardMetrics(Metrics()), namespaces=ANY, period_s=300.0
     )
-    shared = Shared(
-        key=ObjectKey("default", "web"), books=books, chooser=Chooser(books), spec=lambda: None, entries=lambda: (),
+    shared = SweepContext(
+        key=ObjectKey("default", "web"), memory=memory, chooser=SlotChooser(memory), spec=lambda: None, entries=lambda: (),
         counted=lambda: None,
     )  # fmt: skip
-    sweep = TargetSweep(tools, shared, Target(kind="Website"))
+    sweep = TargetSweep(deps, shared, ShardTarget(kind="Website"))
     try:
         asyncio.run(sweep._follow_new(server))  # type: ignore[arg-type]
     except Enough:

@@ -99,7 +99,7 @@ class ShardService:
         self.metrics = metrics
         self.identity = config.name or f"{socket.gethostname()}-{os.getpid()}-{ids.new_suffix()}"
         self._manager: Manager | None = None
-        self._parts: wiring.Parts | None = None
+        self._components: wiring.ManagerComponents | None = None
         self._stopping = False
         self._failure = ""
 
@@ -139,11 +139,11 @@ class ShardService:
             self._client, MANAGER, self.identity, clock=self._clock, new_suffix=self._ids.new_suffix, config=_EVENTS
         )
         numbers = count(1)
-        around = wiring.Surroundings(
+        deps = wiring.ManagerDeps(
             clock=self._clock, random=random, new_id=lambda: str(next(numbers)), new_suffix=self._ids.new_suffix,
             metrics=self.metrics,
         )  # fmt: skip
-        self._parts = wiring.add(manager, events, around, before=self._parts)
+        self._components = wiring.add(manager, events, deps, before=self._components)
         manager.add(events)
         if not self._stopping:
             await manager.run()
@@ -151,7 +151,7 @@ class ShardService:
     def assigner(self) -> Assigner | None:
         """Who gives slots at admission; None until the caches are warm."""
         ready = self._manager is not None and self._manager.health().ready
-        return self._parts.assigner if ready and self._parts is not None else None
+        return self._components.assigner if ready and self._components is not None else None
 
     # health
 
@@ -170,7 +170,7 @@ class ShardService:
 
     def status(self) -> dict[str, Any]:
         """Everything about this manager, for people."""
-        found = self._parts.manager.books if self._parts is not None else {}
+        found = self._components.manager.memory if self._components is not None else {}
         health = self._manager.health() if self._manager is not None else None
         return {
             "name": self.identity,
@@ -178,13 +178,13 @@ class ShardService:
             "failing": dict(health.failing) if health is not None else {},
             "configs": {
                 str(key): {
-                    "phases": books.facts.phases,
-                    "healthy": books.facts.healthy,
-                    "unownedSlots": books.facts.unowned,
-                    "movingSlots": books.facts.moving,
-                    "objects": books.objects.total,
+                    "phases": memory.figures.phases,
+                    "healthy": memory.figures.healthy,
+                    "unownedSlots": memory.figures.unowned,
+                    "movingSlots": memory.figures.moving,
+                    "objects": memory.objects.total,
                 }
-                for key, books in found.items()
-                if books.facts is not None
+                for key, memory in found.items()
+                if memory.figures is not None
             },
         }

@@ -23,9 +23,9 @@ from shoal.base.tasks import wait_first
 from shoal.client import Client, TransportError, connect, load_inside
 from shoal.errors import ApiError
 from shoal.sharding.proxy.kinds import Kinds
-from shoal.sharding.proxy.reading import Share
+from shoal.sharding.proxy.reading import VisibleSlots
 from shoal.sharding.proxy.service import make_app
-from shoal.sharding.proxy.writing import Writes
+from shoal.sharding.proxy.writing import ProxyWrites
 from shoal.sharding.worker import ShardedController, Worker, WorkerConfig
 
 log = get_logger("shard.proxy")
@@ -66,11 +66,11 @@ class Proxy:
     def __init__(self, client: Client, config: WorkerConfig, *, clock: Clock, token: str) -> None:
         self._clock = clock
         self._kinds = Kinds(client)
-        self._share = Share(config.config)
+        self._share = VisibleSlots(config.config)
         self._learn = asyncio.Event()
         controller = ShardedController(save=self._over)
         self.worker = Worker(client, controller, config, clock=clock, random=Random().random, new_id=Ids().new_suffix)
-        self._writes = Writes(self.worker, client, self._kinds)
+        self._writes = ProxyWrites(self.worker, client, self._kinds)
         self.worker.listen(self._changed)
         self.app = make_app(client, self._kinds, self._share, self._writes, token=token)
 

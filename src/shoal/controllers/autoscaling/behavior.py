@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from shoal.controllers.autoscaling.model import History, ScaleEvent, Tolerance
+from shoal.controllers.autoscaling.model import ScaleEvent, ScaleHistory, Tolerance
 from shoal.kube.objects import Obj
 from shoal.kube.quantity import parse
 
@@ -24,7 +24,7 @@ _DOWN: Final[Obj] = {"selectPolicy": "Max", "policies": [{"type": "Percent", "va
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ScalingRules:
     up: Obj
     down: Obj
 
@@ -38,9 +38,9 @@ def _tolerance(rules: Obj) -> float:
     return Tolerance().up if found is None else parse(str(found)).milli() / 1000
 
 
-def rules_of(spec: Obj) -> Rules:
+def rules_of(spec: Obj) -> ScalingRules:
     behavior = spec.get("behavior") or {}
-    return Rules(_filled(behavior.get("scaleUp"), _UP), _filled(behavior.get("scaleDown"), _DOWN))
+    return ScalingRules(_filled(behavior.get("scaleUp"), _UP), _filled(behavior.get("scaleDown"), _DOWN))
 
 
 def _filled(given: Obj | None, usual: Obj) -> Obj:
@@ -56,7 +56,7 @@ class Limited:
     limited: tuple[str, str, str]
 
 
-def limit(spec: Obj, current: int, wanted: int, history: History, now: float) -> Limited:
+def limit(spec: Obj, current: int, wanted: int, history: ScaleHistory, now: float) -> Limited:
     """Remember the recommendation and bring it within the rules."""
     rules = rules_of(spec)
     steady = stabilized(rules, current, wanted, history, now)
@@ -72,7 +72,7 @@ def limit(spec: Obj, current: int, wanted: int, history: History, now: float) ->
     return Limited(replicas, able, limited)
 
 
-def stabilized(rules: Rules, current: int, wanted: int, history: History, now: float) -> int:
+def stabilized(rules: ScalingRules, current: int, wanted: int, history: ScaleHistory, now: float) -> int:
     """The lowest recent recommendation on the way up, the highest on the way down."""
     up_s = rules.up.get("stabilizationWindowSeconds") or 0
     down_s = rules.down.get("stabilizationWindowSeconds", STABILIZATION_S)
@@ -85,7 +85,7 @@ def stabilized(rules: Rules, current: int, wanted: int, history: History, now: f
 
 
 def _within(
-    rules: Rules, current: int, wanted: int, least: int, most: int, events: Sequence[ScaleEvent], now: float
+    rules: ScalingRules, current: int, wanted: int, least: int, most: int, events: Sequence[ScaleEvent], now: float
 ) -> tuple[int, tuple[str, str, str]]:
     fine = ("False", "DesiredWithinRange", "the desired count is within the acceptable range")
     if wanted > current:
@@ -133,7 +133,7 @@ def down_limit(rules: Obj, current: int, events: Sequence[ScaleEvent], now: floa
     return max(found) if rules.get("selectPolicy") == "Min" else min(found)
 
 
-def remember(spec: Obj, history: History, before: int, after: int, now: float) -> None:
+def remember(spec: Obj, history: ScaleHistory, before: int, after: int, now: float) -> None:
     """Replicas were changed: the rates of the rules count from here."""
     rules = rules_of(spec)
     longest_s = max(policy["periodSeconds"] for each in (rules.up, rules.down) for policy in each["policies"])

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from shoal.client import Client, TransportError
-from shoal.controllers.autoscaling.model import MetricError, Sample
+from shoal.controllers.autoscaling.model import MetricError, PodSample
 from shoal.errors import ApiError
 from shoal.kube.objects import Obj
 from shoal.kube.quantity import parse
@@ -29,7 +29,7 @@ class MetricsReader:
         except (ApiError, TransportError) as error:
             raise MetricError(f"unable to get {what}: {error}", reason) from error
 
-    async def of_pods(self, resource: str, namespace: str, selector: str, container: str = "") -> dict[str, Sample]:
+    async def of_pods(self, resource: str, namespace: str, selector: str, container: str = "") -> dict[str, PodSample]:
         """What pods, or one container of each, use of a resource."""
         what, reason = f"metrics for resource {resource}", "FailedGetResourceMetric"
         if container:
@@ -45,7 +45,7 @@ class MetricsReader:
             raise MetricError(f"unable to get {what}: no metrics returned from resource metrics API", reason)
         return samples
 
-    async def of_pods_custom(self, metric: Obj, namespace: str, selector: str) -> dict[str, Sample]:
+    async def of_pods_custom(self, metric: Obj, namespace: str, selector: str) -> dict[str, PodSample]:
         params = {"labelSelector": selector, "metricLabelSelector": selector_text(metric.get("selector"))}
         path = f"{_CUSTOM}/namespaces/{namespace}/pods/*/{quote(metric['name'])}"
         what, reason = f"metric {metric['name']}", "FailedGetPodsMetric"
@@ -53,7 +53,7 @@ class MetricsReader:
         if not items:
             raise MetricError(f"unable to get {what}: no metrics returned from custom metrics API", reason)
         return {
-            item["describedObject"]["name"]: Sample(
+            item["describedObject"]["name"]: PodSample(
                 milli=parse(str(item["value"])).milli(), at=parse_epoch(item["timestamp"]),
                 window_s=float(item.get("windowSeconds") or 0),
             )
@@ -83,7 +83,7 @@ class MetricsReader:
         return sum(parse(str(item["value"])).milli() for item in items)
 
 
-def _sample(item: Obj, resource: str, container: str) -> Sample | None:
+def _sample(item: Obj, resource: str, container: str) -> PodSample | None:
     """The sum over the containers; None when one of them was not measured."""
     total = 0
     seen = False
@@ -98,7 +98,7 @@ def _sample(item: Obj, resource: str, container: str) -> Sample | None:
     if not seen:
         return None
     window_s = parse_duration(item.get("window") or _WINDOW) / 1e9
-    return Sample(milli=total, at=parse_epoch(item["timestamp"]), window_s=window_s)
+    return PodSample(milli=total, at=parse_epoch(item["timestamp"]), window_s=window_s)
 
 
 def selector_text(selector: Obj | None) -> str:

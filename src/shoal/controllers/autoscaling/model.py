@@ -19,7 +19,7 @@ class MetricError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class PodSample:
     """What one pod uses."""
 
     milli: int
@@ -64,7 +64,7 @@ class ScaleEvent:
 
 
 @dataclass(slots=True)
-class History:
+class ScaleHistory:
     """What has to be remembered of one autoscaler; lost when the process ends, as its effects are bounded in time."""
 
     recommendations: list[tuple[float, int]] = field(default_factory=list)

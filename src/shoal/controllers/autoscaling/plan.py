@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from shoal.controllers.autoscaling.model import Groups, MetricError, Sample, Tolerance
+from shoal.controllers.autoscaling.model import Groups, MetricError, PodSample, Tolerance
 from shoal.kube.objects import Obj
 from shoal.kube.quantity import parse
 from shoal.kube.times import parse_epoch
@@ -15,7 +15,7 @@ CPU_INITIALIZATION_S: Final = 300.0
 READINESS_DELAY_S: Final = 30.0
 
 
-def group_pods(pods: Iterable[Obj], samples: Mapping[str, Sample], resource: str, now: float) -> Groups:
+def group_pods(pods: Iterable[Obj], samples: Mapping[str, PodSample], resource: str, now: float) -> Groups:
     ready = 0
     unready: set[str] = set()
     missing: set[str] = set()
@@ -35,7 +35,7 @@ def group_pods(pods: Iterable[Obj], samples: Mapping[str, Sample], resource: str
     return Groups(ready=ready, unready=frozenset(unready), missing=frozenset(missing), ignored=frozenset(ignored))
 
 
-def _is_warming_up(status: Obj, sample: Sample, now: float) -> bool:
+def _is_warming_up(status: Obj, sample: PodSample, now: float) -> bool:
     """Whether what a pod uses says nothing about its work yet."""
     condition = next((each for each in status.get("conditions") or () if each["type"] == "Ready"), None)
     if condition is None or not status.get("startTime"):
@@ -67,7 +67,7 @@ def pod_request(pod: Obj, resource: str, container: str = "") -> int:
 
 
 def for_utilization(
-    current: int, target: int, samples: Mapping[str, Sample], requests: Mapping[str, int], groups: Groups,
+    current: int, target: int, samples: Mapping[str, PodSample], requests: Mapping[str, int], groups: Groups,
     tolerance: Tolerance,
 ) -> tuple[int, int, int]:  # fmt: skip
     """Replicas so that pods use ``target`` percent of what they ask for; also the percentage and the average now."""
@@ -88,7 +88,7 @@ def for_utilization(
 
 
 def for_average(
-    current: int, target_milli: int, samples: Mapping[str, Sample], groups: Groups, tolerance: Tolerance
+    current: int, target_milli: int, samples: Mapping[str, PodSample], groups: Groups, tolerance: Tolerance
 ) -> tuple[int, int]:
     """Replicas so that each uses ``target_milli``; also the average now."""
     amounts = _counted(samples, groups)
@@ -100,7 +100,7 @@ def for_average(
     return replicas, sum(amounts.values()) // len(amounts)
 
 
-def _counted(samples: Mapping[str, Sample], groups: Groups) -> dict[str, int]:
+def _counted(samples: Mapping[str, PodSample], groups: Groups) -> dict[str, int]:
     out = groups.ignored | groups.unready
     amounts = {name: sample.milli for name, sample in samples.items() if name not in out}
     if not amounts:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from shoal.client import Client
 from shoal.controllers.autoscaling.metrics import MetricsReader
-from shoal.controllers.autoscaling.model import MetricError, Proposal, Sample, Tolerance
+from shoal.controllers.autoscaling.model import MetricError, PodSample, Proposal, Tolerance
 from shoal.controllers.autoscaling.plan import (
     for_average,
     for_share,
@@ -21,7 +21,7 @@ from shoal.kube.quantity import Quantity, parse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class ScaleTarget:
     """What is scaled, as its scale says."""
 
     namespace: str
@@ -41,7 +41,7 @@ class Proposals:
         self._client = client
         self._metrics = MetricsReader(client)
 
-    async def of(self, metric: Obj, target: Target, tolerance: Tolerance, now: float) -> Proposal:
+    async def of(self, metric: Obj, target: ScaleTarget, tolerance: Tolerance, now: float) -> Proposal:
         kind = metric["type"]
         if kind == "Resource":
             return await self._resource(metric["resource"], target, tolerance, now)
@@ -57,7 +57,7 @@ class Proposals:
         raise MetricError(f'unknown metric source type "{kind}"', "InvalidMetricSourceType")
 
     async def _resource(
-        self, source: Obj, target: Target, tolerance: Tolerance, now: float, container: str = ""
+        self, source: Obj, target: ScaleTarget, tolerance: Tolerance, now: float, container: str = ""
     ) -> Proposal:
         name, wanted = source["name"], source["target"]
         samples = await self._metrics.of_pods(name, target.namespace, target.selector, container)
@@ -83,7 +83,7 @@ class Proposals:
         title = f"{name} container resource utilization (percentage of request)"
         return Proposal(replicas, title, {"type": "ContainerResource", "containerResource": about})
 
-    async def _pods(self, source: Obj, target: Target, tolerance: Tolerance, now: float) -> Proposal:
+    async def _pods(self, source: Obj, target: ScaleTarget, tolerance: Tolerance, now: float) -> Proposal:
         metric = source["metric"]
         samples = _known(await self._metrics.of_pods_custom(metric, target.namespace, target.selector), target)
         groups = group_pods(target.pods, samples, "", now)
@@ -92,7 +92,7 @@ class Proposals:
         about = {"metric": metric, "current": {"averageValue": milli_text(used)}}
         return Proposal(replicas, f"pods metric {metric['name']}", {"type": "Pods", "pods": about})
 
-    async def _object(self, source: Obj, target: Target, tolerance: Tolerance) -> Proposal:
+    async def _object(self, source: Obj, target: ScaleTarget, tolerance: Tolerance) -> Proposal:
         metric, described = source["metric"], source["describedObject"]
         try:
             resource = (await self._client.by_kind(described["kind"], described.get("apiVersion", ""))).type.qualified
@@ -103,7 +103,7 @@ class Proposals:
         about = {"metric": metric, "describedObject": described, "current": current}
         return Proposal(replicas, f"{described['kind']} metric {metric['name']}", {"type": "Object", "object": about})
 
-    async def _external(self, source: Obj, target: Target, tolerance: Tolerance) -> Proposal:
+    async def _external(self, source: Obj, target: ScaleTarget, tolerance: Tolerance) -> Proposal:
         metric = source["metric"]
         total = await self._metrics.external(metric, target.namespace)
         replicas, current = _single(source["target"], total, target, tolerance)
@@ -111,7 +111,7 @@ class Proposals:
         return Proposal(replicas, name, {"type": "External", "external": {"metric": metric, "current": current}})
 
 
-def _known(samples: dict[str, Sample], target: Target) -> dict[str, Sample]:
+def _known(samples: dict[str, PodSample], target: ScaleTarget) -> dict[str, PodSample]:
     """The samples of pods that are there: the API that measures may be behind."""
     if not target.pods:
         raise MetricError("no pods returned by selector while calculating replica count")
@@ -119,7 +119,7 @@ def _known(samples: dict[str, Sample], target: Target) -> dict[str, Sample]:
     return {name: sample for name, sample in samples.items() if name in names}
 
 
-def _single(wanted: Obj, total: int, target: Target, tolerance: Tolerance) -> tuple[int, Obj]:
+def _single(wanted: Obj, total: int, target: ScaleTarget, tolerance: Tolerance) -> tuple[int, Obj]:
     """For a number that is not of one pod: against a value, or shared by all pods."""
     if wanted.get("averageValue") is not None:
         average = parse(str(wanted["averageValue"])).milli()

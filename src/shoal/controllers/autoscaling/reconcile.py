@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from shoal.client import ResourceClient, TransportError
 from shoal.controllers.autoscaling.behavior import limit, remember, rules_of
-from shoal.controllers.autoscaling.model import History, MetricError, Proposal
-from shoal.controllers.autoscaling.proposals import Proposals, Target
-from shoal.controllers.kit import Kit
+from shoal.controllers.autoscaling.model import MetricError, Proposal, ScaleHistory
+from shoal.controllers.autoscaling.proposals import Proposals, ScaleTarget
+from shoal.controllers.context import ControllerContext
 from shoal.errors import ApiError, NotFound
 from shoal.kube.labels import parse
 from shoal.kube.objects import Obj
@@ -56,12 +56,12 @@ class _Look:
 
 
 class Autoscaler:
-    def __init__(self, kit: Kit, hpas: Cache, pods: Cache) -> None:
-        self._kit = kit
+    def __init__(self, context: ControllerContext, hpas: Cache, pods: Cache) -> None:
+        self._context = context
         self._hpas, self._pods = hpas, pods
-        self._proposals = Proposals(kit.client)
-        self._resource = kit.resource("horizontalpodautoscalers", "autoscaling")
-        self._histories: dict[str, History] = {}  # by uid
+        self._proposals = Proposals(context.client)
+        self._resource = context.resource("horizontalpodautoscalers", "autoscaling")
+        self._histories: dict[str, ScaleHistory] = {}  # by uid
         self._uids: dict[ObjectKey, str] = {}
 
     async def reconcile(self, key: ObjectKey) -> Result:
@@ -72,9 +72,9 @@ class Autoscaler:
         if hpa is None:
             return DONE
         uid = self._uids[key] = hpa["metadata"]["uid"]
-        history = self._histories.setdefault(uid, History())
+        history = self._histories.setdefault(uid, ScaleHistory())
         before = hpa.get("status") or {}
-        look = _Look(hpa, self._kit.clock.wall_s(), [dict(each) for each in before.get("conditions") or ()])
+        look = _Look(hpa, self._context.clock.wall_s(), [dict(each) for each in before.get("conditions") or ()])
         look.current, look.desired = before.get("currentReplicas", 0), before.get("desiredReplicas", 0)
         look.scaled_at = before.get("lastScaleTime") or ""
         await self._look(look, history)
@@ -88,13 +88,13 @@ class Autoscaler:
 
     def _event(self, look: _Look, warning: bool, reason: str, message: str) -> None:
         kind = EventType.WARNING if warning else EventType.NORMAL
-        self._kit.events.record(look.hpa, kind, reason, message)
+        self._context.events.record(look.hpa, kind, reason, message)
 
-    async def _look(self, look: _Look, history: History) -> None:
+    async def _look(self, look: _Look, history: ScaleHistory) -> None:
         spec, namespace = look.hpa["spec"], look.hpa["metadata"]["namespace"]
         reference = spec["scaleTargetRef"]
         try:
-            resource = await self._kit.client.by_kind(reference["kind"], reference.get("apiVersion", ""))
+            resource = await self._context.client.by_kind(reference["kind"], reference.get("apiVersion", ""))
             scale = await resource.get_subresource(reference["name"], "scale", namespace)
         except (ApiError, TransportError) as error:
             self._event(look, True, "FailedGetScale", str(error))
@@ -112,7 +112,7 @@ class Autoscaler:
         if look.desired != look.current:
             await self._scale(look, resource, scale, why, history)
 
-    async def _decide(self, look: _Look, scale: Obj, history: History) -> tuple[int, str] | None:
+    async def _decide(self, look: _Look, scale: Obj, history: ScaleHistory) -> tuple[int, str] | None:
         """The new number of replicas and why; None when the metrics do not say."""
         spec, current = look.hpa["spec"], look.current
         least, most = spec.get("minReplicas", 1), spec["maxReplicas"]
@@ -142,7 +142,7 @@ class Autoscaler:
             look.say("ScalingActive", "False", "InvalidSelector", message)
             return None
         spec, namespace = look.hpa["spec"], look.hpa["metadata"]["namespace"]
-        target = Target(
+        target = ScaleTarget(
             namespace=namespace, selector=selector, replicas=look.current,
             present=(scale.get("status") or {}).get("replicas", 0),
             pods=self._pods.select(parse(selector), namespace=namespace),
@@ -172,7 +172,7 @@ class Autoscaler:
         text = f"invalid metrics ({len(faults)} invalid out of {total}), first error is: {first}"
         self._event(look, True, "FailedComputeMetricsReplicas", text)
 
-    async def _scale(self, look: _Look, resource: ResourceClient, scale: Obj, why: str, history: History) -> None:
+    async def _scale(self, look: _Look, resource: ResourceClient, scale: Obj, why: str, history: ScaleHistory) -> None:
         try:
             wanted = {**scale, "spec": {**(scale.get("spec") or {}), "replicas": look.desired}}
             await resource.replace(wanted, subresource="scale")

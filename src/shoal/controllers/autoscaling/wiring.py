@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from shoal.controllers.autoscaling.reconcile import Autoscaler
-from shoal.controllers.kit import Kit
+from shoal.controllers.context import ControllerContext
 from shoal.reconcile import Change
 
 
-def add(kit: Kit) -> None:
-    hpas = kit.informer("horizontalpodautoscalers", "autoscaling")
-    shell = Autoscaler(kit, hpas.cache, kit.informer("pods").cache)
-    kit.controller("horizontal-pod-autoscaler", shell.reconcile).watches(hpas, when=spec_differs)
+def add(context: ControllerContext) -> None:
+    hpas = context.informer("horizontalpodautoscalers", "autoscaling")
+    shell = Autoscaler(context, hpas.cache, context.informer("pods").cache)
+    context.controller("horizontal-pod-autoscaler", shell.reconcile).watches(hpas, when=spec_differs)
 
 
 def spec_differs(change: Change) -> bool:

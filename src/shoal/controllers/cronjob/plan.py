@@ -99,7 +99,7 @@ class Skip(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartJob:
     """Start the job of this time, when those to be replaced are gone."""
 
     at: float
@@ -114,7 +114,7 @@ class NoStart:
     many_missed: bool = False
 
 
-def plan_start(cron: Obj, active: Sequence[Obj], now: float, schedule: Due) -> Start | NoStart:
+def plan_start(cron: Obj, active: Sequence[Obj], now: float, schedule: Due) -> StartJob | NoStart:
     """``active`` are the references of jobs that run."""
     spec = cron["spec"]
     recent = most_recent(cron, now, schedule, within_deadline=True)
@@ -131,7 +131,7 @@ def plan_start(cron: Obj, active: Sequence[Obj], now: float, schedule: Due) -> S
     policy = spec.get("concurrencyPolicy")
     if policy == "Forbid" and active:
         return NoStart(Skip.ACTIVE, due, many)
-    return Start(due, tuple(active) if policy == "Replace" else (), many)
+    return StartJob(due, tuple(active) if policy == "Replace" else (), many)
 
 
 def job_name(cron: Obj, at: float) -> str:

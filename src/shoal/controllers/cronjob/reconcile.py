@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from shoal.client import Propagation, TransportError
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.cronjob.due import Due, parse_due, zone_of
 from shoal.controllers.cronjob.plan import (
     NoStart,
@@ -20,7 +21,6 @@ from shoal.controllers.cronjob.plan import (
     status_of,
 )
 from shoal.controllers.job.model import finished_as
-from shoal.controllers.kit import Kit
 from shoal.controllers.pods.control import namespace_ends
 from shoal.controllers.pods.expectations import RECHECK_S, Expectations
 from shoal.controllers.pods.owners import by_controller, controlled_by
@@ -39,13 +39,13 @@ _UNSUPPORTED = (
 class CronJobController:
     """Reconciles CronJobs."""
 
-    def __init__(self, kit: Kit) -> None:
-        self.crons = kit.informer("cronjobs", "batch")
-        self.jobs = kit.informer("jobs", "batch", controller=by_controller)
-        self._clock = kit.clock
-        self._events = kit.events
-        self._resource, self._job_resource = kit.resource("cronjobs", "batch"), kit.resource("jobs", "batch")
-        self._expectations = Expectations(kit.clock)
+    def __init__(self, context: ControllerContext) -> None:
+        self.crons = context.informer("cronjobs", "batch")
+        self.jobs = context.informer("jobs", "batch", controller=by_controller)
+        self._clock = context.clock
+        self._events = context.events
+        self._resource, self._job_resource = context.resource("cronjobs", "batch"), context.resource("jobs", "batch")
+        self._expectations = Expectations(context.clock)
         self._uids: dict[ObjectKey, str] = {}
 
     async def reconcile(self, key: ObjectKey) -> Result:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.cronjob.due import parse_due
 from shoal.controllers.cronjob.plan import next_delay_s
 from shoal.controllers.cronjob.reconcile import CronJobController
-from shoal.controllers.kit import Kit
 from shoal.kube.objects import Obj
 from shoal.reconcile.cache import Change
 
 
-def add(kit: Kit) -> None:
-    work = CronJobController(kit)
-    controller = kit.controller("cronjob", work.reconcile, workers=5)
+def add(context: ControllerContext) -> None:
+    work = CronJobController(context)
+    controller = context.controller("cronjob", work.reconcile, workers=5)
     controller.watches(work.crons, when=lambda change: not _rescheduled(change))
     controller.owns(work.jobs, kind="CronJob", group="batch", when=_matters)
 
@@ -25,7 +25,7 @@ def add(kit: Kit) -> None:
         except ValueError:
             controller.queue.add(change.key)  # which says why it is not followed
             return
-        delay_s = next_delay_s(change.new, kit.clock.wall_s(), schedule)
+        delay_s = next_delay_s(change.new, context.clock.wall_s(), schedule)
         if delay_s is not None:
             controller.queue.add_after(change.key, max(delay_s, 0.0))
 

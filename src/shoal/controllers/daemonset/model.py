@@ -9,7 +9,7 @@ from shoal.kube.objects import Obj
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
+class EventNote:
     """Something that users are told."""
 
     warning: bool
@@ -18,17 +18,17 @@ class Remark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class DaemonSetPlan:
     nodes: tuple[str, ...] = ()  # that get a pod
     deleted: tuple[Obj, ...] = ()  # pods
     failed_on: tuple[str, ...] = ()  # nodes whose failed pod is deleted now: the next one there has to wait longer
-    remarks: tuple[Remark, ...] = ()
+    remarks: tuple[EventNote, ...] = ()
     status: Obj = field(default_factory=dict)
     recheck_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class NodeSlot:
     """A node as the set sees it. A pod can be meant for a node that is not there: then nothing fits."""
 
     name: str

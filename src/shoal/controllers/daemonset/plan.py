@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from shoal.controllers.daemonset.eligibility import Fit, fit, node_of, pinned_to, tolerations_of
-from shoal.controllers.daemonset.model import Decision, Remark, Site
+from shoal.controllers.daemonset.model import DaemonSetPlan, EventNote, NodeSlot
 from shoal.controllers.daemonset.rolling import allows_surge, plan_rolling
 from shoal.controllers.pods.status import (
     is_available,
@@ -23,7 +23,7 @@ from shoal.kube.objects import Obj
 _NOWHERE: Final = Fit(False, False)
 
 
-def sites_of(owner: Obj, nodes: Iterable[Obj], pods: Iterable[Obj]) -> list[Site]:
+def sites_of(owner: Obj, nodes: Iterable[Obj], pods: Iterable[Obj]) -> list[NodeSlot]:
     """All nodes, and the pods on them or meant for them, by name of node."""
     grouped: dict[str, list[Obj]] = {}
     for pod in pods:
@@ -35,8 +35,8 @@ def sites_of(owner: Obj, nodes: Iterable[Obj], pods: Iterable[Obj]) -> list[Site
     for node in nodes:
         name = node["metadata"]["name"]
         found = sorted(grouped.pop(name, ()), key=_seniority)
-        sites.append(Site(name, True, fit(spec, tolerations, node), tuple(found)))
-    sites += [Site(name, False, _NOWHERE, tuple(sorted(pods, key=_seniority))) for name, pods in grouped.items()]
+        sites.append(NodeSlot(name, True, fit(spec, tolerations, node), tuple(found)))
+    sites += [NodeSlot(name, False, _NOWHERE, tuple(sorted(pods, key=_seniority))) for name, pods in grouped.items()]
     return sorted(sites, key=lambda site: site.name)
 
 
@@ -45,14 +45,16 @@ def _seniority(pod: Obj) -> tuple[bool, str, str]:
     return not pod["spec"].get("nodeName"), about.get("creationTimestamp") or "", about["name"]
 
 
-def plan(owner: Obj, sites: Sequence[Site], mark: str, *, waits_s: Callable[[str], float], now: float) -> Decision:
+def plan(
+    owner: Obj, sites: Sequence[NodeSlot], mark: str, *, waits_s: Callable[[str], float], now: float
+) -> DaemonSetPlan:
     """``mark`` is the hash of the template; ``waits_s`` says how long a failed pod on a node has to wait."""
     step = _Step(owner, mark, waits_s, now)
     for site in sites:
         step.manage(site)
     if not step.nodes and not step.deleted and _rolls(owner):
         step.nodes, step.deleted = plan_rolling(owner, sites, mark, now)
-    return Decision(
+    return DaemonSetPlan(
         nodes=tuple(step.nodes),
         deleted=tuple(step.deleted),
         failed_on=tuple(step.failed_on),
@@ -75,9 +77,9 @@ class _Step:
         self.nodes: list[str] = []
         self.deleted: list[Obj] = []
         self.failed_on: list[str] = []
-        self.remarks: list[Remark] = []
+        self.remarks: list[EventNote] = []
 
-    def manage(self, site: Site) -> None:
+    def manage(self, site: NodeSlot) -> None:
         """One pod on each node that should have one, none elsewhere."""
         if not site.present:
             self.deleted += [pod for pod in site.pods if not pod["spec"].get("nodeName") and not is_terminating(pod)]
@@ -105,13 +107,15 @@ class _Step:
                 self._waits.append(wait_s)
                 return True
             self.failed_on.append(node)
-            self.remarks.append(Remark(True, "FailedDaemonPod", f"Found failed {what}, will try to kill it"))
+            self.remarks.append(EventNote(True, "FailedDaemonPod", f"Found failed {what}, will try to kill it"))
         else:
-            self.remarks.append(Remark(False, "SucceededDaemonPod", f"Found succeeded {what}, will try to delete it"))
+            self.remarks.append(
+                EventNote(False, "SucceededDaemonPod", f"Found succeeded {what}, will try to delete it")
+            )
         self.deleted.append(pod)
         return True
 
-    def _settle_surge(self, site: Site, running: list[Obj]) -> None:
+    def _settle_surge(self, site: NodeSlot, running: list[Obj]) -> None:
         """An old and a new pod may be together on a node until the new one is available or the old one is not ready."""
         if len(running) <= 1:
             if not running and site.fit.runs:
@@ -127,7 +131,7 @@ class _Step:
     def _is_new(self, pod: Obj) -> bool:
         return is_updated(pod, self._mark)
 
-    def recheck_s(self, sites: Sequence[Site]) -> float | None:
+    def recheck_s(self, sites: Sequence[NodeSlot]) -> float | None:
         pods = [pod for site in sites for pod in site.pods] if self._min_ready_s else []
         available_s = next_availability_s(pods, self._min_ready_s, self._now)
         waits = self._waits if available_s is None else [*self._waits, available_s]
@@ -138,7 +142,7 @@ def is_updated(pod: Obj, mark: str) -> bool:
     return (pod["metadata"].get("labels") or {}).get(REVISION_LABEL) == mark
 
 
-def plan_status(owner: Obj, sites: Sequence[Site], mark: str, now: float) -> Obj:
+def plan_status(owner: Obj, sites: Sequence[NodeSlot], mark: str, now: float) -> Obj:
     min_ready_s = owner["spec"].get("minReadySeconds") or 0
     desired = current = misscheduled = ready = available = updated = 0
     for site in sites:

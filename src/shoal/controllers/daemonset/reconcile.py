@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.daemonset.backoff import FailedPods, Key
-from shoal.controllers.daemonset.model import Decision
+from shoal.controllers.daemonset.model import DaemonSetPlan
 from shoal.controllers.daemonset.plan import plan, pods_for, sites_of
-from shoal.controllers.kit import Kit
 from shoal.controllers.pods.claims import Claimer
 from shoal.controllers.pods.control import BURST, Failure, PodControl, namespace_ends
 from shoal.controllers.pods.expectations import RECHECK_S, Expectations
 from shoal.controllers.pods.owners import by_controller, selector_of
 from shoal.controllers.pods.status import is_terminating
 from shoal.controllers.pods.template import controller_reference
-from shoal.controllers.revisions.history import History, Revisions
+from shoal.controllers.revisions.history import RevisionHistory, Revisions
 from shoal.controllers.revisions.plan import REVISION_LABEL, name_of
 from shoal.errors import ApiError
 from shoal.kube.objects import Obj
@@ -25,17 +25,17 @@ from shoal.reconcile.keys import ObjectKey
 class DaemonSetController:
     """Reconciles DaemonSets."""
 
-    def __init__(self, kit: Kit) -> None:
-        self.owners = kit.informer("daemonsets", "apps")
-        self.nodes = kit.informer("nodes")
-        self.pods = kit.informer("pods", controller=by_controller)
-        self._clock = kit.clock
-        self._events = kit.events
-        self._resource = kit.resource("daemonsets", "apps")
-        self._expectations = Expectations(kit.clock)
-        self._control = PodControl(kit, self.pods.cache, self._expectations)
-        self._claimer = Claimer(kit.resource("pods"), self.pods.cache, self._resource, self._expectations)
-        self.history = History(kit, "daemonsets", self._expectations, hash_label=REVISION_LABEL)
+    def __init__(self, context: ControllerContext) -> None:
+        self.owners = context.informer("daemonsets", "apps")
+        self.nodes = context.informer("nodes")
+        self.pods = context.informer("pods", controller=by_controller)
+        self._clock = context.clock
+        self._events = context.events
+        self._resource = context.resource("daemonsets", "apps")
+        self._expectations = Expectations(context.clock)
+        self._control = PodControl(context, self.pods.cache, self._expectations)
+        self._claimer = Claimer(context.resource("pods"), self.pods.cache, self._resource, self._expectations)
+        self.history = RevisionHistory(context, "daemonsets", self._expectations, hash_label=REVISION_LABEL)
         self._failed = FailedPods()
         self._uids: dict[ObjectKey, str] = {}
 
@@ -72,7 +72,7 @@ class DaemonSetController:
         await self.history.truncate(owner, revisions.all, _live(revisions, pods))
         return Result(after_s=decided.recheck_s)
 
-    async def _act(self, owner: Obj, reference: Obj, mark: str, decided: Decision) -> Failure | None:
+    async def _act(self, owner: Obj, reference: Obj, mark: str, decided: DaemonSetPlan) -> Failure | None:
         for node in decided.failed_on:
             self._failed.failed(_failed_key(owner, node), self._clock.monotonic())
         for remark in decided.remarks:

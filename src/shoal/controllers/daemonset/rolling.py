@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shoal.controllers.daemonset.model import Site
+from shoal.controllers.daemonset.model import NodeSlot
 from shoal.controllers.pods.amounts import scaled
 from shoal.controllers.pods.status import is_available, is_terminating
 from shoal.controllers.revisions.plan import REVISION_LABEL
@@ -35,7 +35,7 @@ def limits_of(owner: Obj, desired: int) -> tuple[int, int]:
     return surge, unavailable
 
 
-def plan_rolling(owner: Obj, sites: Sequence[Site], mark: str, now: float) -> Step:
+def plan_rolling(owner: Obj, sites: Sequence[NodeSlot], mark: str, now: float) -> Step:
     concerned = [site for site in sites if site.fit.runs or site.pods]
     surge, unavailable = limits_of(owner, sum(site.fit.runs for site in sites))
     step = _Rolling(owner, mark, now)
@@ -52,14 +52,14 @@ class _Rolling:
     def _available(self, pod: Obj | None) -> bool:
         return pod is not None and is_available(pod, self._min_ready_s, self._now)
 
-    def _pair(self, site: Site) -> tuple[Obj | None, Obj | None, bool]:
+    def _pair(self, site: NodeSlot) -> tuple[Obj | None, Obj | None, bool]:
         """The new and the old pod of a node, and whether there are no others."""
         pods = [pod for pod in site.pods if not is_terminating(pod)]
         new = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(REVISION_LABEL) == self._mark]
         old = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(REVISION_LABEL) != self._mark]
         return new[0] if new else None, old[0] if old else None, len(new) <= 1 and len(old) <= 1
 
-    def replaced(self, sites: Sequence[Site], most: int) -> list[Obj]:
+    def replaced(self, sites: Sequence[NodeSlot], most: int) -> list[Obj]:
         """Old pods to delete: those that are not available, and others while not too many are unavailable."""
         unavailable, broken, candidates = 0, [], []
         for site in sites:
@@ -75,7 +75,7 @@ class _Rolling:
                 unavailable += 1
         return broken + candidates[: max(0, most - unavailable)]
 
-    def surged(self, sites: Sequence[Site], most: int) -> Step:
+    def surged(self, sites: Sequence[NodeSlot], most: int) -> Step:
         """Nodes to get a new pod beside the old one, and old pods that have been replaced or may not stay."""
         surplus = available = 0
         urgent: list[str] = []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.daemonset.reconcile import DaemonSetController
-from shoal.controllers.kit import Kit
 from shoal.controllers.pods.owners import selector_of
 from shoal.controllers.pods.pace import Pace
 from shoal.controllers.pods.triggers import Triggers, pod_facts
@@ -21,13 +21,13 @@ def _daemon_facts(pod: Obj) -> Any:
     return pod_facts(pod), pod["spec"].get("nodeName")
 
 
-def add(kit: Kit) -> None:
-    work = DaemonSetController(kit)
-    controller = kit.controller("daemonset", work.reconcile, workers=2)
+def add(context: ControllerContext) -> None:
+    work = DaemonSetController(context)
+    controller = context.controller("daemonset", work.reconcile, workers=2)
     controller.watches(work.owners)
     for informer in (work.pods, work.nodes, work.history.informer):
         controller.maps(informer, lambda obj: ())  # wait for the cache; the handlers below decide what is enqueued
-    pace = Pace(controller.queue, kit.clock)
+    pace = Pace(controller.queue, context.clock)
     work.pods.cache.add_handler(
         Triggers(
             kind="DaemonSet",

@@ -43,7 +43,7 @@ Action = CreateReplicaSet | UpdateReplicaSet | DeleteReplicaSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class DeploymentPlan:
     """The next step of a Deployment."""
 
     actions: tuple[Action, ...] = ()

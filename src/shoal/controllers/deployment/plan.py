@@ -11,8 +11,8 @@ from shoal.controllers.deployment.model import (
     Action,
     Bounds,
     CreateReplicaSet,
-    Decision,
     DeleteReplicaSet,
+    DeploymentPlan,
     UpdateReplicaSet,
     actual_of,
     annotation_of,
@@ -35,12 +35,12 @@ from shoal.controllers.replicaset.plan import replicas_of
 from shoal.kube.objects import Obj
 
 
-def plan(deployment: Obj, replica_sets: Sequence[Obj], *, old_pods_run: bool, now: float) -> Decision:
+def plan(deployment: Obj, replica_sets: Sequence[Obj], *, old_pods_run: bool, now: float) -> DeploymentPlan:
     """``replica_sets`` are those that the Deployment controls; ``old_pods_run`` whether pods of others than the new one
     have not ended, which only recreating asks for."""
     family = family_of(deployment, replica_sets)
     if is_terminating(deployment):
-        return Decision(status=reports.plan_counts(deployment, family, reports.conditions_of(deployment), now))
+        return DeploymentPlan(status=reports.plan_counts(deployment, family, reports.conditions_of(deployment), now))
     bounds = bounds_of(deployment)
     step = _Step(deployment, family, bounds, now)
     if deployment["spec"].get("paused"):
@@ -78,7 +78,7 @@ class _Step:
 
     # the kinds of steps
 
-    def scaled(self, *, clean: bool) -> Decision:
+    def scaled(self, *, clean: bool) -> DeploymentPlan:
         """Only sizes change: the Deployment was scaled, or is paused."""
         family = self.family
         status = self.deployment.get("status") or {}
@@ -89,7 +89,7 @@ class _Step:
         counted = reports.plan_counts(self.deployment, self.family, self._conditions, self.now)
         return self._decision(counted, None)
 
-    def rolled(self) -> Decision:
+    def rolled(self) -> DeploymentPlan:
         """Grow the new ReplicaSet, or else shrink the old ones."""
         if not self._new:
             self._create(new_size(self.bounds, total(self.family.all), 0))
@@ -100,7 +100,7 @@ class _Step:
             self._clean_if_complete()
         return self._judged()
 
-    def recreated(self, old_pods_run: bool) -> Decision:
+    def recreated(self, old_pods_run: bool) -> DeploymentPlan:
         """Shrink all old ReplicaSets to nothing; only when none of their pods runs, begin with the new one."""
         family = self.family
         if self._resize({name_of(each): 0 for each in family.active_old}):
@@ -171,11 +171,11 @@ class _Step:
 
     # the end
 
-    def _judged(self) -> Decision:
+    def _judged(self) -> DeploymentPlan:
         status, recheck_s = reports.plan_rollout_status(self.deployment, self.family, self._conditions, self.now)
         return self._decision(status, recheck_s)
 
-    def _decision(self, status: Obj, recheck_s: float | None) -> Decision:
+    def _decision(self, status: Obj, recheck_s: float | None) -> DeploymentPlan:
         actions: list[Action] = []
         for name, each in self._present.items():
             before = self._observed.get(name)
@@ -185,7 +185,7 @@ class _Step:
                 actions.append(UpdateReplicaSet(each, replicas_of(before)))
         actions += map(DeleteReplicaSet, self._deleted)
         revision = self._revision if self._revision != annotation_of(self.deployment, REVISION) else ""
-        return Decision(actions=tuple(actions), status=status, revision=revision, recheck_s=recheck_s)
+        return DeploymentPlan(actions=tuple(actions), status=status, revision=revision, recheck_s=recheck_s)
 
 
 def _is_empty(replica_set: Obj) -> bool:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.deployment.model import (
     REVISION,
     Action,
     CreateReplicaSet,
-    Decision,
     DeleteReplicaSet,
+    DeploymentPlan,
     UpdateReplicaSet,
 )
 from shoal.controllers.deployment.plan import is_the_wanted, plan
 from shoal.controllers.deployment.replicasets import family_of
 from shoal.controllers.deployment.status import CREATE_FAILED, creation_failed
-from shoal.controllers.kit import Kit
 from shoal.controllers.pods.claims import Claimer
 from shoal.controllers.pods.control import namespace_ends
 from shoal.controllers.pods.expectations import RECHECK_S, Expectations
@@ -32,15 +32,15 @@ from shoal.reconcile.keys import ObjectKey
 class DeploymentController:
     """Reconciles Deployments."""
 
-    def __init__(self, kit: Kit) -> None:
-        self.deployments = kit.informer("deployments", "apps")
-        self.replica_sets = kit.informer("replicasets", "apps", controller=by_controller)
-        self.pods = kit.informer("pods", controller=by_controller)
-        self._clock = kit.clock
-        self._events = kit.events
-        self._resource = kit.resource("deployments", "apps")
-        self._sets = kit.resource("replicasets", "apps")
-        self._expectations = Expectations(kit.clock)
+    def __init__(self, context: ControllerContext) -> None:
+        self.deployments = context.informer("deployments", "apps")
+        self.replica_sets = context.informer("replicasets", "apps", controller=by_controller)
+        self.pods = context.informer("pods", controller=by_controller)
+        self._clock = context.clock
+        self._events = context.events
+        self._resource = context.resource("deployments", "apps")
+        self._sets = context.resource("replicasets", "apps")
+        self._expectations = Expectations(context.clock)
         self._claimer = Claimer(self._sets, self.replica_sets.cache, self._resource, self._expectations)
         self._uids: dict[ObjectKey, str] = {}
 
@@ -127,7 +127,7 @@ class DeploymentController:
         message = f"Scaled {way} replica set {replica_set['metadata']['name']} from {before} to {size}"
         self._events.record(deployment, EventType.NORMAL, "ScalingReplicaSet", message)
 
-    async def _report(self, deployment: Obj, decided: Decision) -> None:
+    async def _report(self, deployment: Obj, decided: DeploymentPlan) -> None:
         if decided.status == deployment.get("status") and not decided.revision:
             return
         about = deployment["metadata"]

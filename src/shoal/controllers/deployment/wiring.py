@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.deployment.reconcile import DeploymentController
-from shoal.controllers.kit import Kit
 from shoal.controllers.pods.owners import selector_of
 from shoal.controllers.pods.pace import Pace
 from shoal.controllers.pods.status import is_terminal, is_terminating
@@ -18,13 +18,13 @@ def _everything(replica_set: Obj) -> str:
     return version
 
 
-def add(kit: Kit) -> None:
-    work = DeploymentController(kit)
-    controller = kit.controller("deployment", work.reconcile, workers=10)
+def add(context: ControllerContext) -> None:
+    work = DeploymentController(context)
+    controller = context.controller("deployment", work.reconcile, workers=10)
     controller.watches(work.deployments)
     for informer in (work.replica_sets, work.pods):
         controller.maps(informer, lambda obj: ())  # wait for the cache; the handlers below decide what is enqueued
-    pace = Pace(controller.queue, kit.clock, window_s=0.0)
+    pace = Pace(controller.queue, context.clock, window_s=0.0)
     work.replica_sets.cache.add_handler(
         Triggers(
             kind="Deployment",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.disruption.plan import disrupted, expected, failed_status, healthy, needs_scale, status
 from shoal.controllers.disruption.scales import NoScale, Scales
-from shoal.controllers.kit import Kit
 from shoal.errors import NotFound
 from shoal.kube.labels import from_object
 from shoal.kube.objects import Obj
@@ -20,11 +20,11 @@ _UNMANAGED = (
 
 
 class Budgets:
-    def __init__(self, kit: Kit, budgets: Cache, pods: Cache, scales: Scales) -> None:
-        self._kit = kit
+    def __init__(self, context: ControllerContext, budgets: Cache, pods: Cache, scales: Scales) -> None:
+        self._context = context
         self._budgets, self._pods = budgets, pods
         self._scales = scales
-        self._resource = kit.resource("poddisruptionbudgets", "policy")
+        self._resource = context.resource("poddisruptionbudgets", "policy")
 
     def of_pod(self, pod: Obj) -> Iterable[ObjectKey]:
         labels = pod["metadata"].get("labels") or {}
@@ -41,7 +41,7 @@ class Budgets:
         pods = self._pods.select(from_object(budget["spec"].get("selector")), namespace=key.namespace)
         if not pods and (budget.get("status") or {}).get("expectedPods"):
             self._event(budget, EventType.NORMAL, "NoPods", "No matching pods found")
-        now_s = self._kit.clock.wall_s()
+        now_s = self._context.clock.wall_s()
         leaving = disrupted((budget.get("status") or {}).get("disruptedPods") or {}, pods, now_s)
         try:
             scale = await self._scale(budget, pods)
@@ -73,7 +73,7 @@ class Budgets:
         await self._write(budget, failed_status(budget, message, now_s))
 
     def _event(self, obj: Obj, type: EventType, reason: str, message: str) -> None:
-        self._kit.events.record(obj, type, reason, message)
+        self._context.events.record(obj, type, reason, message)
 
     async def _write(self, budget: Obj, wanted: Obj) -> None:
         if wanted == budget.get("status"):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.disruption.plan import scale_source
-from shoal.controllers.kit import Kit
 from shoal.errors import NotFound, ShoalError
 from shoal.kube.objects import Obj
 from shoal.reconcile import ObjectKey, controller_of
@@ -21,9 +21,9 @@ class NoScale(ShoalError):
 
 
 class Scales:
-    def __init__(self, kit: Kit) -> None:
-        self._client = kit.client
-        self.informers = {key: kit.informer(plural, key[0]) for key, plural in WORKLOADS.items()}
+    def __init__(self, context: ControllerContext) -> None:
+        self._client = context.client
+        self.informers = {key: context.informer(plural, key[0]) for key, plural in WORKLOADS.items()}
 
     async def wanted(self, pods: tuple[Obj, ...]) -> tuple[int, int]:
         """What the owners of the pods want together, each counted once, and how many pods have no owner."""

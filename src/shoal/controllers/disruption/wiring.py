@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.disruption.reconcile import Budgets, counts_otherwise, size_changed
 from shoal.controllers.disruption.scales import Scales
-from shoal.controllers.kit import Kit
 
 
-def add(kit: Kit) -> None:
-    budgets, pods = kit.informer("poddisruptionbudgets", "policy"), kit.informer("pods")
-    scales = Scales(kit)
-    shell = Budgets(kit, budgets.cache, pods.cache, scales)
-    controller = kit.controller("disruption", shell.reconcile)
+def add(context: ControllerContext) -> None:
+    budgets, pods = context.informer("poddisruptionbudgets", "policy"), context.informer("pods")
+    scales = Scales(context)
+    shell = Budgets(context, budgets.cache, pods.cache, scales)
+    controller = context.controller("disruption", shell.reconcile)
     controller.watches(budgets)
     controller.maps(pods, shell.of_pod, when=counts_otherwise)
     for informer in scales.informers.values():

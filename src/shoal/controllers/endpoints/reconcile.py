@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.endpoints.plan import LEADER, plan_endpoints
 from shoal.controllers.endpointslice.selection import pods_of, selects_pods
 from shoal.controllers.endpointslice.trigger import TriggerTimes
-from shoal.controllers.kit import Kit
 from shoal.controllers.pods.control import namespace_ends
 from shoal.controllers.pods.expectations import RECHECK_S, Expectations
 from shoal.errors import AlreadyExists, ApiError, Conflict, NotFound
@@ -17,13 +17,13 @@ from shoal.reconcile.keys import ObjectKey, key_of, version_of
 class EndpointsController:
     """Reconciles services."""
 
-    def __init__(self, kit: Kit) -> None:
-        self.services = kit.informer("services")
-        self.pods = kit.informer("pods")
-        self.endpoints = kit.informer("endpoints")
-        self._resource = kit.resource("endpoints")
-        self._events = kit.events
-        self._expectations = Expectations(kit.clock)
+    def __init__(self, context: ControllerContext) -> None:
+        self.services = context.informer("services")
+        self.pods = context.informer("pods")
+        self.endpoints = context.informer("endpoints")
+        self._resource = context.resource("endpoints")
+        self._events = context.events
+        self._expectations = Expectations(context.clock)
         self._triggers = TriggerTimes()
         self._uids: dict[ObjectKey, str] = {}
         self._versions: dict[ObjectKey, str] = {}  # of the last write of each

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Final
 
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.endpoints.reconcile import EndpointsController
 from shoal.controllers.endpointslice.selection import PodWatcher
-from shoal.controllers.kit import Kit
 from shoal.controllers.pods.pace import Pace
 from shoal.reconcile.cache import Change
 
 WINDOW_S: Final = 0.5  # one object holds all addresses: it is not written for each pod that comes
 
 
-def add(kit: Kit) -> None:
-    work = EndpointsController(kit)
-    controller = kit.controller("endpoints", work.reconcile, workers=5)
+def add(context: ControllerContext) -> None:
+    work = EndpointsController(context)
+    controller = context.controller("endpoints", work.reconcile, workers=5)
     controller.watches(work.services)
     for informer in (work.pods, work.endpoints):
         controller.maps(informer, lambda obj: ())  # wait for the cache; the handlers below decide what is enqueued
-    pace = Pace(controller.queue, kit.clock, window_s=WINDOW_S)
+    pace = Pace(controller.queue, context.clock, window_s=WINDOW_S)
     work.pods.cache.add_handler(PodWatcher(work.services.cache, pace.soon))
 
     def on_endpoints(change: Change) -> None:

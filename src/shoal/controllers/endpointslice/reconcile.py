@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.endpointslice.model import CONTROLLER_NAME, MANAGED_BY, SERVICE_NAME, ZONE
 from shoal.controllers.endpointslice.plan import plan_slices
 from shoal.controllers.endpointslice.selection import pods_of, selects_pods
 from shoal.controllers.endpointslice.trigger import TriggerTimes
 from shoal.controllers.endpointslice.writer import SliceWriter
-from shoal.controllers.kit import Kit
 from shoal.controllers.pods.expectations import RECHECK_S
 from shoal.errors import ApiError, Conflict
 from shoal.kube.objects import Obj
@@ -43,15 +43,15 @@ def slices_of(slices: Cache, key: ObjectKey, manager: str) -> tuple[Obj, ...]:
 class EndpointSliceController:
     """Reconciles services."""
 
-    def __init__(self, kit: Kit) -> None:
-        self.services = kit.informer("services")
-        self.pods = kit.informer("pods")
-        self.nodes = kit.informer("nodes")
-        self.slices = kit.informer("endpointslices", "discovery.k8s.io", **{BY_SERVICE: by_service})
-        self.writer = SliceWriter(kit, self.slices.cache)
+    def __init__(self, context: ControllerContext) -> None:
+        self.services = context.informer("services")
+        self.pods = context.informer("pods")
+        self.nodes = context.informer("nodes")
+        self.slices = context.informer("endpointslices", "discovery.k8s.io", **{BY_SERVICE: by_service})
+        self.writer = SliceWriter(context, self.slices.cache)
         self.waiting: set[ObjectKey] = set()  # services that wait for the cache to show the last writes
         self.lost: dict[str, set[ObjectKey]] = {}  # unknown nodes, and the services that leave out pods on them
-        self._events = kit.events
+        self._events = context.events
         self._triggers = TriggerTimes()
         self._uids: dict[ObjectKey, str] = {}
 

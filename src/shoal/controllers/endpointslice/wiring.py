@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.endpointslice.model import CONTROLLER_NAME, ZONE
 from shoal.controllers.endpointslice.reconcile import EndpointSliceController, manager_of, service_key_of
 from shoal.controllers.endpointslice.selection import PodWatcher, selects_pods
-from shoal.controllers.kit import Kit
 from shoal.controllers.pods.pace import Pace
 from shoal.kube.objects import Obj
 from shoal.reconcile.cache import Change
@@ -16,13 +16,13 @@ from shoal.reconcile.keys import key_of
 WINDOW_S: Final = 0.25  # pods come and go in crowds: one write of a slice for all of this long
 
 
-def add(kit: Kit) -> None:
-    work = EndpointSliceController(kit)
-    controller = kit.controller("endpointslice", work.reconcile, workers=5)
+def add(context: ControllerContext) -> None:
+    work = EndpointSliceController(context)
+    controller = context.controller("endpointslice", work.reconcile, workers=5)
     controller.watches(work.services)
     for informer in (work.pods, work.nodes, work.slices):
         controller.maps(informer, lambda obj: ())  # wait for the cache; the handlers below decide what is enqueued
-    pace = Pace(controller.queue, kit.clock, window_s=WINDOW_S)
+    pace = Pace(controller.queue, context.clock, window_s=WINDOW_S)
     work.pods.cache.add_handler(PodWatcher(work.services.cache, pace.soon))
 
     def on_slice(change: Change) -> None:

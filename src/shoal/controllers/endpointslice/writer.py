@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shoal.client import ResourceClient
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.endpointslice.model import SliceChanges
-from shoal.controllers.kit import Kit
 from shoal.controllers.pods.control import namespace_ends
 from shoal.controllers.pods.expectations import Expectations
 from shoal.errors import ApiError, Conflict, NotFound
@@ -18,10 +18,10 @@ _REMEMBERED = 4096
 class SliceWriter:
     """Of one controller. ``owner`` is the uid of the object on whose behalf it writes."""
 
-    def __init__(self, kit: Kit, cache: Cache) -> None:
-        self._resource: ResourceClient = kit.resource("endpointslices", "discovery.k8s.io")
+    def __init__(self, context: ControllerContext, cache: Cache) -> None:
+        self._resource: ResourceClient = context.resource("endpointslices", "discovery.k8s.io")
         self._cache = cache
-        self._expectations = Expectations(kit.clock)
+        self._expectations = Expectations(context.clock)
         self._versions: dict[str, None] = {}  # what this controller wrote, newest last
 
     def caught_up(self, owner: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from shoal.controllers.garbagecollector.model import Node, Reference
+from shoal.controllers.garbagecollector.model import GraphNode, OwnerReference
 
 _REMEMBERED = 20_000  # deletions that were seen: whoever names one of these uids needs no question to the server
 
@@ -19,31 +19,31 @@ class Graph:
     not."""
 
     def __init__(self) -> None:
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, GraphNode] = {}
         self._dependents: dict[str, dict[str, None]] = {}  # owner -> dependents, in the order of arrival
         self._gone: OrderedDict[str, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._nodes)
 
-    def get(self, uid: str) -> Node | None:
+    def get(self, uid: str) -> GraphNode | None:
         return self._nodes.get(uid)
 
-    def nodes(self) -> Iterable[Node]:
+    def nodes(self) -> Iterable[GraphNode]:
         return self._nodes.values()
 
     def is_gone(self, uid: str) -> bool:
         """Whether the deletion of this uid has been seen; a uid never comes back."""
         return uid in self._gone
 
-    def dependents(self, uid: str) -> tuple[Node, ...]:
+    def dependents(self, uid: str) -> tuple[GraphNode, ...]:
         return tuple(self._nodes[each] for each in self._dependents.get(uid, ()))
 
-    def blockers(self, uid: str) -> tuple[Node, ...]:
+    def blockers(self, uid: str) -> tuple[GraphNode, ...]:
         """The dependents that an owner which waits for them has to wait for."""
         return tuple(each for each in self.dependents(uid) if each.blocks(uid))
 
-    def observe(self, new: Node) -> list[str]:
+    def observe(self, new: GraphNode) -> list[str]:
         """An object was added or has changed."""
         old = self._nodes.get(new.uid)
         self._nodes[new.uid] = new
@@ -57,7 +57,7 @@ class Graph:
                 due[new.uid] = None
         return list(due)
 
-    def _relate(self, old: Node | None, new: Node, due: dict[str, None]) -> None:
+    def _relate(self, old: GraphNode | None, new: GraphNode, due: dict[str, None]) -> None:
         kept = {each.uid for each in new.owners}
         for reference in old.owners if old is not None else ():
             if reference.uid not in kept:
@@ -97,7 +97,7 @@ class Graph:
         return list(due)
 
 
-def names(reference: Reference, owner: Node, dependent: Node) -> bool:
+def names(reference: OwnerReference, owner: GraphNode, dependent: GraphNode) -> bool:
     """Whether a reference of ``dependent`` is about ``owner``, beyond having its uid: an owner of another namespace
     cannot be meant, nor one with another name or kind."""
     if owner.name != reference.name or owner.type.kind != reference.kind or owner.type.group != reference.group:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from shoal.client import Propagation, ResourceType
 from shoal.kube.objects import Obj
 
-__all__ = ["FOREGROUND", "ORPHAN", "Node", "Obj", "Propagation", "Reference", "node_of", "reference_of"]
+__all__ = ["FOREGROUND", "ORPHAN", "GraphNode", "Obj", "Propagation", "OwnerReference", "node_of", "reference_of"]
 
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
+class OwnerReference:
     """One entry of ownerReferences, whole, so that the list can be written back."""
 
     api_version: str
@@ -37,7 +37,7 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class GraphNode:
     """An object as it was last seen."""
 
     type: ResourceType
@@ -45,7 +45,7 @@ class Node:
     name: str
     uid: str
     version: str
-    owners: tuple[Reference, ...] = ()
+    owners: tuple[OwnerReference, ...] = ()
     finalizers: tuple[str, ...] = ()
     deleting: bool = False
 
@@ -70,10 +70,10 @@ class Node:
         return any(each.uid == owner_uid and each.blocks for each in self.owners)
 
 
-def node_of(type: ResourceType, obj: Obj) -> Node:
+def node_of(type: ResourceType, obj: Obj) -> GraphNode:
     about = obj["metadata"]
     references = about.get("ownerReferences")
-    return Node(
+    return GraphNode(
         type=type,
         namespace=about.get("namespace") or "",
         name=about["name"],
@@ -85,8 +85,8 @@ def node_of(type: ResourceType, obj: Obj) -> Node:
     )
 
 
-def reference_of(found: Obj) -> Reference:
-    return Reference(
+def reference_of(found: Obj) -> OwnerReference:
+    return OwnerReference(
         api_version=found.get("apiVersion", ""),
         kind=found.get("kind", ""),
         name=found.get("name", ""),

@@ -14,10 +14,10 @@ from shoal.base.deadline import within
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
 from shoal.client import MetadataClient, ResourceType, TransportError
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.discovery import Discovered, ServedResource, discover
 from shoal.controllers.garbagecollector.graph import Graph
 from shoal.controllers.garbagecollector.model import node_of
-from shoal.controllers.kit import Kit
 from shoal.errors import ApiError
 from shoal.kube.objects import Obj
 from shoal.reconcile import Cache, Change, ChangeType, Informer
@@ -54,8 +54,8 @@ class Monitors:
 
     name = "garbage-collector/monitors"
 
-    def __init__(self, kit: Kit, graph: Graph, enqueue: Callable[[str], None]) -> None:
-        self._kit = kit
+    def __init__(self, context: ControllerContext, graph: Graph, enqueue: Callable[[str], None]) -> None:
+        self._context = context
         self._graph = graph
         self._enqueue = enqueue
         self._monitors: dict[ResourceType, _Monitor] = {}
@@ -65,7 +65,7 @@ class Monitors:
         self._looked_s = -LOOK_AGAIN_S
         self._discovering = asyncio.Lock()
         self._stopping = False
-        definitions = kit.informer("customresourcedefinitions", "apiextensions.k8s.io")
+        definitions = context.informer("customresourcedefinitions", "apiextensions.k8s.io")
         definitions.cache.add_handler(lambda _: self._look.set())
 
     def resource_of(self, group: str, kind: str) -> ResourceType | None:
@@ -75,18 +75,18 @@ class Monitors:
         """Return when the graph shows everything that was there, as far as the server lets it be listed."""
         await self._discovered.wait()
         for monitor in tuple(self._monitors.values()):
-            left_s = monitor.started_s + SYNC_LIMIT_S - self._kit.clock.monotonic()
+            left_s = monitor.started_s + SYNC_LIMIT_S - self._context.clock.monotonic()
             if monitor.cache.synced.is_set() or left_s <= 0:
                 continue
             try:
-                async with within(self._kit.clock, left_s):
+                async with within(self._context.clock, left_s):
                     await monitor.cache.synced.wait()
             except TimeoutError:
                 log.warning("a resource could not be listed; its objects are not collected", after_s=SYNC_LIMIT_S)
 
     async def look_again(self) -> None:
         """Discover now: a kind is asked for that is not known. Many who ask at once are one."""
-        if self._kit.clock.monotonic() - self._looked_s >= LOOK_AGAIN_S:
+        if self._context.clock.monotonic() - self._looked_s >= LOOK_AGAIN_S:
             await self._discover()
 
     async def run(self) -> None:
@@ -106,7 +106,7 @@ class Monitors:
         self._look.set()
 
     async def _pause(self) -> None:
-        timer = self._kit.clock.call_later(DISCOVERY_S, self._look.set)
+        timer = self._context.clock.call_later(DISCOVERY_S, self._look.set)
         try:
             await self._look.wait()
         finally:
@@ -114,8 +114,8 @@ class Monitors:
 
     async def _discover(self) -> None:
         async with self._discovering:
-            self._looked_s = self._kit.clock.monotonic()
-            await self._follow(await discover(self._kit.client))
+            self._looked_s = self._context.clock.monotonic()
+            await self._follow(await discover(self._context.client))
 
     async def _follow(self, found: Discovered) -> None:
         self._kinds = {(each.type.group, each.type.kind): each.type for each in reversed(found.resources)}
@@ -128,11 +128,11 @@ class Monitors:
         self._discovered.set()
 
     def _begin(self, resource: ResourceType) -> None:
-        shared = self._kit.manager.shared(resource)
+        shared = self._context.manager.shared(resource)
         task = None
         if shared is None:
             informer = Informer(
-                MetadataClient(self._kit.client, resource), clock=self._kit.clock, random=self._kit.random,
+                MetadataClient(self._context.client, resource), clock=self._context.clock, random=self._context.random,
                 transform=essence,
             )  # fmt: skip
             task = asyncio.create_task(informer.run(), name=f"garbage-collector/{resource.qualified}")
@@ -147,7 +147,7 @@ class Monitors:
             for uid in due:
                 self._enqueue(uid)
 
-        self._monitors[resource] = _Monitor(informer.cache, on_change, task, self._kit.clock.monotonic())
+        self._monitors[resource] = _Monitor(informer.cache, on_change, task, self._context.clock.monotonic())
         informer.cache.add_handler(on_change)
 
     async def _end(self, resource: ResourceType) -> None:

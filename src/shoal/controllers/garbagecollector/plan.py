@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from shoal.controllers.garbagecollector.graph import Graph, names
-from shoal.controllers.garbagecollector.model import FOREGROUND, ORPHAN, Node, Propagation, Reference
+from shoal.controllers.garbagecollector.model import FOREGROUND, ORPHAN, GraphNode, OwnerReference, Propagation
 
 
 class OwnerState(StrEnum):
@@ -18,7 +18,7 @@ class OwnerState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class KeepObject:
     """Leave the object as it is."""
 
 
@@ -26,7 +26,7 @@ class Keep:
 class DropReferences:
     """It has an owner that stays: forget the others."""
 
-    owners: tuple[Reference, ...]  # those that remain
+    owners: tuple[OwnerReference, ...]  # those that remain
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +38,14 @@ class Remove:
 
 
 @dataclass(frozen=True, slots=True)
-class Hurry:
+class DeleteDependents:
     """It waits for dependents: see to it that they go."""
 
     dependents: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class ReleaseObject:
     """What it waited for has happened: take the finalizer away."""
 
     finalizer: str
@@ -55,15 +55,15 @@ class Release:
 class Orphan:
     """Cut these dependents off, then release it."""
 
-    dependents: tuple[Node, ...]
+    dependents: tuple[GraphNode, ...]
 
 
-Action = Keep | DropReferences | Remove | Hurry | Release | Orphan
+Action = KeepObject | DropReferences | Remove | DeleteDependents | ReleaseObject | Orphan
 
-KEEP = Keep()
+KEEP = KeepObject()
 
 
-def known_state(graph: Graph, item: Node, reference: Reference) -> OwnerState | None:
+def known_state(graph: Graph, item: GraphNode, reference: OwnerReference) -> OwnerState | None:
     """The state of an owner as far as the graph can tell; None when only the server can."""
     if graph.is_gone(reference.uid):
         # an owner in a namespace cannot be meant by a cluster-wide object, there or not: find out which it was
@@ -74,22 +74,22 @@ def known_state(graph: Graph, item: Node, reference: Reference) -> OwnerState | 
     return OwnerState.WAITING if owner.waits else OwnerState.SOLID
 
 
-def deletion_step(graph: Graph, item: Node) -> Action | None:
+def deletion_step(graph: Graph, item: GraphNode) -> Action | None:
     """The next step of an object that is being deleted already; None when it is not."""
     if not item.deleting:
         return None
     if item.lets_go:
         dependents = graph.dependents(item.uid)
-        return Orphan(dependents) if dependents else Release(ORPHAN)
+        return Orphan(dependents) if dependents else ReleaseObject(ORPHAN)
     if not item.waits:
         return KEEP
     blockers = graph.blockers(item.uid)
     if not blockers or _in_knot(graph, item):
-        return Release(FOREGROUND)
-    return Hurry(tuple(each.uid for each in blockers if not each.waits))
+        return ReleaseObject(FOREGROUND)
+    return DeleteDependents(tuple(each.uid for each in blockers if not each.waits))
 
 
-def _in_knot(graph: Graph, item: Node) -> bool:
+def _in_knot(graph: Graph, item: GraphNode) -> bool:
     """Whether objects that all wait, ``item`` among them, wait for each other and for nobody else."""
     waited_for = {item.uid: graph.blockers(item.uid)}
     to_see = list(waited_for[item.uid])
@@ -103,7 +103,7 @@ def _in_knot(graph: Graph, item: Node) -> bool:
     return all(_reaches(waited_for, uid, item.uid) for uid in waited_for)
 
 
-def _reaches(waited_for: dict[str, tuple[Node, ...]], start: str, end: str) -> bool:
+def _reaches(waited_for: dict[str, tuple[GraphNode, ...]], start: str, end: str) -> bool:
     seen: set[str] = set()
     to_see = [each.uid for each in waited_for[start]]
     while to_see:
@@ -116,7 +116,7 @@ def _reaches(waited_for: dict[str, tuple[Node, ...]], start: str, end: str) -> b
     return False
 
 
-def decide(graph: Graph, item: Node, states: Sequence[OwnerState]) -> Action:
+def decide(graph: Graph, item: GraphNode, states: Sequence[OwnerState]) -> Action:
     """What to do with an object that is not being deleted; ``states`` are those of ``item.owners``, in order."""
     if not states or OwnerState.UNTOLD in states:
         return KEEP

@@ -11,23 +11,23 @@ from typing import assert_never
 
 from shoal.base.tasks import cancel_all
 from shoal.client import MetadataClient, PatchType, ResourceClient
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.garbagecollector.graph import Graph
-from shoal.controllers.garbagecollector.model import FOREGROUND, ORPHAN, Node, Reference, node_of
+from shoal.controllers.garbagecollector.model import FOREGROUND, ORPHAN, GraphNode, OwnerReference, node_of
 from shoal.controllers.garbagecollector.monitors import Monitors
 from shoal.controllers.garbagecollector.plan import (
     Action,
+    DeleteDependents,
     DropReferences,
-    Hurry,
-    Keep,
+    KeepObject,
     Orphan,
     OwnerState,
-    Release,
+    ReleaseObject,
     Remove,
     decide,
     deletion_step,
     known_state,
 )
-from shoal.controllers.kit import Kit
 from shoal.errors import NotFound, ShoalError
 from shoal.kube.objects import Obj
 from shoal.reconcile import DONE, EventType, ObjectKey, Result
@@ -40,12 +40,12 @@ class UnknownKind(ShoalError):
 
 
 class Collector:
-    def __init__(self, kit: Kit, graph: Graph) -> None:
-        self._kit = kit
+    def __init__(self, context: ControllerContext, graph: Graph) -> None:
+        self._context = context
         self._graph = graph
-        self._controller = kit.controller("garbage-collector", self.reconcile, workers=20)
-        self.monitors = Monitors(kit, graph, self.enqueue)
-        kit.manager.add(self.monitors)
+        self._controller = context.controller("garbage-collector", self.reconcile, workers=20)
+        self.monitors = Monitors(context, graph, self.enqueue)
+        context.manager.add(self.monitors)
 
     def enqueue(self, uid: str) -> None:
         self._controller.queue.add(ObjectKey("", uid))
@@ -66,7 +66,7 @@ class Collector:
 
     # the owners
 
-    async def _states(self, item: Node) -> list[OwnerState]:
+    async def _states(self, item: GraphNode) -> list[OwnerState]:
         known = [known_state(self._graph, item, each) for each in item.owners]
         if OwnerState.SOLID in known and None not in known:
             return [state for state in known if state is not None]
@@ -75,7 +75,7 @@ class Collector:
             for state, reference in zip(known, item.owners, strict=True)
         ]
 
-    async def _ask(self, item: Node, reference: Reference) -> OwnerState:
+    async def _ask(self, item: GraphNode, reference: OwnerReference) -> OwnerState:
         """The state of an owner that the graph does not have, or has elsewhere."""
         resource = self.monitors.resource_of(reference.group, reference.kind)
         if resource is None:
@@ -87,7 +87,7 @@ class Collector:
             return OwnerState.UNTOLD
         namespace = item.namespace if resource.namespaced else ""
         try:
-            found = await MetadataClient(self._kit.client, resource).get(reference.name, namespace)
+            found = await MetadataClient(self._context.client, resource).get(reference.name, namespace)
         except NotFound:
             found = None
         if found is None or found["metadata"]["uid"] != reference.uid:
@@ -95,7 +95,7 @@ class Collector:
             return OwnerState.ABSENT
         return OwnerState.WAITING if node_of(resource, found).waits else OwnerState.SOLID
 
-    def _warn_of_other_namespace(self, item: Node, reference: Reference) -> None:
+    def _warn_of_other_namespace(self, item: GraphNode, reference: OwnerReference) -> None:
         owner = self._graph.get(reference.uid)
         if owner is None or not owner.namespace or owner.namespace == item.namespace:
             return
@@ -103,16 +103,16 @@ class Collector:
             f"[{reference.api_version}/{reference.kind}, namespace: {item.namespace}, name: {reference.name}, "
             f"uid: {reference.uid}]"
         )
-        self._kit.events.record(
+        self._context.events.record(
             _described(item), EventType.WARNING, "OwnerRefInvalidNamespace",
             f'ownerRef {about} does not exist in namespace "{item.namespace}"',
         )  # fmt: skip
 
     # the deeds
 
-    async def _carry_out(self, item: Node, action: Action) -> None:
+    async def _carry_out(self, item: GraphNode, action: Action) -> None:
         match action:
-            case Keep():
+            case KeepObject():
                 return
             case DropReferences(owners):
                 await self._set_owners(item, owners)
@@ -121,41 +121,41 @@ class Collector:
                 await self._resource(item).delete(
                     item.name, item.namespace, propagation=propagation, uid=item.uid, resource_version=version
                 )
-            case Hurry(dependents):
+            case DeleteDependents(dependents):
                 for uid in dependents:
                     self.enqueue(uid)
-            case Release(finalizer):
+            case ReleaseObject(finalizer):
                 await self._release(item, finalizer)
             case Orphan(dependents):
                 await self._orphan(item, dependents)
             case _:
                 assert_never(action)
 
-    def _resource(self, item: Node) -> ResourceClient:
-        return self._kit.client.of(item.type)
+    def _resource(self, item: GraphNode) -> ResourceClient:
+        return self._context.client.of(item.type)
 
-    async def _patch(self, item: Node, metadata: Obj) -> Obj:
+    async def _patch(self, item: GraphNode, metadata: Obj) -> Obj:
         guarded = {"metadata": {"uid": item.uid, "resourceVersion": item.version, **metadata}}
         return await self._resource(item).patch(item.name, guarded, item.namespace, type=PatchType.MERGE)
 
-    async def _set_owners(self, item: Node, owners: tuple[Reference, ...]) -> Obj:
+    async def _set_owners(self, item: GraphNode, owners: tuple[OwnerReference, ...]) -> Obj:
         return await self._patch(item, {"ownerReferences": [each.as_object() for each in owners] or None})
 
-    async def _unblock(self, item: Node) -> str:
+    async def _unblock(self, item: GraphNode) -> str:
         """Let no owner wait for it, since it waits for one of them in turn; its new version."""
         references = [{**each.as_object(), "blockOwnerDeletion": False} for each in item.owners]
         patched = await self._patch(item, {"ownerReferences": references})
         version: str = patched["metadata"]["resourceVersion"]
         return version
 
-    async def _release(self, item: Node, finalizer: str) -> None:
+    async def _release(self, item: GraphNode, finalizer: str) -> None:
         assert finalizer in (FOREGROUND, ORPHAN)
         await self._patch(item, {"finalizers": [each for each in item.finalizers if each != finalizer] or None})
 
-    async def _orphan(self, owner: Node, dependents: tuple[Node, ...]) -> None:
+    async def _orphan(self, owner: GraphNode, dependents: tuple[GraphNode, ...]) -> None:
         gate = asyncio.Semaphore(_AT_ONCE)
 
-        async def cut_off(dependent: Node) -> None:
+        async def cut_off(dependent: GraphNode) -> None:
             rest = tuple(each for each in dependent.owners if each.uid != owner.uid)
             async with gate:
                 try:
@@ -174,6 +174,6 @@ class Collector:
         await self._release(owner, ORPHAN)
 
 
-def _described(item: Node) -> Obj:
+def _described(item: GraphNode) -> Obj:
     about = {"name": item.name, "namespace": item.namespace, "uid": item.uid}
     return {"apiVersion": item.type.api_version, "kind": item.type.kind, "metadata": about}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.garbagecollector.graph import Graph
 from shoal.controllers.garbagecollector.reconcile import Collector
-from shoal.controllers.kit import Kit
 
 
-def add(kit: Kit) -> None:
-    Collector(kit, Graph())
+def add(context: ControllerContext) -> None:
+    Collector(context, Graph())

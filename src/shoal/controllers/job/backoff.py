@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from shoal.controllers.job.model import Backoff, failures_before
+from shoal.controllers.job.model import JobBackoff, failures_before
 from shoal.controllers.pods.status import condition_of, created_at
 from shoal.kube.objects import Obj
 from shoal.kube.times import parse_epoch
@@ -43,19 +43,19 @@ def _containers_finished(pod: Obj) -> float | None:
     return max(times, default=None)
 
 
-def after_pods(before: Backoff, succeeded: Sequence[Obj], failed: Sequence[Obj]) -> Backoff:
+def after_pods(before: JobBackoff, succeeded: Sequence[Obj], failed: Sequence[Obj]) -> JobBackoff:
     """The state after these pods have ended; a success makes earlier failures forgotten."""
     times = sorted(map(finished_at, failed))
     if succeeded:
         last_success = max(map(finished_at, succeeded))
         times = [at for at in times if at > last_success]
-        before = Backoff()
+        before = JobBackoff()
     if not times:
         return before
-    return Backoff(before.failures + len(times), times[-1])
+    return JobBackoff(before.failures + len(times), times[-1])
 
 
-def remaining_s(backoff: Backoff, now: float) -> float:
+def remaining_s(backoff: JobBackoff, now: float) -> float:
     """How long until the next pod may be created."""
     if not backoff.failures:
         return 0.0
@@ -67,4 +67,4 @@ def remaining_of_index_s(last_failed: Obj | None, now: float) -> float:
     """The same for one index, whose last failed pod knows how many failed before it."""
     if last_failed is None:
         return 0.0
-    return remaining_s(Backoff(failures_before(last_failed) + 1, finished_at(last_failed)), now)
+    return remaining_s(JobBackoff(failures_before(last_failed) + 1, finished_at(last_failed)), now)

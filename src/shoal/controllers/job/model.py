@@ -22,7 +22,7 @@ MAX_INT32: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Backoff:
+class JobBackoff:
     """How often pods failed since one last succeeded, and when the last did."""
 
     failures: int = 0
@@ -48,7 +48,7 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class JobView:
     """A job and its pods at one moment."""
 
     job: Obj
@@ -63,12 +63,12 @@ class View:
     completed: Indexes
     failed_indexes: Indexes | None  # None: failures are not counted by index
     delayed: dict[int, Obj]  # failed pods that are kept until the pod that takes their place knows of the failure
-    backoff: Backoff
+    backoff: JobBackoff
     deadline_s: float | None  # how long until the job has been active for too long
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class JobCounts:
     """Of pods, as they are after what was created and deleted."""
 
     active: int

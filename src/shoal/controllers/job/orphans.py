@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.job.claims import remove_finalizer
 from shoal.controllers.job.model import has_finalizer, is_finished, is_ours
-from shoal.controllers.kit import Kit
 from shoal.errors import NotFound
 from shoal.kube.objects import Obj
 from shoal.reconcile import DONE, Informer, Result
@@ -14,10 +14,10 @@ from shoal.reconcile.keys import ObjectKey, controller_of
 class OrphanController:
     """Reconciles pods that have the finalizer and perhaps no job."""
 
-    def __init__(self, kit: Kit, jobs: Informer, pods: Informer) -> None:
+    def __init__(self, context: ControllerContext, jobs: Informer, pods: Informer) -> None:
         self._jobs = jobs.cache
         self._pods = pods.cache
-        self._resource, self._job_resource = kit.resource("pods"), kit.resource("jobs", "batch")
+        self._resource, self._job_resource = context.resource("pods"), context.resource("jobs", "batch")
 
     async def reconcile(self, key: ObjectKey) -> Result:
         pod = self._pods.get(key)

@@ -12,9 +12,9 @@ from shoal.controllers.job.backoff import after_pods, finished_at, remaining_of_
 from shoal.controllers.job.indexes import EMPTY, Indexes, parse_indexes
 from shoal.controllers.job.model import (
     FAILURE_COUNT,
-    Backoff,
     Ending,
-    View,
+    JobBackoff,
+    JobView,
     count_annotation,
     failures_before,
     has_finalizer,
@@ -25,7 +25,7 @@ from shoal.controllers.job.model import (
     valid_index,
     waits_for_end,
 )
-from shoal.controllers.job.policy import fails_job, judge, met_success
+from shoal.controllers.job.policy import fails_job, met_success, pod_failure_action
 from shoal.controllers.job.template import indexed_pods, plain_pods
 from shoal.controllers.pods.conditions import find_condition
 from shoal.controllers.pods.ranking import to_delete
@@ -49,7 +49,7 @@ class PodPlan:
 # looking
 
 
-def observe(job: Obj, pods: Sequence[Obj], released: frozenset[str], backoff: Backoff, now: float) -> View:
+def observe(job: Obj, pods: Sequence[Obj], released: frozenset[str], backoff: JobBackoff, now: float) -> JobView:
     """``released`` are uids of pods whose finalizer is gone though they still seem to have it."""
     spec, status = job["spec"], job.get("status") or {}
     held = frozenset(uid for pod in pods if has_finalizer(pod) and (uid := pod["metadata"]["uid"]) not in released)
@@ -69,7 +69,7 @@ def observe(job: Obj, pods: Sequence[Obj], released: frozenset[str], backoff: Ba
         ending = ending or _indexed_ending(job, completed, failed_indexes)
         if failed_indexes is not None:
             delayed = _delayed(job, pods, held, active, completed.union(failed_indexes))
-    return View(
+    return JobView(
         job=job,
         pods=tuple(pods),
         held=held,
@@ -103,7 +103,7 @@ def _new(
 
 
 def _counting(policy: Obj | None, failed: Sequence[Obj]) -> int:
-    return len(failed) if policy is None else sum(judge(policy, pod).counts for pod in failed)
+    return len(failed) if policy is None else sum(pod_failure_action(policy, pod).counts for pod in failed)
 
 
 def _indexes(job: Obj, pods: Sequence[Obj], held: frozenset[str]) -> tuple[Indexes, Indexes | None]:
@@ -133,7 +133,7 @@ def _fails_index(job: Obj, pod: Obj) -> bool:
     """Whether this failure is one too many for the pod's index."""
     if not is_failed(pod, job):
         return False
-    verdict = judge(job["spec"].get("podFailurePolicy"), pod)
+    verdict = pod_failure_action(job["spec"].get("podFailurePolicy"), pod)
     if verdict.action == "FailIndex":
         return True
     return verdict.counts and count_annotation(pod, FAILURE_COUNT) >= job["spec"]["backoffLimitPerIndex"]
@@ -223,7 +223,7 @@ def _indexed_ending(job: Obj, completed: Indexes, failed: Indexes | None) -> End
     return Ending(True, "SuccessPolicy", met) if met else None
 
 
-def reached(view: View, active: int) -> Ending | None:
+def reached(view: JobView, active: int) -> Ending | None:
     """Success, when all that was asked for has succeeded and nothing runs any more."""
     completions = view.job["spec"].get("completions")
     enough = view.succeeded > 0 if completions is None else view.succeeded >= completions
@@ -235,7 +235,7 @@ def reached(view: View, active: int) -> Ending | None:
 # the pods
 
 
-def plan_pods(view: View, now: float) -> PodPlan:
+def plan_pods(view: JobView, now: float) -> PodPlan:
     """Which pods to create or delete for a job that is not over."""
     job, active = view.job, len(view.active)
     wanted = 0 if is_suspended(job) else _wanted(view)
@@ -248,7 +248,7 @@ def plan_pods(view: View, now: float) -> PodPlan:
     return _creations(view, min(lacked, _BURST), now)
 
 
-def _wanted(view: View) -> int:
+def _wanted(view: JobView) -> int:
     spec = view.job["spec"]
     parallelism, completions = spec.get("parallelism"), spec.get("completions")
     parallelism = 1 if parallelism is None else int(parallelism)
@@ -258,7 +258,7 @@ def _wanted(view: View) -> int:
     return max(0, min(int(completions) - view.succeeded, parallelism))
 
 
-def _surplus(view: View, at_least: int, now: float) -> list[Obj]:
+def _surplus(view: JobView, at_least: int, now: float) -> list[Obj]:
     """Pods to delete: of an indexed job those without a valid index, and the second of one; then the least useful."""
     doomed: list[Obj] = []
     left: list[Obj] = list(view.active)
@@ -278,7 +278,7 @@ def _surplus(view: View, at_least: int, now: float) -> list[Obj]:
     return doomed
 
 
-def _creations(view: View, count: int, now: float) -> PodPlan:
+def _creations(view: JobView, count: int, now: float) -> PodPlan:
     job = view.job
     if view.failed_indexes is None:
         wait_s = remaining_s(view.backoff, now)
@@ -295,7 +295,7 @@ def _creations(view: View, count: int, now: float) -> PodPlan:
     )
 
 
-def _pending_indexes(view: View, count: int) -> list[int]:
+def _pending_indexes(view: JobView, count: int) -> list[int]:
     """The first indexes for which nothing runs and nothing is decided."""
     taken = [index for pod in view.active if (index := index_of(pod)) is not None]
     if waits_for_end(view.job):

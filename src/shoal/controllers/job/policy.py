@@ -10,7 +10,7 @@ from shoal.kube.objects import Obj
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PodFailureAction:
     """On a failed pod. ``message`` is why the job fails, if it does."""
 
     counts: bool = True
@@ -18,10 +18,10 @@ class Verdict:
     message: str = ""
 
 
-_COUNTS = Verdict()
+_COUNTS = PodFailureAction()
 
 
-def judge(policy: Obj | None, pod: Obj) -> Verdict:
+def pod_failure_action(policy: Obj | None, pod: Obj) -> PodFailureAction:
     """What the first rule says that matches; without one the failure counts."""
     for position, rule in enumerate((policy or {}).get("rules") or ()):
         what = _matched(rule, pod)
@@ -29,10 +29,10 @@ def judge(policy: Obj | None, pod: Obj) -> Verdict:
             continue
         action = rule["action"]
         if action == "Ignore":
-            return Verdict(counts=False, action=action)
+            return PodFailureAction(counts=False, action=action)
         if action != "FailJob":
-            return Verdict(action=action)
-        return Verdict(action=action, message=f"{what} matching {action} rule at index {position}")
+            return PodFailureAction(action=action)
+        return PodFailureAction(action=action, message=f"{what} matching {action} rule at index {position}")
     return _COUNTS
 
 
@@ -70,7 +70,7 @@ def fails_job(policy: Obj | None, failed: Iterable[Obj]) -> str:
     """Why one of the failed pods ends the whole job; nothing when none does."""
     if policy is None:
         return ""
-    return next((verdict.message for pod in failed if (verdict := judge(policy, pod)).message), "")
+    return next((verdict.message for pod in failed if (verdict := pod_failure_action(policy, pod)).message), "")
 
 
 def met_success(policy: Obj | None, completed: Indexes, completions: int) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.job.claims import JobClaimer, remove_finalizer
 from shoal.controllers.job.model import (
-    Backoff,
-    Counts,
     Ending,
-    View,
+    JobBackoff,
+    JobCounts,
+    JobView,
     has_finalizer,
     is_finished,
     is_ours,
@@ -17,7 +18,6 @@ from shoal.controllers.job.model import (
 from shoal.controllers.job.plan import observe, plan_pods, reached
 from shoal.controllers.job.template import job_reference
 from shoal.controllers.job.tracking import begin_status, conclude, same_status, settle, suspension, track
-from shoal.controllers.kit import Kit
 from shoal.controllers.pods.control import BURST, Call, Failure, PodControl, all_of
 from shoal.controllers.pods.expectations import RECHECK_S, Expectations
 from shoal.controllers.pods.owners import by_controller, selector_of
@@ -30,17 +30,17 @@ from shoal.reconcile.keys import ObjectKey
 class JobController:
     """Reconciles jobs."""
 
-    def __init__(self, kit: Kit) -> None:
-        self.jobs = kit.informer("jobs", "batch")
-        self.pods = kit.informer("pods", controller=by_controller)
-        self._clock = kit.clock
-        self._events = kit.events
-        self._resource, self._pod_resource = kit.resource("jobs", "batch"), kit.resource("pods")
-        self._expectations = Expectations(kit.clock)
-        self._control = PodControl(kit, self.pods.cache, self._expectations)
+    def __init__(self, context: ControllerContext) -> None:
+        self.jobs = context.informer("jobs", "batch")
+        self.pods = context.informer("pods", controller=by_controller)
+        self._clock = context.clock
+        self._events = context.events
+        self._resource, self._pod_resource = context.resource("jobs", "batch"), context.resource("pods")
+        self._expectations = Expectations(context.clock)
+        self._control = PodControl(context, self.pods.cache, self._expectations)
         self._claimer = JobClaimer(self._pod_resource, self.pods.cache, self._resource, self._expectations)
         self._uids: dict[ObjectKey, str] = {}
-        self._backoffs: dict[str, Backoff] = {}  # by the job's uid; begins anew when the process does
+        self._backoffs: dict[str, JobBackoff] = {}  # by the job's uid; begins anew when the process does
         self._released: dict[str, set[str]] = {}  # pods whose finalizer is gone, until the cache shows it
 
     async def reconcile(self, key: ObjectKey) -> Result:
@@ -60,8 +60,8 @@ class JobController:
     async def _sync(self, uid: str, job: Obj) -> Result:
         pods = await self._claimer.claim(job, job_reference(job), selector_of(job))
         now = self._clock.wall_s()
-        view = observe(job, pods, self._still_released(uid, pods), self._backoffs.get(uid, Backoff()), now)
-        counts = Counts(len(view.active), view.ready, view.terminating)
+        view = observe(job, pods, self._still_released(uid, pods), self._backoffs.get(uid, JobBackoff()), now)
+        counts = JobCounts(len(view.active), view.ready, view.terminating)
         ending, failure, wait_s, managed = view.ending, None, view.deadline_s, False
         if ending is not None:
             counts, failure = await self._delete(job, counts, view.active)
@@ -74,7 +74,7 @@ class JobController:
                 counts, failure = await self._discard(uid, job, counts, plan.deletes)
             elif plan.creates:
                 outcome = await self._control.create(job, plan.creates)
-                counts = Counts(counts.active + len(outcome.done), counts.ready, counts.terminating)
+                counts = JobCounts(counts.active + len(outcome.done), counts.ready, counts.terminating)
                 failure = outcome.failure
         if ending is None:
             ending = reached(view, counts.active)
@@ -87,21 +87,21 @@ class JobController:
 
     # pods
 
-    async def _delete(self, job: Obj, counts: Counts, pods: Sequence[Obj]) -> tuple[Counts, Failure | None]:
+    async def _delete(self, job: Obj, counts: JobCounts, pods: Sequence[Obj]) -> tuple[JobCounts, Failure | None]:
         """Delete pods that run; they stay tracked until they are counted."""
         for start in range(0, len(pods), BURST):
             batch = pods[start : start + BURST]
             outcome = await self._control.delete(job, batch)
             if outcome.failure is not None:
                 return counts, outcome.failure
-            counts = Counts(
+            counts = JobCounts(
                 counts.active - len(batch), counts.ready - sum(map(is_ready, batch)), counts.terminating + len(batch)
             )
         return counts, None
 
     async def _discard(
-        self, uid: str, job: Obj, counts: Counts, pods: Sequence[Obj]
-    ) -> tuple[Counts, Failure | None]:  # fmt: skip
+        self, uid: str, job: Obj, counts: JobCounts, pods: Sequence[Obj]
+    ) -> tuple[JobCounts, Failure | None]:  # fmt: skip
         """Delete pods that are not needed any more: they are no failures, so nobody counts them."""
         _, failure = await self._release(uid, [pod for pod in pods if has_finalizer(pod)])
         if failure is not None:
@@ -135,7 +135,9 @@ class JobController:
 
     # status
 
-    async def _report(self, uid: str, view: View, counts: Counts, ending: Ending | None, *, managed: bool) -> None:
+    async def _report(
+        self, uid: str, view: JobView, counts: JobCounts, ending: Ending | None, *, managed: bool
+    ) -> None:
         """Note, release, count; then the end, if this is it."""
         job, now = view.job, self._clock.wall_s()
         status, happened = begin_status(view, counts, now), ""

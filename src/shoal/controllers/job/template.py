@@ -12,7 +12,7 @@ from shoal.controllers.job.model import (
     IGNORED_COUNT,
     count_annotation,
 )
-from shoal.controllers.job.policy import judge
+from shoal.controllers.job.policy import pod_failure_action
 from shoal.controllers.pods.template import controller_reference, pod_of
 from shoal.kube.objects import Obj
 
@@ -82,7 +82,7 @@ def _failure_counts(job: Obj, replaced: Obj | None) -> dict[str, str]:
         return {}
     failed = ignored = 0
     if replaced is not None:
-        counts = judge(job["spec"].get("podFailurePolicy"), replaced).counts
+        counts = pod_failure_action(job["spec"].get("podFailurePolicy"), replaced).counts
         failed = count_annotation(replaced, FAILURE_COUNT) + counts
         ignored = count_annotation(replaced, IGNORED_COUNT) + (not counts)
     found = {FAILURE_COUNT: str(failed)}

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from shoal.controllers.job.model import (
     MAX_UNCOUNTED,
-    Counts,
     Ending,
-    View,
+    JobCounts,
+    JobView,
     index_of,
     is_failed,
     is_indexed,
@@ -22,7 +22,7 @@ from shoal.controllers.job.model import (
     valid_index,
     with_job_condition,
 )
-from shoal.controllers.job.policy import judge
+from shoal.controllers.job.policy import pod_failure_action
 from shoal.controllers.pods.status import is_terminating, phase_of
 from shoal.kube.objects import Obj
 from shoal.kube.times import format_time
@@ -39,7 +39,7 @@ class Tracking:
     limited: bool  # there are more pods to count than a status takes at once
 
 
-def begin_status(view: View, counts: Counts, now: float) -> Obj:
+def begin_status(view: JobView, counts: JobCounts, now: float) -> Obj:
     """The job's status with what does not depend on counting."""
     status = dict(view.job.get("status") or {})
     if not is_suspended(view.job) and not status.get("startTime"):
@@ -49,7 +49,7 @@ def begin_status(view: View, counts: Counts, now: float) -> Obj:
     return status
 
 
-def suspension(view: View, status: Obj, now: float) -> tuple[Obj, str]:
+def suspension(view: JobView, status: Obj, now: float) -> tuple[Obj, str]:
     """The status saying whether the job is suspended, and what happened: ``Suspended``, ``Resumed`` or nothing."""
     conditions = status.get("conditions") or []
     if is_suspended(view.job):
@@ -64,7 +64,7 @@ def suspension(view: View, status: Obj, now: float) -> tuple[Obj, str]:
     return {**status, "conditions": fresh, "startTime": format_time(now)}, "Resumed"
 
 
-def track(view: View, status: Obj, ending: Ending | None, now: float) -> Tracking:
+def track(view: JobView, status: Obj, ending: Ending | None, now: float) -> Tracking:
     """Note the pods that have ended, and find those that need not be kept any longer."""
     job = view.job
     status = settle(status, view.held)
@@ -106,11 +106,11 @@ def track(view: View, status: Obj, ending: Ending | None, now: float) -> Trackin
     return Tracking(status, tuple(releases), limited)
 
 
-def _ordered(view: View) -> list[Obj]:
+def _ordered(view: JobView) -> list[Obj]:
     return sorted(view.pods, key=lambda pod: -1 if (index := index_of(pod)) is None else index)
 
 
-def _may_go(view: View, pod: Obj, ending: Ending | None) -> bool:
+def _may_go(view: JobView, pod: Obj, ending: Ending | None) -> bool:
     """Whether the finalizer has done its service, once the pod is noted."""
     if is_terminating(view.job) or ending is not None or phase_of(pod) == "Succeeded":
         return True
@@ -121,12 +121,12 @@ def _may_go(view: View, pod: Obj, ending: Ending | None) -> bool:
     return kept is None or kept["metadata"]["uid"] != pod["metadata"]["uid"]
 
 
-def _counts_as_failed(view: View, pod: Obj, ending: Ending | None) -> bool:
+def _counts_as_failed(view: JobView, pod: Obj, ending: Ending | None) -> bool:
     if not is_failed(pod, view.job) and (ending is None or ending.success):
         return False  # of a job that has failed all pods are failures, those that still run too
     if is_indexed(view.job) and valid_index(pod, view.job) is None:
         return False
-    return judge(view.job["spec"].get("podFailurePolicy"), pod).counts
+    return pod_failure_action(view.job["spec"].get("podFailurePolicy"), pod).counts
 
 
 def settle(status: Obj, held: Collection[str]) -> Obj:

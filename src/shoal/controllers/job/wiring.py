@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from shoal.client import TransportError
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.job.model import has_finalizer, is_finished
 from shoal.controllers.job.orphans import OrphanController
 from shoal.controllers.job.reconcile import JobController
-from shoal.controllers.kit import Kit
 from shoal.controllers.pods.owners import controlled_by, selector_of
 from shoal.controllers.pods.pace import Pace
 from shoal.controllers.pods.status import restarts_of
@@ -35,8 +35,8 @@ def _facts(pod: Obj) -> Any:
     return pod_facts(pod), has_finalizer(pod), restarts_of(pod)
 
 
-def add(kit: Kit) -> None:
-    work = JobController(kit)
+def add(context: ControllerContext) -> None:
+    work = JobController(context)
 
     async def reconcile(key: ObjectKey) -> Result:
         try:
@@ -45,17 +45,17 @@ def add(kit: Kit) -> None:
             controller.queue.add_after(key, RETRY_S)  # at the latest: a quota may have been raised meanwhile
             raise
 
-    controller = kit.controller("job", reconcile, workers=5, timeout_s=120.0)
+    controller = context.controller("job", reconcile, workers=5, timeout_s=120.0)
     controller.watches(work.jobs, when=spec_changed)
     controller.maps(work.pods, lambda pod: ())  # wait for this cache; the handlers below decide what is enqueued
-    pace = _EvenPace(controller.queue, kit.clock, window_s=WINDOW_S)
+    pace = _EvenPace(controller.queue, context.clock, window_s=WINDOW_S)
     work.pods.cache.add_handler(
         Triggers(
             kind="Job", group="batch", owners=work.jobs.cache, selector_of=selector_of, pace=pace, facts=_facts
         )  # fmt: skip
     )
-    left = OrphanController(kit, work.jobs, work.pods)
-    orphans = kit.controller("job-orphans", left.reconcile, workers=5)
+    left = OrphanController(context, work.jobs, work.pods)
+    orphans = context.controller("job-orphans", left.reconcile, workers=5)
     for informer in (work.jobs, work.pods):
         orphans.maps(informer, lambda obj: ())
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.endpointslice.reconcile import BY_SERVICE, by_service, slices_of
 from shoal.controllers.endpointslice.writer import SliceWriter
-from shoal.controllers.kit import Kit
 from shoal.controllers.mirroring.plan import CONTROLLER_NAME, MAX_PER_SUBSET, is_mirrored, plan_mirror
 from shoal.controllers.pods.expectations import RECHECK_S
 from shoal.reconcile import DONE, EventType, Result
@@ -14,13 +14,13 @@ from shoal.reconcile.keys import ObjectKey
 class MirroringController:
     """Reconciles Endpoints."""
 
-    def __init__(self, kit: Kit) -> None:
-        self.endpoints = kit.informer("endpoints")
-        self.services = kit.informer("services")
-        self.slices = kit.informer("endpointslices", "discovery.k8s.io", **{BY_SERVICE: by_service})
-        self.writer = SliceWriter(kit, self.slices.cache)
+    def __init__(self, context: ControllerContext) -> None:
+        self.endpoints = context.informer("endpoints")
+        self.services = context.informer("services")
+        self.slices = context.informer("endpointslices", "discovery.k8s.io", **{BY_SERVICE: by_service})
+        self.writer = SliceWriter(context, self.slices.cache)
         self.waiting: set[ObjectKey] = set()  # keys that wait for the cache to show the last writes
-        self._events = kit.events
+        self._events = context.events
 
     async def reconcile(self, key: ObjectKey) -> Result:
         if not self.writer.caught_up(str(key)):

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.endpointslice.reconcile import manager_of, service_key_of
-from shoal.controllers.kit import Kit
 from shoal.controllers.mirroring.plan import CONTROLLER_NAME
 from shoal.controllers.mirroring.reconcile import MirroringController
 from shoal.kube.objects import Obj
 from shoal.reconcile.cache import Change
 
 
-def add(kit: Kit) -> None:
-    work = MirroringController(kit)
-    controller = kit.controller("endpointslice-mirroring", work.reconcile, workers=5)
+def add(context: ControllerContext) -> None:
+    work = MirroringController(context)
+    controller = context.controller("endpointslice-mirroring", work.reconcile, workers=5)
     for informer in (work.endpoints, work.services, work.slices):
         controller.maps(informer, lambda obj: ())  # wait for the cache; the handlers below decide what is enqueued
 

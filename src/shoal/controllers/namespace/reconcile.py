@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from shoal.client import MetadataClient, Propagation, Scope, TransportError
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.discovery import Discovered, ServedResource, discover
-from shoal.controllers.kit import Kit
 from shoal.controllers.namespace.plan import (
     FINALIZER,
     Emptied,
@@ -35,11 +35,11 @@ def deletion_began(change: Change) -> bool:
 
 
 class NamespaceDeleter:
-    def __init__(self, kit: Kit) -> None:
-        self._kit = kit
-        self._namespaces = kit.informer("namespaces").cache
-        self._pods = kit.informer("pods").cache
-        self._resource = kit.resource("namespaces")
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        self._namespaces = context.informer("namespaces").cache
+        self._pods = context.informer("pods").cache
+        self._resource = context.resource("namespaces")
 
     def namespaces_of(self, pod: Obj) -> list[ObjectKey]:
         """The namespace of a pod, when it is being emptied."""
@@ -53,8 +53,8 @@ class NamespaceDeleter:
             return DONE
         if FINALIZER not in ((namespace.get("spec") or {}).get("finalizers") or ()):
             return DONE  # somebody else's turn
-        found = await discover(self._kit.client)
-        now = self._kit.clock.wall_s()
+        found = await discover(self._context.client)
+        now = self._context.clock.wall_s()
         deleting_for_s = now - parse_epoch(namespace["metadata"]["deletionTimestamp"])
         results = await self._empty(key.name, found, deleting_for_s)
         try:
@@ -99,7 +99,7 @@ class NamespaceDeleter:
 
     async def _delete_all(self, namespace: str, resource: ServedResource) -> list[Obj]:
         """Ask for the deletion of all objects; what is there afterwards, as metadata."""
-        client, scope = MetadataClient(self._kit.client, resource.type), Scope(namespace=namespace)
+        client, scope = MetadataClient(self._context.client, resource.type), Scope(namespace=namespace)
         present = (await client.list(scope)).items
         if not present:
             return []

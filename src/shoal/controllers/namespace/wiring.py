@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from shoal.controllers.kit import Kit
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.namespace.reconcile import NamespaceDeleter, deletion_began
 from shoal.reconcile import ChangeType
 
 
-def add(kit: Kit) -> None:
-    deleter = NamespaceDeleter(kit)
-    controller = kit.controller("namespace", deleter.reconcile, workers=10, timeout_s=300.0)
-    controller.watches(kit.informer("namespaces"), when=deletion_began)
-    controller.maps(kit.informer("pods"), deleter.namespaces_of, when=lambda change: change.type is ChangeType.DELETED)
+def add(context: ControllerContext) -> None:
+    deleter = NamespaceDeleter(context)
+    controller = context.controller("namespace", deleter.reconcile, workers=10, timeout_s=300.0)
+    controller.watches(context.informer("namespaces"), when=deletion_began)
+    controller.maps(
+        context.informer("pods"), deleter.namespaces_of, when=lambda change: change.type is ChangeType.DELETED
+    )

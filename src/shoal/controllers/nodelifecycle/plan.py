@@ -46,7 +46,7 @@ def ready_status(node: Obj) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signs:
+class NodeHealth:
     """What was last seen of a node, and when that changed: times are this process's, so that clocks may differ."""
 
     uid: str
@@ -55,19 +55,19 @@ class Signs:
     seen_s: float
 
 
-def observe(before: Signs | None, node: Obj, renewed: str, now_s: float) -> Signs:
+def observe(before: NodeHealth | None, node: Obj, renewed: str, now_s: float) -> NodeHealth:
     """The signs of life after another look. A node that has never reported counts from its creation."""
     uid, heartbeat = node["metadata"]["uid"], condition_of(node, READY).get("lastHeartbeatTime") or ""
     if before is None or before.uid != uid:
         has_reported = bool(heartbeat or renewed)
         created_s = parse_epoch(node["metadata"]["creationTimestamp"])
-        return Signs(uid=uid, heartbeat=heartbeat, renewed=renewed, seen_s=now_s if has_reported else created_s)
+        return NodeHealth(uid=uid, heartbeat=heartbeat, renewed=renewed, seen_s=now_s if has_reported else created_s)
     if heartbeat != before.heartbeat or (renewed and renewed != before.renewed):
         return replace(before, heartbeat=heartbeat, renewed=renewed or before.renewed, seen_s=now_s)
     return before
 
 
-def is_lost(signs: Signs, config: NodeLifecycleConfig, now_s: float) -> bool:
+def is_lost(signs: NodeHealth, config: NodeLifecycleConfig, now_s: float) -> bool:
     grace_s = config.grace_s if signs.heartbeat else config.startup_grace_s
     return now_s > signs.seen_s + grace_s
 

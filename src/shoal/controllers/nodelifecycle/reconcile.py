@@ -10,11 +10,11 @@ from dataclasses import replace
 
 from shoal.base.logs import get_logger
 from shoal.client import PatchType, TransportError
-from shoal.controllers.kit import Kit
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.nodelifecycle.config import NodeLifecycleConfig
 from shoal.controllers.nodelifecycle.plan import (
     READY,
-    Signs,
+    NodeHealth,
     condition_of,
     evicting_taints,
     is_evicting,
@@ -44,8 +44,8 @@ log = get_logger("controllers.nodelifecycle")
 class NodeWriter:
     """Writes taints with the version that was decided on."""
 
-    def __init__(self, kit: Kit) -> None:
-        self._nodes = kit.resource("nodes")
+    def __init__(self, context: ControllerContext) -> None:
+        self._nodes = context.resource("nodes")
 
     async def set_taints(self, node: Obj, taints: list[Obj]) -> None:
         if taints == taints_of(node):
@@ -58,18 +58,18 @@ class NodeWriter:
 class NodeTaints:
     """Reconciles one node: taints of its conditions, readiness of its pods."""
 
-    def __init__(self, kit: Kit, nodes: Cache, pods: Cache) -> None:
-        self._kit = kit
+    def __init__(self, context: ControllerContext, nodes: Cache, pods: Cache) -> None:
+        self._context = context
         self._nodes, self._pods = nodes, pods
-        self._writer = NodeWriter(kit)
-        self._resource = kit.resource("pods")
+        self._writer = NodeWriter(context)
+        self._resource = context.resource("pods")
 
     async def reconcile(self, key: ObjectKey) -> Result:
         node = self._nodes.get(key)
         if node is None:
             return DONE
         try:
-            await self._writer.set_taints(node, settled_taints(node, self._kit.clock.wall_s()))
+            await self._writer.set_taints(node, settled_taints(node, self._context.clock.wall_s()))
         except NotFound:
             return DONE
         if ready_status(node) != "True" and condition_of(node, READY):
@@ -83,7 +83,7 @@ class NodeTaints:
 
     async def _mark(self, pod: Obj) -> None:
         about = pod["metadata"]
-        now = format_time(self._kit.clock.wall_s())
+        now = format_time(self._context.clock.wall_s())
         condition = {**condition_of(pod, READY), "status": "False", "lastTransitionTime": now}
         patch = {"metadata": {"uid": about["uid"]}, "status": {"conditions": [condition]}}
         try:
@@ -92,7 +92,7 @@ class NodeTaints:
             )
         except (NotFound, Conflict):
             return  # gone, or another pod of that name
-        self._kit.events.record(pod, EventType.WARNING, "NodeNotReady", "Node is not ready")
+        self._context.events.record(pod, EventType.WARNING, "NodeNotReady", "Node is not ready")
 
 
 def matters(change: Change) -> bool:
@@ -110,23 +110,23 @@ def _conditions(node: Obj) -> list[Obj]:
     return (node.get("status") or {}).get("conditions") or []
 
 
-class NodeRounds:
+class NodeMonitor:
     """Looks at all nodes, again and again."""
 
-    def __init__(self, kit: Kit, nodes: Cache, leases: Cache, config: NodeLifecycleConfig) -> None:
-        self._kit = kit
+    def __init__(self, context: ControllerContext, nodes: Cache, leases: Cache, config: NodeLifecycleConfig) -> None:
+        self._context = context
         self._nodes, self._leases = nodes, leases
         self._config = config
-        self._signs: dict[str, Signs] = {}
+        self._signs: dict[str, NodeHealth] = {}
         self._view: dict[str, Obj] = {}  # the nodes of this round, with what the round itself has written
         self._zones = Zones(config)
-        self._resource = kit.resource("nodes")
-        self._writer = NodeWriter(kit)
-        self._next_s = kit.clock.monotonic()  # when all nodes are looked at again
+        self._resource = context.resource("nodes")
+        self._writer = NodeWriter(context)
+        self._next_s = context.clock.monotonic()  # when all nodes are looked at again
 
     async def step(self) -> float:
         """Look at all nodes if it is time, let those drive pods away whose turn it is; how long until the next step."""
-        clock = self._kit.clock
+        clock = self._context.clock
         if clock.monotonic() >= self._next_s:
             self._next_s = clock.monotonic() + self._config.period_s
             await self._round()
@@ -157,11 +157,11 @@ class NodeRounds:
 
     def _event(self, name: str, uid: str, reason: str, message: str) -> None:
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": uid}}
-        self._kit.events.record(node, EventType.NORMAL, reason, message)
+        self._context.events.record(node, EventType.NORMAL, reason, message)
 
     def _look(self, node: Obj) -> bool:
         """Whether the node has shown no sign of life for too long and does not say so yet."""
-        name, now_s = node["metadata"]["name"], self._kit.clock.wall_s()
+        name, now_s = node["metadata"]["name"], self._context.clock.wall_s()
         lease = self._leases.get(ObjectKey("kube-node-lease", name)) or {}
         renewed = (lease.get("spec") or {}).get("renewTime") or ""
         self._signs[name] = observe(self._signs.get(name), node, renewed, now_s)
@@ -170,7 +170,7 @@ class NodeRounds:
         return lost_conditions(node, now_s) != _conditions(node)
 
     async def _report_lost(self, node: Obj) -> None:
-        conditions = lost_conditions(node, self._kit.clock.wall_s())
+        conditions = lost_conditions(node, self._context.clock.wall_s())
         status = {**(node.get("status") or {}), "conditions": conditions}
         was_ready = ready_status(node) == "True"
         try:
@@ -186,14 +186,14 @@ class NodeRounds:
             self._event(name, uid, "NodeNotReady", f"Node {name} status is now: NodeNotReady")
 
     async def _judge_zones(self) -> None:
-        now_s = self._kit.clock.monotonic()
+        now_s = self._context.clock.monotonic()
         ready: dict[str, dict[str, bool]] = {}
         for name, node in self._view.items():
             ready.setdefault(zone_of(node), {})[name] = ready_status(node) == "True"
         came_back = self._zones.update(ready, now_s)
         if came_back:
             # nothing was heard from anybody: everybody gets the whole time again
-            wall_s = self._kit.clock.wall_s()
+            wall_s = self._context.clock.wall_s()
             for name, signs in self._signs.items():
                 self._signs[name] = replace(signs, seen_s=wall_s)
         if self._zones.all_lost:
@@ -214,13 +214,13 @@ class NodeRounds:
                 await self._taint(name, peaceful_taints)
 
     async def _drive_away(self) -> None:
-        for name in self._zones.take(self._kit.clock.monotonic()):
+        for name in self._zones.take(self._context.clock.monotonic()):
             await self._taint(name, self._evicting)
 
     def _evicting(self, node: Obj) -> list[Obj]:
         if ready_status(node) == "True":
             return taints_of(node)
-        return evicting_taints(node, self._kit.clock.wall_s())
+        return evicting_taints(node, self._context.clock.wall_s())
 
     async def _taint(self, name: str, wanted: Callable[[Obj], list[Obj]]) -> None:
         """Give a node other taints. A conflict is settled at once: its turn does not come again soon."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.controllers.kit import Kit
+from shoal.controllers.context import ControllerContext
 from shoal.errors import AlreadyExists
 from shoal.kube.objects import Obj
 from shoal.reconcile import DONE, Cache, Change, EventType, ObjectKey, Result
@@ -35,10 +35,10 @@ def belongs_to(claim: Obj, pod: Obj) -> bool:
 
 
 class EphemeralClaims:
-    def __init__(self, kit: Kit, pods: Cache, claims: Cache) -> None:
-        self._kit = kit
+    def __init__(self, context: ControllerContext, pods: Cache, claims: Cache) -> None:
+        self._context = context
         self._pods, self._claims = pods, claims
-        self._resource = kit.resource("persistentvolumeclaims")
+        self._resource = context.resource("persistentvolumeclaims")
 
     async def reconcile(self, key: ObjectKey) -> Result:
         pod = self._pods.get(key)
@@ -54,7 +54,7 @@ class EphemeralClaims:
                     known = await self._resource.get(name, key.namespace)
             if known is not None and not belongs_to(known, pod):
                 message = f'PVC "{name}" was not created for the pod'
-                self._kit.events.record(pod, EventType.WARNING, "FailedCreate", message)
+                self._context.events.record(pod, EventType.WARNING, "FailedCreate", message)
         return DONE
 
 

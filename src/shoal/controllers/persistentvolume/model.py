@@ -72,7 +72,7 @@ class Bind:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class WriteStatus:
     """Write the status; ``reason`` and ``message`` make a warning when they are given."""
 
     status: Obj
@@ -100,7 +100,7 @@ class Grow:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class RecordEvent:
     """Nothing can be done now; say why."""
 
     reason: str
@@ -108,7 +108,7 @@ class Tell:
     warning: bool = False
 
 
-ClaimStep = Nothing | Reserve | Bind | Report | Provision | AskProvisioner | Grow | Tell
+ClaimStep = Nothing | Reserve | Bind | WriteStatus | Provision | AskProvisioner | Grow | RecordEvent
 
 
 # the next step of a volume

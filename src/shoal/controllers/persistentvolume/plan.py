@@ -18,12 +18,12 @@ from shoal.controllers.persistentvolume.model import (
     Grow,
     Nothing,
     Provision,
+    RecordEvent,
     Release,
-    Report,
     Reserve,
     SetPhase,
-    Tell,
     VolumeStep,
+    WriteStatus,
     capacity,
     class_of,
     is_ours,
@@ -47,23 +47,25 @@ def claim_step(claim: Obj, volume: Obj | None, volumes: Iterable[Obj], storage_c
         has_uid = (found["spec"].get("claimRef") or {}).get("uid")
         return Bind(found) if has_uid else Reserve(found)
     if delayed and not notes_of(claim).get(SELECTED_NODE):
-        return Tell("WaitForFirstConsumer", "waiting for first consumer to be created before binding")
+        return RecordEvent("WaitForFirstConsumer", "waiting for first consumer to be created before binding")
     return _provisioning_step(claim, storage_class)
 
 
 def _provisioning_step(claim: Obj, storage_class: Obj | None) -> ClaimStep:
     name = class_of(claim)
     if not name:
-        return Tell("FailedBinding", "no persistent volumes available for this claim and no storage class is set")
+        return RecordEvent(
+            "FailedBinding", "no persistent volumes available for this claim and no storage class is set"
+        )
     if storage_class is None:
-        return Tell("ProvisioningFailed", f'storageclass.storage.k8s.io "{name}" not found', warning=True)
+        return RecordEvent("ProvisioningFailed", f'storageclass.storage.k8s.io "{name}" not found', warning=True)
     provisioner = storage_class["provisioner"]
     if provisioner == PROVISIONER:
         if claim["spec"].get("selector"):
-            return Tell("ProvisioningFailed", "claim.Spec.Selector is not supported", warning=True)
+            return RecordEvent("ProvisioningFailed", "claim.Spec.Selector is not supported", warning=True)
         return Provision()
     if provisioner == "kubernetes.io/no-provisioner":
-        return Tell("FailedBinding", "no persistent volumes available for this claim", warning=True)
+        return RecordEvent("FailedBinding", "no persistent volumes available for this claim", warning=True)
     return AskProvisioner(provisioner)
 
 
@@ -78,14 +80,14 @@ def _bound_step(claim: Obj, volume: Obj | None) -> ClaimStep:
         fault = mismatch(claim, volume)
         name = volume["metadata"]["name"]
         if fault:
-            return Tell("VolumeMismatch", f'Cannot bind to requested volume "{name}": {fault}', warning=True)
+            return RecordEvent("VolumeMismatch", f'Cannot bind to requested volume "{name}": {fault}', warning=True)
         return Reserve(volume)
     if not names_claim(volume, claim):
         if was_bound:
             message = "Two claims are bound to the same volume, this one is bound incorrectly"
             return _lost(claim, "ClaimMisbound", message)
         name = volume["metadata"]["name"]
-        return Tell("FailedBinding", f'volume "{name}" already bound to a different claim.', warning=True)
+        return RecordEvent("FailedBinding", f'volume "{name}" already bound to a different claim.', warning=True)
     if not reference.get("uid"):
         return Reserve(volume)
     if not was_bound:
@@ -97,13 +99,13 @@ def _bound_step(claim: Obj, volume: Obj | None) -> ClaimStep:
         **status, "phase": "Bound", "accessModes": volume["spec"]["accessModes"],
         "capacity": {"storage": volume["spec"]["capacity"]["storage"]},
     }  # fmt: skip
-    return NOTHING if wanted == status else Report(wanted)
+    return NOTHING if wanted == status else WriteStatus(wanted)
 
 
 def _lost(claim: Obj, reason: str, message: str) -> ClaimStep:
     if (claim.get("status") or {}).get("phase") == "Lost":
         return NOTHING
-    return Report({"phase": "Lost"}, reason, message)
+    return WriteStatus({"phase": "Lost"}, reason, message)
 
 
 def best_match(claim: Obj, volumes: Iterable[Obj], *, only_reserved: bool) -> Obj | None:

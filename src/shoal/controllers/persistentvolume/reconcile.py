@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import assert_never
 
 from shoal.client import Scope
-from shoal.controllers.kit import Kit
+from shoal.controllers.context import ControllerContext
+from shoal.controllers.persistentvolume.caches import BY_CLAIM, VolumeCaches
 from shoal.controllers.persistentvolume.config import VolumeConfig
 from shoal.controllers.persistentvolume.folders import Folders
 from shoal.controllers.persistentvolume.model import (
@@ -20,11 +21,11 @@ from shoal.controllers.persistentvolume.model import (
     Grow,
     Nothing,
     Provision,
+    RecordEvent,
     Release,
-    Report,
     Reserve,
     SetPhase,
-    Tell,
+    WriteStatus,
     class_of,
     notes_of,
 )
@@ -37,7 +38,6 @@ from shoal.controllers.persistentvolume.plan import (
     volume_finalizers,
     volume_step,
 )
-from shoal.controllers.persistentvolume.sources import BY_CLAIM, Sources
 from shoal.errors import AlreadyExists, NotFound
 from shoal.kube.objects import Obj
 from shoal.reconcile import DONE, EventType, ObjectKey, Result
@@ -45,13 +45,13 @@ from shoal.reconcile import DONE, EventType, ObjectKey, Result
 _REMIND_S = 15.0  # claims that wait are told why this often
 
 
-class Claims:
-    def __init__(self, kit: Kit, sources: Sources, config: VolumeConfig) -> None:
-        self._kit = kit
+class ClaimController:
+    def __init__(self, context: ControllerContext, sources: VolumeCaches, config: VolumeConfig) -> None:
+        self._context = context
         self._sources = sources
         self._config = config
         self._folders = Folders(config.directory)
-        self._claims, self._volumes = kit.resource("persistentvolumeclaims"), kit.resource("persistentvolumes")
+        self._claims, self._volumes = context.resource("persistentvolumeclaims"), context.resource("persistentvolumes")
 
     async def reconcile(self, key: ObjectKey) -> Result:
         claim = self._sources.claims.get(key)
@@ -88,7 +88,7 @@ class Claims:
             return True
         if not claim["metadata"].get("deletionTimestamp"):
             return False
-        pods = (await self._kit.resource("pods").list(Scope(namespace=key.namespace))).items
+        pods = (await self._context.resource("pods").list(Scope(namespace=key.namespace))).items
         return any(pod["spec"].get("nodeName") and key.name in claims_of_pod(pod) for pod in pods)
 
     async def _carry_out(self, claim: Obj, step: ClaimStep, storage_class: Obj | None) -> Result:
@@ -99,10 +99,10 @@ class Claims:
                 await self._reserve(claim, volume)
             case Bind(volume):
                 await self._bind(claim, volume)
-            case Report(status, reason, message):
+            case WriteStatus(status, reason, message):
                 await self._claims.replace_status({**claim, "status": status})
                 if reason:
-                    self._kit.events.record(claim, EventType.WARNING, reason, message)
+                    self._context.events.record(claim, EventType.WARNING, reason, message)
             case Provision():
                 assert storage_class is not None
                 await self._provision(claim, storage_class)
@@ -111,9 +111,9 @@ class Claims:
             case Grow(volume):
                 size = {"capacity": {"storage": claim["spec"]["resources"]["requests"]["storage"]}}
                 await self._patch_volume(volume, {"spec": size})
-            case Tell(reason, message, warning):
+            case RecordEvent(reason, message, warning):
                 kind = EventType.WARNING if warning else EventType.NORMAL
-                self._kit.events.record(claim, kind, reason, message)
+                self._context.events.record(claim, kind, reason, message)
                 return Result(after_s=_REMIND_S)
             case _:
                 assert_never(step)
@@ -146,14 +146,14 @@ class Claims:
             await self._folders.make(path)
         except OSError as error:
             message = f'failed to provision volume with StorageClass "{class_of(claim)}": {error}'
-            self._kit.events.record(claim, EventType.WARNING, "ProvisioningFailed", message)
+            self._context.events.record(claim, EventType.WARNING, "ProvisioningFailed", message)
             raise
         try:
             await self._volumes.create(made)
         except AlreadyExists:
             return  # made before; its watch event is on the way
         message = f"Successfully provisioned volume {name}"
-        self._kit.events.record(claim, EventType.NORMAL, "ProvisioningSucceeded", message)
+        self._context.events.record(claim, EventType.NORMAL, "ProvisioningSucceeded", message)
 
     async def _ask(self, claim: Obj, provisioner: str) -> Result:
         if notes_of(claim).get(STORAGE_PROVISIONER) != provisioner:
@@ -163,7 +163,7 @@ class Claims:
             "system administrator. If volume creation is delayed, please verify that the provisioner is running and "
             "correctly registered."
         )
-        self._kit.events.record(claim, EventType.NORMAL, "ExternalProvisioning", message)
+        self._context.events.record(claim, EventType.NORMAL, "ExternalProvisioning", message)
         return Result(after_s=_REMIND_S)
 
     async def _patch(self, claim: Obj, patch: Obj) -> None:
@@ -174,12 +174,12 @@ class Claims:
         await self._volumes.patch(volume["metadata"]["name"], _guarded(volume, patch))
 
 
-class Volumes:
-    def __init__(self, kit: Kit, sources: Sources, config: VolumeConfig) -> None:
-        self._kit = kit
+class VolumeController:
+    def __init__(self, context: ControllerContext, sources: VolumeCaches, config: VolumeConfig) -> None:
+        self._context = context
         self._sources = sources
         self._folders = Folders(config.directory)
-        self._claims, self._volumes = kit.resource("persistentvolumeclaims"), kit.resource("persistentvolumes")
+        self._claims, self._volumes = context.resource("persistentvolumeclaims"), context.resource("persistentvolumes")
 
     async def reconcile(self, key: ObjectKey) -> Result:
         volume = self._sources.volumes.get(key)
@@ -234,7 +234,7 @@ class Volumes:
         path = Path((volume["spec"].get("hostPath") or {}).get("path") or "")
         if not await self._folders.remove(path):
             message = f"the folder {path} is not in the directory of this provisioner, or could not be removed"
-            self._kit.events.record(volume, EventType.WARNING, "VolumeFailedDelete", message)
+            self._context.events.record(volume, EventType.WARNING, "VolumeFailedDelete", message)
             return
         about = volume["metadata"]
         await self._volumes.delete(about["name"], uid=about["uid"])

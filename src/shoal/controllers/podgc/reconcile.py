@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from shoal.client import PatchType
-from shoal.controllers.kit import Kit
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.podgc.plan import (
     PERIOD_S,
     TERMINATED_LIMIT,
@@ -27,19 +27,19 @@ _AT_ONCE = 20
 
 
 class PodCollector:
-    def __init__(self, kit: Kit, nodes: Cache, pods: Cache, *, limit: int = TERMINATED_LIMIT) -> None:
-        self._kit = kit
+    def __init__(self, context: ControllerContext, nodes: Cache, pods: Cache, *, limit: int = TERMINATED_LIMIT) -> None:
+        self._context = context
         self._nodes, self._pods = nodes, pods
         self._limit = limit
         self._missing: dict[str, float] = {}
-        self._pod_client, self._node_client = kit.resource("pods"), kit.resource("nodes")
+        self._pod_client, self._node_client = context.resource("pods"), context.resource("nodes")
 
     async def step(self) -> float:
         pods = tuple(self._pods)
         nodes = {node["metadata"]["name"]: node for node in self._nodes}
         ending = [pod for pod in pods if pod["metadata"].get("deletionTimestamp")]
         removals = surplus(pods, self._limit) + unscheduled_ending(ending) + stuck_out_of_service(ending, nodes)
-        now_s = self._kit.clock.monotonic()
+        now_s = self._context.clock.monotonic()
         names = {pod["spec"].get("nodeName") or "" for pod in pods}
         self._missing = missing_nodes(names, nodes, self._missing, now_s)
         for name in due_nodes(self._missing, now_s):
@@ -73,6 +73,6 @@ class PodCollector:
     def _failed(self, uid: str, why: str) -> dict[str, object]:
         condition = {
             "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC", "message": why,
-            "lastTransitionTime": format_time(self._kit.clock.wall_s()),
+            "lastTransitionTime": format_time(self._context.clock.wall_s()),
         }  # fmt: skip
         return {"metadata": {"uid": uid}, "status": {"phase": "Failed", "conditions": [condition]}}

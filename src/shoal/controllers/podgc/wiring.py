@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from shoal.controllers.kit import Kit
+from shoal.controllers.context import ControllerContext
+from shoal.controllers.periodic import PeriodicLoop
 from shoal.controllers.podgc.plan import TERMINATED_LIMIT
 from shoal.controllers.podgc.reconcile import PodCollector
 from shoal.controllers.podindex import pods_by_node
-from shoal.controllers.rounds import Rounds
 
 
-def add(kit: Kit, *, limit: int = TERMINATED_LIMIT) -> None:
-    collector = PodCollector(kit, kit.informer("nodes").cache, pods_by_node(kit).cache, limit=limit)
-    kit.manager.add(Rounds("pod-garbage-collector", collector.step, clock=kit.clock))
+def add(context: ControllerContext, *, limit: int = TERMINATED_LIMIT) -> None:
+    collector = PodCollector(context, context.informer("nodes").cache, pods_by_node(context).cache, limit=limit)
+    context.manager.add(PeriodicLoop("pod-garbage-collector", collector.step, clock=context.clock))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from shoal.client import TransportError
-from shoal.controllers.kit import Kit
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.pods.expectations import Expectations
 from shoal.errors import ApiError, Conflict, NotFound
 from shoal.kube.objects import Obj
@@ -24,7 +24,7 @@ Call = Callable[[], Coroutine[Any, Any, T]]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class BatchOutcome:
     """What became of a batch: the objects as the server has them, and the first failure."""
 
     done: tuple[Obj, ...] = ()
@@ -69,13 +69,13 @@ async def slow_start(calls: Sequence[Call[T]]) -> tuple[list[T], Failure | None]
 class PodControl:
     """Of one controller."""
 
-    def __init__(self, kit: Kit, pods: Cache, expectations: Expectations) -> None:
-        self._resource = kit.resource("pods")
+    def __init__(self, context: ControllerContext, pods: Cache, expectations: Expectations) -> None:
+        self._resource = context.resource("pods")
         self._pods = pods
-        self._events = kit.events
+        self._events = context.events
         self._expectations = expectations
 
-    async def create(self, owner: Obj, pods: Sequence[Obj]) -> Outcome:
+    async def create(self, owner: Obj, pods: Sequence[Obj]) -> BatchOutcome:
         """At most ``BURST`` of the pods. A namespace that is being deleted is no failure."""
         uid, namespace = owner["metadata"]["uid"], owner["metadata"]["namespace"]
 
@@ -90,9 +90,9 @@ class PodControl:
             failure = None
         if failure is not None:
             self._events.record(owner, EventType.WARNING, "FailedCreate", f"Error creating: {failure}")
-        return Outcome(tuple(done), failure)
+        return BatchOutcome(tuple(done), failure)
 
-    async def delete(self, owner: Obj, pods: Sequence[Obj]) -> Outcome:
+    async def delete(self, owner: Obj, pods: Sequence[Obj]) -> BatchOutcome:
         """At most ``BURST`` of the pods. ``done`` are those that were there and are going now."""
         uid = owner["metadata"]["uid"]
 
@@ -106,7 +106,7 @@ class PodControl:
             self._events.record(owner, EventType.NORMAL, "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")
         if failure is not None:
             self._events.record(owner, EventType.WARNING, "FailedDelete", f"Error deleting: {failure}")
-        return Outcome(done, failure)
+        return BatchOutcome(done, failure)
 
     async def _delete_one(self, pod: Obj) -> Obj | None:
         about = pod["metadata"]

@@ -14,7 +14,7 @@ from shoal.kube.objects import Obj
 from shoal.reconcile.cache import Cache
 from shoal.reconcile.keys import controller_of
 
-CONTROLLER: Final = "controller"  # the name of the index: ``kit.informer("pods", controller=by_controller)``
+CONTROLLER: Final = "controller"  # the name of the index: ``context.informer("pods", controller=by_controller)``
 
 
 def by_controller(obj: Obj) -> Iterable[str]:

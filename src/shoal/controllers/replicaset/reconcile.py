@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shoal.controllers.kit import Kit
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.pods.claims import Claimer
-from shoal.controllers.pods.control import BURST, Outcome, PodControl
+from shoal.controllers.pods.control import BURST, BatchOutcome, PodControl
 from shoal.controllers.pods.expectations import RECHECK_S, Expectations
 from shoal.controllers.pods.owners import CONTROLLER, by_controller, controlled_by
 from shoal.controllers.pods.ranking import to_delete
@@ -36,15 +36,15 @@ class ReplicatedKind:
 class ReplicaController:
     """Reconciles the objects of one replicated kind."""
 
-    def __init__(self, kit: Kit, kind: ReplicatedKind) -> None:
+    def __init__(self, context: ControllerContext, kind: ReplicatedKind) -> None:
         self._kind = kind
-        self._clock = kit.clock
-        self.pods = kit.informer("pods", controller=by_controller)
-        self.owners = kit.informer(kind.plural, kind.group, controller=by_controller)
-        self._resource = kit.resource(kind.plural, kind.group)
-        self._expectations = Expectations(kit.clock)
-        self._control = PodControl(kit, self.pods.cache, self._expectations)
-        self._claimer = Claimer(kit.resource("pods"), self.pods.cache, self._resource, self._expectations)
+        self._clock = context.clock
+        self.pods = context.informer("pods", controller=by_controller)
+        self.owners = context.informer(kind.plural, kind.group, controller=by_controller)
+        self._resource = context.resource(kind.plural, kind.group)
+        self._expectations = Expectations(context.clock)
+        self._control = PodControl(context, self.pods.cache, self._expectations)
+        self._claimer = Claimer(context.resource("pods"), self.pods.cache, self._resource, self._expectations)
         self._uids: dict[ObjectKey, str] = {}
 
     async def reconcile(self, key: ObjectKey) -> Result:
@@ -59,7 +59,7 @@ class ReplicaController:
         claimed = await self._claimer.claim(owner, reference, self._kind.selector_of(owner))
         active = [pod for pod in claimed if is_active(pod)]
         lacked = missing(owner, active)
-        outcome = Outcome()
+        outcome = BatchOutcome()
         if lacked and not is_terminating(owner):
             outcome = await self._manage(owner, reference, active, lacked)
             active = _after(active, outcome.done, created=lacked > 0)
@@ -76,7 +76,7 @@ class ReplicaController:
             raise outcome.failure
         return Result(after_s=next_availability_s(active, owner["spec"].get("minReadySeconds") or 0, now))
 
-    async def _manage(self, owner: Obj, reference: Obj, active: list[Obj], lacked: int) -> Outcome:
+    async def _manage(self, owner: Obj, reference: Obj, active: list[Obj], lacked: int) -> BatchOutcome:
         if lacked > 0:
             pod = pod_of(owner["spec"]["template"], owner, reference)
             return await self._control.create(owner, [pod] * min(lacked, BURST))

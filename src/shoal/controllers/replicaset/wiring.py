@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from shoal.controllers.kit import Kit
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.pods.owners import selector_of
 from shoal.controllers.pods.pace import Pace
 from shoal.controllers.pods.triggers import Triggers
@@ -16,14 +16,14 @@ REPLICA_SET: Final = ReplicatedKind(
 )
 
 
-def add(kit: Kit) -> None:
-    wire(kit, "replicaset", REPLICA_SET)
+def add(context: ControllerContext) -> None:
+    wire(context, "replicaset", REPLICA_SET)
 
 
-def wire(kit: Kit, name: str, kind: ReplicatedKind) -> Controller:
+def wire(context: ControllerContext, name: str, kind: ReplicatedKind) -> Controller:
     """A controller for a replicated kind."""
-    work = ReplicaController(kit, kind)
-    controller = kit.controller(name, work.reconcile, workers=10, timeout_s=120.0)
+    work = ReplicaController(context, kind)
+    controller = context.controller(name, work.reconcile, workers=10, timeout_s=120.0)
     controller.watches(work.owners)
     controller.maps(work.pods, lambda pod: ())  # wait for this cache; the triggers decide what is enqueued
     work.pods.cache.add_handler(
@@ -32,7 +32,7 @@ def wire(kit: Kit, name: str, kind: ReplicatedKind) -> Controller:
             group=kind.group,
             owners=work.owners.cache,
             selector_of=kind.selector_of,
-            pace=Pace(controller.queue, kit.clock),
+            pace=Pace(controller.queue, context.clock),
         )  # fmt: skip
     )
     return controller

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from shoal.controllers.kit import Kit
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.pods.owners import set_selector_of
 from shoal.controllers.replicaset.reconcile import ReplicatedKind
 from shoal.controllers.replicaset.wiring import wire
@@ -15,5 +15,5 @@ REPLICATION_CONTROLLER: Final = ReplicatedKind(
 )  # fmt: skip
 
 
-def add(kit: Kit) -> None:
-    wire(kit, "replicationcontroller", REPLICATION_CONTROLLER)
+def add(context: ControllerContext) -> None:
+    wire(context, "replicationcontroller", REPLICATION_CONTROLLER)

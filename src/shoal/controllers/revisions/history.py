@@ -6,11 +6,20 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from shoal.controllers.kit import Kit
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.pods.claims import Claimer
 from shoal.controllers.pods.expectations import Expectations
 from shoal.controllers.pods.owners import by_controller, selector_of
-from shoal.controllers.revisions.plan import Raise, Record, Use, choose, data_of, new_revision, ordered, surplus
+from shoal.controllers.revisions.plan import (
+    CreateRevision,
+    RenumberRevision,
+    UseRevision,
+    choose,
+    data_of,
+    new_revision,
+    ordered,
+    surplus,
+)
 from shoal.errors import AlreadyExists, Conflict, NotFound
 from shoal.kube.objects import Obj
 from shoal.reconcile.keys import controller_of
@@ -27,12 +36,12 @@ class Revisions:
     collisions: int
 
 
-class History:
-    def __init__(self, kit: Kit, plural: str, expectations: Expectations, *, hash_label: str) -> None:
-        self.informer = kit.informer("controllerrevisions", "apps", controller=by_controller)
-        self._resource = kit.resource("controllerrevisions", "apps")
+class RevisionHistory:
+    def __init__(self, context: ControllerContext, plural: str, expectations: Expectations, *, hash_label: str) -> None:
+        self.informer = context.informer("controllerrevisions", "apps", controller=by_controller)
+        self._resource = context.resource("controllerrevisions", "apps")
         self._expectations = expectations
-        self._claimer = Claimer(self._resource, self.informer.cache, kit.resource(plural, "apps"), expectations)
+        self._claimer = Claimer(self._resource, self.informer.cache, context.resource(plural, "apps"), expectations)
         self._hash_label = hash_label
 
     async def sync(self, owner: Obj, reference: Obj) -> Revisions:
@@ -42,11 +51,11 @@ class History:
         collisions = (owner.get("status") or {}).get("collisionCount") or 0
         choice = choose(owner, present, reference, collisions, self._hash_label)
         match choice:
-            case Use(revision):
+            case UseRevision(revision):
                 return Revisions(revision, tuple(present), collisions)
-            case Raise(revision):
+            case RenumberRevision(revision):
                 answer = await self._resource.replace(revision)
-            case Record(revision):
+            case CreateRevision(revision):
                 answer, collisions = await self._create(owner, reference, revision, collisions)
             case _:
                 assert_never(choice)

@@ -18,27 +18,27 @@ _PREFIX_LIMIT: Final = 223
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class UseRevision:
     """This revision is the workload's template, and is the newest one."""
 
     revision: Obj
 
 
 @dataclass(frozen=True, slots=True)
-class Raise:
+class RenumberRevision:
     """The template is one that was there before: give its revision the highest number."""
 
     revision: Obj
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class CreateRevision:
     """The template is new."""
 
     revision: Obj
 
 
-Choice = Use | Raise | Record
+Choice = UseRevision | RenumberRevision | CreateRevision
 
 
 def data_of(owner: Obj) -> Obj:
@@ -98,10 +98,10 @@ def choose(owner: Obj, revisions: Sequence[Obj], reference: Obj, collisions: int
     equal = [each for each in revisions if each.get("data") == wanted]
     following = number_of(revisions[-1]) + 1 if revisions else 1
     if not equal:
-        return Record(new_revision(owner, reference, following, collisions, hash_label))
+        return CreateRevision(new_revision(owner, reference, following, collisions, hash_label))
     if revisions[-1].get("data") == wanted:
-        return Use(revisions[-1])
-    return Raise({**equal[-1], "revision": following})
+        return UseRevision(revisions[-1])
+    return RenumberRevision({**equal[-1], "revision": following})
 
 
 def surplus(revisions: Sequence[Obj], live: Collection[str], limit: int | None) -> list[Obj]:

@@ -123,7 +123,7 @@ class Fault(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RecordCheck:
     """On a record: whether it goes, why, or when to look again."""
 
     reason: str = ""
@@ -131,7 +131,7 @@ class Verdict:
     wait_s: float | None = None
 
 
-KEEP: Final = Verdict()
+KEEP: Final = RecordCheck()
 
 
 def family_of(address: str) -> str:
@@ -177,7 +177,7 @@ def check_service(
     return Fault.NONE
 
 
-def check_record(record: Obj, service: Obj | None, now: float) -> Verdict:
+def check_record(record: Obj, service: Obj | None, now: float) -> RecordCheck:
     """Whether a record that a server made is for a service that has the address. ``service`` is the one it names."""
     if not is_allocated(record):
         return KEEP
@@ -185,21 +185,23 @@ def check_record(record: Obj, service: Obj | None, now: float) -> Verdict:
     named = parent_of(record)
     if named is None:
         text = f"IPAddress {name} appears to have been modified, not referencing a Service: cleaning up"
-        return Verdict("IPAddressNotAllocated", text)
+        return RecordCheck("IPAddressNotAllocated", text)
     age_s = now - created_at(record)
     who = f"{named[0]}/{named[1]}"
     if service is None:
         if age_s <= ORPHAN_GRACE_S:
-            return Verdict(wait_s=ORPHAN_GRACE_S - age_s + 1)
+            return RecordCheck(wait_s=ORPHAN_GRACE_S - age_s + 1)
         text = f"IPAddress: {name} for Service {who} appears to have leaked: cleaning up"
-        return Verdict("IPAddressNotAllocated", text)
+        return RecordCheck("IPAddressNotAllocated", text)
     if name in (service["spec"].get("clusterIPs") or ()):
         return KEEP
     if service["spec"].get("type") == "ExternalName" and age_s < ORPHAN_GRACE_S:
-        return Verdict(wait_s=ORPHAN_GRACE_S - age_s)
+        return RecordCheck(wait_s=ORPHAN_GRACE_S - age_s)
     if created_at(record) > created_at(service) and age_s < RECENT_S:
-        return Verdict(wait_s=RECENT_S)
-    return Verdict("IPAddressWrongReference", f"IPAddress: {name} for Service {who} has a wrong reference; cleaning up")
+        return RecordCheck(wait_s=RECENT_S)
+    return RecordCheck(
+        "IPAddressWrongReference", f"IPAddress: {name} for Service {who} has a wrong reference; cleaning up"
+    )
 
 
 def record_of(service: Obj, address: str) -> Obj:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal.client import PatchType
-from shoal.controllers.kit import Kit
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.pods.status import is_terminating
 from shoal.controllers.servicecidr.plan import (
     FINALIZER,
@@ -30,12 +30,12 @@ _GROUP = "networking.k8s.io"
 class ServiceCidrController:
     """Reconciles ranges."""
 
-    def __init__(self, kit: Kit) -> None:
-        self.ranges = kit.informer("servicecidrs", _GROUP)
-        self.addresses = kit.informer("ipaddresses", _GROUP)
-        self._resource = kit.resource("servicecidrs", _GROUP)
-        self._clock = kit.clock
-        self._events = kit.events
+    def __init__(self, context: ControllerContext) -> None:
+        self.ranges = context.informer("servicecidrs", _GROUP)
+        self.addresses = context.informer("ipaddresses", _GROUP)
+        self._resource = context.resource("servicecidrs", _GROUP)
+        self._clock = context.clock
+        self._events = context.events
 
     async def reconcile(self, key: ObjectKey) -> Result:
         cidr = self.ranges.cache.get(key)
@@ -82,14 +82,14 @@ class ServiceCidrController:
 class AddressRepair:
     """Reconciles services with the records of their addresses, and records with their services."""
 
-    def __init__(self, kit: Kit) -> None:
-        self.services = kit.informer("services")
-        self.ranges = kit.informer("servicecidrs", _GROUP)
-        self.records = kit.informer("ipaddresses", _GROUP)
-        self._service_resource = kit.resource("services")
-        self._resource = kit.resource("ipaddresses", _GROUP)
-        self._clock = kit.clock
-        self._events = kit.events
+    def __init__(self, context: ControllerContext) -> None:
+        self.services = context.informer("services")
+        self.ranges = context.informer("servicecidrs", _GROUP)
+        self.records = context.informer("ipaddresses", _GROUP)
+        self._service_resource = context.resource("services")
+        self._resource = context.resource("ipaddresses", _GROUP)
+        self._clock = context.clock
+        self._events = context.events
 
     async def reconcile_service(self, key: ObjectKey) -> Result:
         service = self.services.cache.get(key)

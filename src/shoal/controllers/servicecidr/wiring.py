@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from shoal.controllers.kit import Kit
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.servicecidr.plan import cluster_addresses, contains_address, is_allocated, overlaps
 from shoal.controllers.servicecidr.reconcile import AddressRepair, ServiceCidrController
 from shoal.kube.objects import Obj
@@ -16,14 +16,14 @@ RESYNC_S: Final = 180.0
 SETTLE_S: Final = 1.0
 
 
-def add(kit: Kit) -> None:
-    add_ranges(kit)
-    add_repair(kit)
+def add(context: ControllerContext) -> None:
+    add_ranges(context)
+    add_repair(context)
 
 
-def add_ranges(kit: Kit) -> None:
-    work = ServiceCidrController(kit)
-    controller = kit.controller("servicecidr", work.reconcile, workers=1)
+def add_ranges(context: ControllerContext) -> None:
+    work = ServiceCidrController(context)
+    controller = context.controller("servicecidr", work.reconcile, workers=1)
 
     def overlapping(cidr: Obj) -> Iterable[ObjectKey]:
         return [key_of(each) for each in work.ranges.cache if overlaps(each, cidr)]
@@ -39,10 +39,10 @@ def add_ranges(kit: Kit) -> None:
     controller.maps(work.addresses, containing, when=_comes_or_goes)
 
 
-def add_repair(kit: Kit) -> None:
+def add_repair(context: ControllerContext) -> None:
     """Needs more rights than those of Kubernetes' controller of ranges: its API server does this part itself."""
-    work = AddressRepair(kit)
-    services = kit.controller("service-addresses", work.reconcile_service, workers=2, resync_s=RESYNC_S)
+    work = AddressRepair(context)
+    services = context.controller("service-addresses", work.reconcile_service, workers=2, resync_s=RESYNC_S)
     services.watches(work.services, when=lambda change: False)  # for the resync; the handler below is for changes
     services.maps(work.ranges, lambda cidr: ())
 
@@ -60,7 +60,7 @@ def add_repair(kit: Kit) -> None:
         return (ObjectKey(parent.get("namespace") or "", parent.get("name") or ""),)
 
     services.maps(work.records, holder, when=lambda change: change.old is not None)
-    records = kit.controller("ipaddress-repair", work.reconcile_record, workers=2, resync_s=RESYNC_S)
+    records = context.controller("ipaddress-repair", work.reconcile_record, workers=2, resync_s=RESYNC_S)
     records.watches(work.records)
 
     def released(service: Obj) -> Iterable[ObjectKey]:

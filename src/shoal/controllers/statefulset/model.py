@@ -59,7 +59,7 @@ Action = CreatePod | CreateClaims | UpdatePod | UpdateClaim | DeletePod | Refuse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class StatefulSetPlan:
     actions: tuple[Action, ...]
     parallel: bool  # the actions do not depend on each other
     status: Obj

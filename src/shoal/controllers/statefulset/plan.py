@@ -33,9 +33,9 @@ from shoal.controllers.statefulset.model import (
     Action,
     CreateClaims,
     CreatePod,
-    Decision,
     DeletePod,
     Refuse,
+    StatefulSetPlan,
     UpdateClaim,
     UpdatePod,
     is_parallel,
@@ -58,11 +58,11 @@ def plan(
     update: Obj,
     collisions: int,
     now: float,
-) -> Decision:
+) -> StatefulSetPlan:
     """``pods`` belong to the set; ``current`` and ``update`` are the revisions that it rolls from and to."""
     step = _Step(owner, pods, claim_of, current, update, now)
     step.run()
-    return Decision(
+    return StatefulSetPlan(
         actions=tuple(step.actions),
         parallel=step.parallel,
         status=step.status(collisions),

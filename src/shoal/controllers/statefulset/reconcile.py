@@ -5,23 +5,23 @@ from __future__ import annotations
 from typing import assert_never
 
 from shoal.client import TransportError
-from shoal.controllers.kit import Kit
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.pods.claims import Claimer
 from shoal.controllers.pods.control import BURST, Call, Failure, namespace_ends, slow_start
 from shoal.controllers.pods.expectations import RECHECK_S, Expectations
 from shoal.controllers.pods.owners import by_controller, selector_of
 from shoal.controllers.pods.status import is_terminating
 from shoal.controllers.pods.template import controller_reference
-from shoal.controllers.revisions.history import History, Revisions
+from shoal.controllers.revisions.history import RevisionHistory, Revisions
 from shoal.controllers.revisions.plan import HASH_LABEL, name_of
 from shoal.controllers.statefulset.identity import is_member, revision_of
 from shoal.controllers.statefulset.model import (
     Action,
     CreateClaims,
     CreatePod,
-    Decision,
     DeletePod,
     Refuse,
+    StatefulSetPlan,
     UpdateClaim,
     UpdatePod,
 )
@@ -35,18 +35,18 @@ from shoal.reconcile.keys import ObjectKey
 class StatefulSetController:
     """Reconciles StatefulSets."""
 
-    def __init__(self, kit: Kit) -> None:
-        self.owners = kit.informer("statefulsets", "apps")
-        self.pods = kit.informer("pods", controller=by_controller)
-        self.claims = kit.informer("persistentvolumeclaims")
-        self._clock = kit.clock
-        self._events = kit.events
-        self._resource = kit.resource("statefulsets", "apps")
-        self._pods = kit.resource("pods")
-        self._claims = kit.resource("persistentvolumeclaims")
-        self._expectations = Expectations(kit.clock)
+    def __init__(self, context: ControllerContext) -> None:
+        self.owners = context.informer("statefulsets", "apps")
+        self.pods = context.informer("pods", controller=by_controller)
+        self.claims = context.informer("persistentvolumeclaims")
+        self._clock = context.clock
+        self._events = context.events
+        self._resource = context.resource("statefulsets", "apps")
+        self._pods = context.resource("pods")
+        self._claims = context.resource("persistentvolumeclaims")
+        self._expectations = Expectations(context.clock)
         self._claimer = Claimer(self._pods, self.pods.cache, self._resource, self._expectations)
-        self.history = History(kit, "statefulsets", self._expectations, hash_label=HASH_LABEL)
+        self.history = RevisionHistory(context, "statefulsets", self._expectations, hash_label=HASH_LABEL)
         self._uids: dict[ObjectKey, str] = {}
 
     async def reconcile(self, key: ObjectKey) -> Result:
@@ -80,7 +80,7 @@ class StatefulSetController:
         await self.history.truncate(owner, revisions.all, live)
         return Result(after_s=decided.recheck_s)
 
-    async def _act(self, owner: Obj, decided: Decision) -> Failure | None:
+    async def _act(self, owner: Obj, decided: StatefulSetPlan) -> Failure | None:
         def call(action: Action) -> Call[None]:
             return lambda: self._do(owner, action)
 

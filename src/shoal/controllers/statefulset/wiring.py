@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.controllers.kit import Kit
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.pods.owners import selector_of
 from shoal.controllers.pods.pace import Pace
 from shoal.controllers.pods.triggers import Triggers
@@ -13,9 +13,9 @@ from shoal.reconcile import Change
 from shoal.reconcile.keys import key_of
 
 
-def add(kit: Kit) -> None:
-    work = StatefulSetController(kit)
-    controller = kit.controller("statefulset", work.reconcile, workers=5)
+def add(context: ControllerContext) -> None:
+    work = StatefulSetController(context)
+    controller = context.controller("statefulset", work.reconcile, workers=5)
     controller.watches(work.owners)
     for informer in (work.pods, work.claims, work.history.informer):
         controller.maps(informer, lambda obj: ())  # wait for the cache; the handlers below decide what is enqueued
@@ -25,7 +25,7 @@ def add(kit: Kit) -> None:
             group="apps",
             owners=work.owners.cache,
             selector_of=selector_of,
-            pace=Pace(controller.queue, kit.clock, window_s=0.05),
+            pace=Pace(controller.queue, context.clock, window_s=0.05),
         )  # fmt: skip
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shoal.client import PatchType
-from shoal.controllers.kit import Kit
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.podindex import BY_NODE
 from shoal.controllers.taints.plan import STAYS, driving_taints, leaves_at
 from shoal.errors import Conflict, NotFound
@@ -16,10 +16,10 @@ from shoal.reconcile.keys import key_of
 
 
 class Evictor:
-    def __init__(self, kit: Kit, nodes: Cache, pods: Cache) -> None:
-        self._kit = kit
+    def __init__(self, context: ControllerContext, nodes: Cache, pods: Cache) -> None:
+        self._context = context
         self._nodes, self._pods = nodes, pods
-        self._resource = kit.resource("pods")
+        self._resource = context.resource("pods")
         self._leaving: set[ObjectKey] = set()  # pods that were told that they have to leave later
 
     def concerns(self, change: Change) -> bool:
@@ -46,7 +46,7 @@ class Evictor:
         if end == STAYS:
             self._stays(key, pod)
             return DONE
-        left_s = end - self._kit.clock.wall_s()
+        left_s = end - self._context.clock.wall_s()
         if left_s > 0:
             self._leaving.add(key)
             return Result(after_s=left_s)
@@ -56,16 +56,18 @@ class Evictor:
     def _stays(self, key: ObjectKey, pod: Obj) -> None:
         if key in self._leaving:
             self._leaving.discard(key)
-            self._kit.events.record(pod, EventType.NORMAL, "TaintManagerEviction", f"Cancelling deletion of Pod {key}")
+            self._context.events.record(
+                pod, EventType.NORMAL, "TaintManagerEviction", f"Cancelling deletion of Pod {key}"
+            )
 
     async def _evict(self, key: ObjectKey, pod: Obj) -> None:
         self._leaving.discard(key)
-        self._kit.events.record(pod, EventType.NORMAL, "TaintManagerEviction", f"Marking for deletion Pod {key}")
+        self._context.events.record(pod, EventType.NORMAL, "TaintManagerEviction", f"Marking for deletion Pod {key}")
         uid = pod["metadata"]["uid"]
         condition = {
             "type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager",
             "message": "Taint manager: deleting due to NoExecute taint",
-            "lastTransitionTime": format_time(self._kit.clock.wall_s()),
+            "lastTransitionTime": format_time(self._context.clock.wall_s()),
         }  # fmt: skip
         patch = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
         try:

@@ -15,14 +15,14 @@ from typing import Any
 import orjson
 
 from shoal.base.asgi import Application, Receive, Scope, Send, answer
-from shoal.crds.shard import ConfigSpec, Target, read_config
+from shoal.crds.shard import ConfigSpec, ShardTarget, read_config
 from shoal.kube.labels import from_object
 from shoal.kube.objects import Obj
 from shoal.reconcile import Cache
 from shoal.reconcile.keys import ObjectKey
-from shoal.sharding.manager.assigning import Chooser
+from shoal.sharding.manager.assigning import SlotChooser
 from shoal.sharding.manager.metrics import ShardMetrics
-from shoal.sharding.manager.observed import Sources
+from shoal.sharding.manager.observed import ManagerInformers
 from shoal.sharding.manager.sweeper import entries_of
 from shoal.sharding.model import slot_label
 from shoal.sharding.rbac import TargetKind
@@ -35,7 +35,11 @@ class Assigner:
     """Answers AdmissionReviews."""
 
     def __init__(
-        self, sources: Sources, namespaces: Cache, chooser: Callable[[ObjectKey], Chooser], metrics: ShardMetrics
+        self,
+        sources: ManagerInformers,
+        namespaces: Cache,
+        chooser: Callable[[ObjectKey], SlotChooser],
+        metrics: ShardMetrics,
     ) -> None:
         self._sources = sources
         self._namespaces = namespaces
@@ -82,7 +86,7 @@ class Assigner:
             for target in spec.targets
         )
 
-    def _selects(self, target: Target, labels: Obj, namespace: str) -> bool:
+    def _selects(self, target: ShardTarget, labels: Obj, namespace: str) -> bool:
         if not from_object(target.selector or {}).matches(labels):
             return False
         if target.namespace_selector is None or not namespace:

@@ -12,14 +12,14 @@ from collections.abc import Awaitable, Callable
 from shoal.base.clock import Clock
 from shoal.base.deadline import within
 from shoal.base.logs import get_logger
-from shoal.crds.shard import ConfigSpec, HealthCheck, read_config, seconds
+from shoal.crds.shard import ConfigSpec, ShardHealthCheck, read_config, seconds
 from shoal.kube.labels import from_set
 from shoal.kube.objects import Obj
 from shoal.kube.times import format_time
 from shoal.reconcile.keys import ObjectKey
 from shoal.sharding.leases import read_lease
-from shoal.sharding.manager.books import Books, Health
-from shoal.sharding.manager.observed import Sources
+from shoal.sharding.manager.memory import ManagerMemory, ShardHealth
+from shoal.sharding.manager.observed import ManagerInformers
 from shoal.sharding.model import CONFIG_LABEL
 
 log = get_logger("sharding.health")
@@ -57,15 +57,15 @@ class HealthMonitor:
 
     def __init__(
         self,
-        sources: Sources,
-        books: dict[ObjectKey, Books],
+        sources: ManagerInformers,
+        memory: dict[ObjectKey, ManagerMemory],
         *,
         clock: Clock,
         probe: Probe,
         wake: Callable[[ObjectKey], None],
     ) -> None:
         self._sources = sources
-        self._books = books
+        self._memory = memory
         self._clock = clock
         self._probe = probe
         self._wake = wake
@@ -104,8 +104,8 @@ class HealthMonitor:
         wrong = "" if lease.report.healthy else lease.report.message or "it says that it is not well"
         if not wrong and spec.health_check is not None:
             wrong = await self._ask(key, lease.shard, spec.health_check)
-        books = self._books.setdefault(key, Books())
-        health = books.health.setdefault(lease.shard, Health())
+        memory = self._memory.setdefault(key, ManagerMemory())
+        health = memory.health.setdefault(lease.shard, ShardHealth())
         before = health.errors
         health.errors = health.errors + 1 if wrong else 0
         health.message = wrong
@@ -115,7 +115,7 @@ class HealthMonitor:
             log.info("the health of a shard turned", shard=lease.shard, wrong=wrong)
             self._wake(key)
 
-    async def _ask(self, key: ObjectKey, shard: str, check: HealthCheck) -> str:
+    async def _ask(self, key: ObjectKey, shard: str, check: ShardHealthCheck) -> str:
         pod = self._sources.pods.cache.get(ObjectKey(key.namespace, shard))
         address = ((pod or {}).get("status") or {}).get("podIP", "")
         if not address:

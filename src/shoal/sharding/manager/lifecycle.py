@@ -22,7 +22,7 @@ STARTUP_S = 300.0  # a shard that has not taken its Lease by then has failed
 RECOVERY_S = 30.0  # a failed shard whose pod is still there may come back for this long
 
 
-class Phase(StrEnum):
+class ShardPhase(StrEnum):
     PENDING = "Pending"
     RUNNING = "Running"
     DRAINING = "Draining"
@@ -30,12 +30,12 @@ class Phase(StrEnum):
     TERMINATED = "Terminated"
 
 
-NEXT: dict[Phase, frozenset[Phase]] = {
-    Phase.PENDING: frozenset({Phase.RUNNING, Phase.FAILED}),
-    Phase.RUNNING: frozenset({Phase.DRAINING, Phase.FAILED}),
-    Phase.DRAINING: frozenset({Phase.TERMINATED, Phase.RUNNING}),
-    Phase.FAILED: frozenset({Phase.RUNNING, Phase.TERMINATED}),
-    Phase.TERMINATED: frozenset(),
+NEXT: dict[ShardPhase, frozenset[ShardPhase]] = {
+    ShardPhase.PENDING: frozenset({ShardPhase.RUNNING, ShardPhase.FAILED}),
+    ShardPhase.RUNNING: frozenset({ShardPhase.DRAINING, ShardPhase.FAILED}),
+    ShardPhase.DRAINING: frozenset({ShardPhase.TERMINATED, ShardPhase.RUNNING}),
+    ShardPhase.FAILED: frozenset({ShardPhase.RUNNING, ShardPhase.TERMINATED}),
+    ShardPhase.TERMINATED: frozenset(),
 }
 
 
@@ -43,7 +43,7 @@ class IllegalTransition(ShoalError):
     """A shard cannot go from the one phase to the other."""
 
 
-def transition(before: Phase, after: Phase) -> Phase:
+def transition(before: ShardPhase, after: ShardPhase) -> ShardPhase:
     if after not in NEXT[before]:
         raise IllegalTransition(f"a shard cannot go from {before} to {after}")
     return after
@@ -63,7 +63,7 @@ class Shard:
     """What is known of one shard."""
 
     name: str
-    phase: Phase = Phase.PENDING
+    phase: ShardPhase = ShardPhase.PENDING
     phase_age_s: float = 0.0
     reason: str = ""  # of the phase, one word
     lease: LeaseState | None = None  # None: there is none
@@ -80,76 +80,76 @@ class Shard:
     @property
     def active(self) -> bool:
         """Whether it counts as one of the shards that there should be."""
-        if self.phase is Phase.FAILED:  # it may come back
+        if self.phase is ShardPhase.FAILED:  # it may come back
             return self.reason != SCALE_DOWN and self.pod in (PodState.STARTING, PodState.RUNNING)
-        return self.phase in (Phase.PENDING, Phase.RUNNING)
+        return self.phase in (ShardPhase.PENDING, ShardPhase.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PhaseDecision:
     """The phase that a shard should be in; ``reason`` is one word, ``text`` for people."""
 
-    phase: Phase
+    phase: ShardPhase
     reason: str
     text: str
 
 
-def judge(shard: Shard) -> Verdict | None:
+def decide_phase(shard: Shard) -> PhaseDecision | None:
     """Where a shard goes by itself, one step at a time; None when it stays. Decisions about how many there should be
-    are ``staff``'s."""
+    are ``plan_shards``'s."""
     match shard.phase:
-        case Phase.PENDING:
+        case ShardPhase.PENDING:
             return _pending(shard)
-        case Phase.RUNNING:
+        case ShardPhase.RUNNING:
             return _running(shard)
-        case Phase.DRAINING:
+        case ShardPhase.DRAINING:
             return _draining(shard)
-        case Phase.FAILED:
+        case ShardPhase.FAILED:
             return _failed(shard)
-        case Phase.TERMINATED:
+        case ShardPhase.TERMINATED:
             return None
 
 
-def _pending(shard: Shard) -> Verdict | None:
+def _pending(shard: Shard) -> PhaseDecision | None:
     if shard.lease is LeaseState.READY:
-        return Verdict(Phase.RUNNING, "Ready", "its worker holds its Lease")
+        return PhaseDecision(ShardPhase.RUNNING, "Ready", "its worker holds its Lease")
     if shard.pod is PodState.ENDED:
-        return Verdict(Phase.FAILED, "PodEnded", "its pod ended before it took its Lease")
+        return PhaseDecision(ShardPhase.FAILED, "PodEnded", "its pod ended before it took its Lease")
     if shard.phase_age_s >= STARTUP_S:
-        return Verdict(Phase.FAILED, "StartTimeout", f"it did not take its Lease within {STARTUP_S:.0f} s")
+        return PhaseDecision(ShardPhase.FAILED, "StartTimeout", f"it did not take its Lease within {STARTUP_S:.0f} s")
     return None
 
 
-def _running(shard: Shard) -> Verdict | None:
+def _running(shard: Shard) -> PhaseDecision | None:
     if shard.lease in (None, LeaseState.DEAD, LeaseState.ORPHANED):
-        return Verdict(Phase.FAILED, "LeaseLost", "its Lease was released, taken or deleted")
+        return PhaseDecision(ShardPhase.FAILED, "LeaseLost", "its Lease was released, taken or deleted")
     if shard.leaving or shard.pod is PodState.LEAVING:
-        return Verdict(Phase.DRAINING, "Leaving", "its worker is being stopped")
+        return PhaseDecision(ShardPhase.DRAINING, "Leaving", "its worker is being stopped")
     if shard.drain:
-        return Verdict(Phase.DRAINING, "Requested", "spec.drain is set")
+        return PhaseDecision(ShardPhase.DRAINING, "Requested", "spec.drain is set")
     if shard.unhealthy:
-        return Verdict(Phase.DRAINING, "Unhealthy", "its health check failed too often")
+        return PhaseDecision(ShardPhase.DRAINING, "Unhealthy", "its health check failed too often")
     return None
 
 
-def _draining(shard: Shard) -> Verdict | None:
+def _draining(shard: Shard) -> PhaseDecision | None:
     if shard.slots == 0:
-        return Verdict(Phase.TERMINATED, shard.reason or "Drained", "it owns nothing any more")
+        return PhaseDecision(ShardPhase.TERMINATED, shard.reason or "Drained", "it owns nothing any more")
     alive = shard.lease in (LeaseState.READY, LeaseState.EXPIRED) and shard.pod is not PodState.LEAVING
     asked = {"Requested": shard.drain, "Unhealthy": shard.unhealthy}
     if alive and not shard.leaving and shard.reason in asked and not asked[shard.reason]:
-        return Verdict(Phase.RUNNING, "DrainCancelled", "the reason for draining it is gone")
+        return PhaseDecision(ShardPhase.RUNNING, "DrainCancelled", "the reason for draining it is gone")
     return None
 
 
-def _failed(shard: Shard) -> Verdict | None:
+def _failed(shard: Shard) -> PhaseDecision | None:
     unwanted = shard.reason == SCALE_DOWN
     if shard.lease is LeaseState.READY and not unwanted:
-        return Verdict(Phase.RUNNING, "Recovered", "its worker holds its Lease again")
+        return PhaseDecision(ShardPhase.RUNNING, "Recovered", "its worker holds its Lease again")
     gone = shard.pod in (PodState.MISSING, PodState.ENDED, PodState.LEAVING)
     lost = unwanted or gone or shard.phase_age_s >= RECOVERY_S
     if lost and shard.slots == 0:
-        return Verdict(Phase.TERMINATED, shard.reason or "Failed", "it did not come back")
+        return PhaseDecision(ShardPhase.TERMINATED, shard.reason or "Failed", "it did not come back")
     return None
 
 
@@ -181,10 +181,14 @@ class Keep:
 
 Order = Create | Drain | Keep
 
-LET_GO = {Phase.RUNNING: Phase.DRAINING, Phase.PENDING: Phase.FAILED, Phase.FAILED: Phase.TERMINATED}
+LET_GO = {
+    ShardPhase.RUNNING: ShardPhase.DRAINING,
+    ShardPhase.PENDING: ShardPhase.FAILED,
+    ShardPhase.FAILED: ShardPhase.TERMINATED,
+}
 
 
-def staff(shards: Sequence[Shard], desired: int, *, max_surge: int) -> list[Order]:
+def plan_shards(shards: Sequence[Shard], desired: int, *, max_surge: int) -> list[Order]:
     """What to do so that ``desired`` shards of the present template work."""
     orders: list[Order] = []
     replaced = {shard.replaces for shard in shards if shard.replaces and shard.active}
@@ -205,15 +209,15 @@ def staff(shards: Sequence[Shard], desired: int, *, max_surge: int) -> list[Orde
 
 def _expendable(shard: Shard) -> tuple[bool, bool, bool, int, float, str]:
     """The ones to give up first: not started, failed, outdated, with the fewest slots, the least loaded."""
-    return (shard.phase is Phase.RUNNING, shard.phase is Phase.PENDING, not shard.outdated, shard.slots, shard.load,
-            shard.name)  # fmt: skip
+    running, pending = shard.phase is ShardPhase.RUNNING, shard.phase is ShardPhase.PENDING
+    return (running, pending, not shard.outdated, shard.slots, shard.load, shard.name)
 
 
 def _drained_for_size(shards: Iterable[Shard]) -> list[Shard]:
     found = [
         shard
         for shard in shards
-        if shard.phase is Phase.DRAINING
+        if shard.phase is ShardPhase.DRAINING
         and shard.reason == SCALE_DOWN
         and shard.lease is LeaseState.READY
         and not shard.leaving
@@ -229,14 +233,14 @@ def _update(shards: Sequence[Shard], max_surge: int) -> list[Order]:
     by_name = {shard.name: shard for shard in shards}
     for name, successor in sorted(successors.items()):
         old = by_name.get(name)
-        replaceable = old is not None and old.phase in (Phase.RUNNING, Phase.PENDING)
-        if replaceable and successor.phase is Phase.RUNNING:
+        replaceable = old is not None and old.phase in (ShardPhase.RUNNING, ShardPhase.PENDING)
+        if replaceable and successor.phase is ShardPhase.RUNNING:
             orders.append(Drain(name, "Updated", f"{successor.name} of the new template takes over"))
     under_way = sum(
         old in by_name
-        and by_name[old].phase is not Phase.TERMINATED
+        and by_name[old].phase is not ShardPhase.TERMINATED
         and by_name[old].slots > 0
-        or successor.phase is Phase.PENDING
+        or successor.phase is ShardPhase.PENDING
         for old, successor in successors.items()
     )
     waiting = [shard for shard in shards if shard.outdated and shard.active and shard.name not in successors]

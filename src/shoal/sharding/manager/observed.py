@@ -11,13 +11,13 @@ from shoal.kube.objects import Obj
 from shoal.reconcile import Cache, Informer
 from shoal.reconcile.keys import ObjectKey, version_of
 from shoal.sharding.leases import LeaseState, ShardLease, read_lease, state_of
-from shoal.sharding.manager.books import Books
+from shoal.sharding.manager.memory import ManagerMemory
 from shoal.sharding.manager.overlay import Overlay
-from shoal.sharding.model import CONFIG_LABEL, TABLES, Entry, read_table, table_name
+from shoal.sharding.model import CONFIG_LABEL, TABLES, SlotEntry, read_table, table_name
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class ObservedInstance:
     obj: Obj
     spec: InstanceSpec
     status: InstanceStatus
@@ -29,7 +29,7 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenLease:
+class ObservedLease:
     obj: Obj
     lease: ShardLease
     state: LeaseState
@@ -41,15 +41,15 @@ class Observed:
     key: ObjectKey
     config: Obj
     spec: ConfigSpec
-    instances: Mapping[str, Instance]
-    leases: Mapping[str, SeenLease]
+    instances: Mapping[str, ObservedInstance]
+    leases: Mapping[str, ObservedLease]
     pods: Mapping[str, Obj]
     tables: Mapping[int, Obj]
-    entries: tuple[Entry, ...]  # empty unless all tables are there
+    entries: tuple[SlotEntry, ...]  # empty unless all tables are there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
+class ManagerInformers:
     """The informers of a manager."""
 
     configs: Informer
@@ -64,7 +64,7 @@ class Observer:
 
     def __init__(
         self,
-        sources: Sources,
+        sources: ManagerInformers,
         configs: Overlay,
         instances: Overlay,
         tables: Overlay,
@@ -77,9 +77,9 @@ class Observer:
         self._tables = tables
         self._leases = leases
         self._pods = pods
-        self._parsed: dict[tuple[str, str], tuple[str, tuple[Entry, ...]]] = {}
+        self._parsed: dict[tuple[str, str], tuple[str, tuple[SlotEntry, ...]]] = {}
 
-    def observe(self, key: ObjectKey, books: Books, now_s: float) -> Observed | None:
+    def observe(self, key: ObjectKey, memory: ManagerMemory, now_s: float) -> Observed | None:
         config = self._sources.configs.cache.get(key)
         if config is None:
             self._forget(key)
@@ -87,13 +87,13 @@ class Observer:
         config = self._configs.over_one(config)
         instances = {}
         for obj in self._of(key, self._sources.instances.cache, self._instances):
-            instances[obj["metadata"]["name"]] = Instance(obj, *read_instance(obj))
+            instances[obj["metadata"]["name"]] = ObservedInstance(obj, *read_instance(obj))
         tables = {}
         by_name = {obj["metadata"]["name"]: obj for obj in self._of(key, self._sources.tables.cache, self._tables)}
         for index in range(TABLES):
             if (found := by_name.get(table_name(key.name, index))) is not None:
                 tables[index] = found
-        entries: tuple[Entry, ...] = ()
+        entries: tuple[SlotEntry, ...] = ()
         if len(tables) == TABLES:
             entries = tuple(entry for index in range(TABLES) for entry in self._read(tables[index]))
         return Observed(
@@ -102,7 +102,7 @@ class Observer:
             spec=read_config(config),
             instances=instances,
             leases={
-                obj["metadata"]["name"]: self._seen(obj, books, now_s)
+                obj["metadata"]["name"]: self._seen(obj, memory, now_s)
                 for obj in self._of(key, self._sources.leases.cache, self._leases)
             },
             pods={obj["metadata"]["name"]: obj for obj in self._of(key, self._sources.pods.cache, self._pods)},
@@ -110,22 +110,22 @@ class Observer:
             entries=entries,
         )
 
-    def sight(self, obj: Obj, books: Books, now_s: float) -> ShardLease:
+    def sight(self, obj: Obj, memory: ManagerMemory, now_s: float) -> ShardLease:
         """Note that a Lease was seen as it is."""
         lease = read_lease(obj)
-        books.sightings.saw(lease, now_s)
+        memory.observations.saw(lease, now_s)
         return lease
 
-    def _seen(self, obj: Obj, books: Books, now_s: float) -> SeenLease:
+    def _seen(self, obj: Obj, memory: ManagerMemory, now_s: float) -> ObservedLease:
         lease = read_lease(obj)
-        observed_s = books.sightings.saw(lease, now_s)
-        return SeenLease(obj, lease, state_of(lease, observed_s, now_s), observed_s)
+        observed_s = memory.observations.saw(lease, now_s)
+        return ObservedLease(obj, lease, state_of(lease, observed_s, now_s), observed_s)
 
     def _of(self, key: ObjectKey, cache: Cache, overlay: Overlay) -> list[Obj]:
         cached = cache.select(from_set({CONFIG_LABEL: key.name}), namespace=key.namespace)
         return overlay.over(cached, key.namespace, key.name, CONFIG_LABEL)
 
-    def _read(self, table: Obj) -> tuple[Entry, ...]:
+    def _read(self, table: Obj) -> tuple[SlotEntry, ...]:
         place = table["metadata"]["namespace"], table["metadata"]["name"]
         known = self._parsed.get(place)
         version = version_of(table)

@@ -21,26 +21,26 @@ from shoal.reconcile import DONE, Change, Result
 from shoal.reconcile.keys import ObjectKey
 from shoal.sharding.leases import LeaseState, next_change_s, taken
 from shoal.sharding.manager import lifecycle, scaling
-from shoal.sharding.manager.books import Books
-from shoal.sharding.manager.desk import Desk
-from shoal.sharding.manager.lifecycle import Phase, Shard, Verdict
-from shoal.sharding.manager.observed import Instance, Observed, Observer, SeenLease, Sources
-from shoal.sharding.manager.scaling import Decision, Direction
+from shoal.sharding.manager.lifecycle import PhaseDecision, Shard, ShardPhase
+from shoal.sharding.manager.memory import ManagerMemory
+from shoal.sharding.manager.observed import ManagerInformers, Observed, ObservedInstance, ObservedLease, Observer
+from shoal.sharding.manager.provisioning import ShardProvisioner
+from shoal.sharding.manager.scaling import Direction, ScalingDecision
 from shoal.sharding.manager.slots import TablePlan
-from shoal.sharding.manager.staffing import Staffing
 from shoal.sharding.manager.table import TableKeeper, still_gathering
 from shoal.sharding.manager.view import (
     Pass,
     condition,
     config_status,
     differs,
-    facts_of,
+    figures_of,
     instance_status,
     members_of,
-    parties_of,
+    participants_of,
     sample_of,
     shards_of,
 )
+from shoal.sharding.manager.writers import Writers
 from shoal.sharding.model import CONFIG_LABEL, TABLES, arcs, largest, slots_by_owner
 from shoal.sharding.plan import Members
 
@@ -55,46 +55,46 @@ _AT_ONCE = 32  # writes
 class ShardManager:
     """Reconciles ShardConfigs."""
 
-    def __init__(self, desk: Desk, sources: Sources) -> None:
-        self._desk = desk
-        self._clock = desk.clock
+    def __init__(self, writers: Writers, sources: ManagerInformers) -> None:
+        self._writers = writers
+        self._clock = writers.clock
         self._sources = sources
         self._observer = Observer(
             sources,
-            desk.configs.overlay,
-            desk.instances.overlay,
-            desk.tables.overlay,
-            desk.leases.overlay,
-            desk.pods.overlay,
+            writers.configs.overlay,
+            writers.instances.overlay,
+            writers.tables.overlay,
+            writers.leases.overlay,
+            writers.pods.overlay,
         )
-        self._table = TableKeeper(desk)
-        self._staffing = Staffing(desk)
-        self.books: dict[ObjectKey, Books] = {}
+        self._table = TableKeeper(writers)
+        self._provisioner = ShardProvisioner(writers)
+        self.memory: dict[ObjectKey, ManagerMemory] = {}
 
     def sight(self, change: Change) -> None:
         """A Lease was seen, by the leader or by a standby; or it is gone, and its shard with it."""
-        books = self._books_of(change.object)
+        memory = self._memory_of(change.object)
         if change.new is not None:
-            self._observer.sight(change.new, books, self._clock.monotonic())
+            self._observer.sight(change.new, memory, self._clock.monotonic())
         else:
-            books.forget(change.key.name)
+            memory.forget(change.key.name)
 
     def sight_phase(self, change: Change) -> None:
         """A ShardInstance was seen, by the leader or by a standby; or it is gone."""
-        phases = self._books_of(change.object).phases
+        phases = self._memory_of(change.object).phases
         if change.new is not None:
             phases.saw(change.new, self._clock.monotonic())
         else:
             phases.forget(change.key.name)
 
-    def _books_of(self, obj: Obj) -> Books:
+    def _memory_of(self, obj: Obj) -> ManagerMemory:
         about = obj["metadata"]
         key = ObjectKey(about.get("namespace") or "", (about.get("labels") or {}).get(CONFIG_LABEL, ""))
-        return self.books.setdefault(key, Books())
+        return self.memory.setdefault(key, ManagerMemory())
 
     async def reconcile(self, key: ObjectKey) -> Result:
-        books = self.books.setdefault(key, Books())
-        seen = self._observer.observe(key, books, self._clock.monotonic())
+        memory = self.memory.setdefault(key, ManagerMemory())
+        seen = self._observer.observe(key, memory, self._clock.monotonic())
         if seen is None or seen.config["metadata"].get("deletionTimestamp"):
             await self._abandon(key)
             return DONE
@@ -104,38 +104,40 @@ class ShardManager:
             return Result(after_s=_REFUSED_S)
         seen = await self._take(seen)
         if seen.spec.template is None:
-            adopted = await self._staffing.adopt(seen)
+            adopted = await self._provisioner.adopt(seen)
             seen = replace(seen, instances={**seen.instances, **adopted})
-        return await self._pass(seen, books)
+        return await self._pass(seen, memory)
 
-    async def _pass(self, seen: Observed, books: Books) -> Result:
+    async def _pass(self, seen: Observed, memory: ManagerMemory) -> Result:
         now_s, now_at = self._clock.monotonic(), self._clock.wall_s()
-        shards = shards_of(seen, books, now_s)
-        verdicts = {name: found for name, shard in shards.items() if (found := lifecycle.judge(shard)) is not None}
-        _heed(shards, verdicts)
+        shards = shards_of(seen, memory, now_s)
+        phase_decisions = {
+            name: found for name, shard in shards.items() if (found := lifecycle.decide_phase(shard)) is not None
+        }
+        _heed(shards, phase_decisions)
         members = members_of(shards)
-        parties = parties_of(seen, members)
+        participants = participants_of(seen, members)
         if len(seen.tables) < TABLES:
             await self._table.make(seen)
         entries, table = seen.entries, None
         if entries and not still_gathering(seen, shards):
-            table = await self._table.advance(seen, books, members, parties, shards, now_s)
+            table = await self._table.advance(seen, memory, members, participants, shards, now_s)
             entries = table.entries
             _note_joined(shards, members, table)
-        decision = self._decide(seen, books, shards, now_s, now_at)
+        decision = self._decide(seen, memory, shards, now_s, now_at)
         done = Pass(
-            seen=seen, shards=shards, entries=entries, table=table, parties=parties, decision=decision,
+            seen=seen, shards=shards, entries=entries, table=table, participants=participants, decision=decision,
             desired=decision.shards, now_at=now_at,
         )  # fmt: skip
-        await self._report(done, books, now_s)
+        await self._report(done, memory, now_s)
         if seen.spec.template is not None:
-            ordered = await self._staffing.order(seen, shards, decision.shards)
-            verdicts |= ordered
+            ordered = await self._provisioner.order(seen, shards, decision.shards)
+            phase_decisions |= ordered
             _heed(shards, ordered)
-            await self._staffing.equip(seen, shards)
-        for name in await self._staffing.remove(seen, shards):
+            await self._provisioner.equip(seen, shards)
+        for name in await self._provisioner.remove(seen, shards):
             del shards[name]
-        await self._write_instances(done, books, verdicts, now_s)
+        await self._write_instances(done, memory, phase_decisions, now_s)
         return Result(after_s=self._again_s(seen, table, now_s))
 
     def _again_s(self, seen: Observed, table: TablePlan | None, now_s: float) -> float:
@@ -159,26 +161,26 @@ class ShardManager:
                 shard = found.lease.shard
                 leases[shard] = replace(found, state=LeaseState.DEAD)
                 text = f"shard {shard} did not renew its Lease for {found.lease.lease_s:g} s; its slots go to others"
-                self._desk.tell(seen.config, "LeaseTaken", text, warning=True)
+                self._writers.tell(seen.config, "LeaseTaken", text, warning=True)
         return replace(seen, leases=leases)
 
-    async def _take_one(self, found: SeenLease, now: str) -> bool:
+    async def _take_one(self, found: ObservedLease, now: str) -> bool:
         try:
-            await self._desk.leases.replace(taken(found.obj, now))
+            await self._writers.leases.replace(taken(found.obj, now))
         except (Conflict, NotFound):
             return False  # its worker was faster
-        self._desk.metrics.taken.inc()
+        self._writers.metrics.taken.inc()
         log.warning("took a Lease that was not renewed", shard=found.lease.shard)
         return True
 
     async def _abandon(self, key: ObjectKey) -> None:
         """The config is gone and what it owns is collected. Leases belong to workers; those they gave back go too."""
-        self.books.pop(key, None)
+        self.memory.pop(key, None)
         for obj in self._sources.leases.cache:
             about = obj["metadata"]
             ours = about.get("namespace") == key.namespace and about["labels"].get(CONFIG_LABEL) == key.name
             if ours and not (obj.get("spec") or {}).get("holderIdentity"):
-                await self._desk.leases.delete_unchanged(obj)
+                await self._writers.leases.delete_unchanged(obj)
 
     # accepted or not
 
@@ -198,81 +200,89 @@ class ShardManager:
         generation = seen.config["metadata"].get("generation", 0)
         now = condition("Accepted", ("False", "NameTaken", message), known, generation, self._clock.wall_s())
         if now not in known:
-            await self._desk.configs.replace_status({**seen.config, "status": {**before, "conditions": [now]}})
+            await self._writers.configs.replace_status({**seen.config, "status": {**before, "conditions": [now]}})
 
     # how many
 
     def _decide(
-        self, seen: Observed, books: Books, shards: Mapping[str, Shard], now_s: float, now_at: float
-    ) -> Decision:
+        self, seen: Observed, memory: ManagerMemory, shards: Mapping[str, Shard], now_s: float, now_at: float
+    ) -> ScalingDecision:
         spec, status = seen.spec, seen.config.get("status") or {}
         sample = sample_of(seen, shards, now_s)
         if sample is not None:
-            books.samples.append(sample)
+            memory.samples.append(sample)
         horizon_s = max(seconds(spec.sustained_for), seconds(spec.cooldown)) + 2 * _LOOK_S
-        while books.samples and books.samples[0].at_s < now_s - horizon_s:
-            books.samples.popleft()
-        if books.scaled_s is None and status.get("lastScaleTime"):
-            books.scaled_s = now_s - max(0.0, now_at - parse_epoch(status["lastScaleTime"]))
-        standing = scaling.Standing(
+        while memory.samples and memory.samples[0].at_s < now_s - horizon_s:
+            memory.samples.popleft()
+        if memory.scaled_s is None and status.get("lastScaleTime"):
+            memory.scaled_s = now_s - max(0.0, now_at - parse_epoch(status["lastScaleTime"]))
+        state = scaling.ScalingState(
             desired=status.get("desiredShards") or spec.min_shards,
-            scaled_s=books.scaled_s,
+            scaled_s=memory.scaled_s,
             arriving=sum(
-                shard.phase is Phase.PENDING or (shard.phase is Phase.RUNNING and not shard.joined)
+                shard.phase is ShardPhase.PENDING or (shard.phase is ShardPhase.RUNNING and not shard.joined)
                 for shard in shards.values()
             ),
         )
-        decision = scaling.decide(spec, tuple(books.samples), standing, now_s)
+        decision = scaling.decide(spec, tuple(memory.samples), state, now_s)
         if decision.direction is not Direction.HOLD:
-            books.scaled_s = now_s
-            self._desk.metrics.scalings.labels(decision.direction.value, decision.reason).inc()
+            memory.scaled_s = now_s
+            self._writers.metrics.scalings.labels(decision.direction.value, decision.reason).inc()
             reason = "ScalingUp" if decision.direction is Direction.UP else "ScalingDown"
-            text = f"{standing.desired} to {decision.shards} shards: {decision.explanation}"
-            self._desk.tell(seen.config, reason, text)
+            text = f"{state.desired} to {decision.shards} shards: {decision.explanation}"
+            self._writers.tell(seen.config, reason, text)
             log.info("scaling", config=str(seen.key), to=decision.shards, reason=decision.explanation)
         return decision
 
     # statuses
 
-    async def _report(self, done: Pass, books: Books, now_s: float) -> None:
-        books.facts = facts = facts_of(done)
-        status = config_status(done, books, facts)
+    async def _report(self, done: Pass, memory: ManagerMemory, now_s: float) -> None:
+        memory.figures = figures = figures_of(done)
+        status = config_status(done, memory, figures)
         before = done.seen.config.get("status") or {}
-        if differs(before, status, wholly=self._figures_due(done, books, "", now_s)):
-            await self._desk.configs.replace_status({**done.seen.config, "status": status})
-            books.status_s[""] = now_s
+        if differs(before, status, wholly=self._figures_due(done, memory, "", now_s)):
+            await self._writers.configs.replace_status({**done.seen.config, "status": status})
+            memory.status_s[""] = now_s
 
-    def _figures_due(self, done: Pass, books: Books, name: str, now_s: float) -> bool:
+    def _figures_due(self, done: Pass, memory: ManagerMemory, name: str, now_s: float) -> bool:
         """Figures alone are written with every health check, if those are not too far apart."""
         pause_s = min(_FIGURES_S, seconds(done.seen.spec.health_check_interval))
-        return now_s - books.status_s.get(name, float("-inf")) >= pause_s
+        return now_s - memory.status_s.get(name, float("-inf")) >= pause_s
 
-    async def _write_instances(self, done: Pass, books: Books, verdicts: Mapping[str, Verdict], now_s: float) -> None:
+    async def _write_instances(
+        self, done: Pass, memory: ManagerMemory, phase_decisions: Mapping[str, PhaseDecision], now_s: float
+    ) -> None:
         owned = slots_by_owner(done.entries)
         limit = asyncio.Semaphore(_AT_ONCE)
 
         async def write(name: str) -> None:
             async with limit:
-                await self._write_instance(done, books, name, owned.get(name, []), verdicts.get(name), now_s)
+                await self._write_instance(done, memory, name, owned.get(name, []), phase_decisions.get(name), now_s)
 
         await asyncio.gather(*map(write, done.shards))
 
     async def _write_instance(
-        self, done: Pass, books: Books, name: str, slots: list[int], verdict: Verdict | None, now_s: float
+        self,
+        done: Pass,
+        memory: ManagerMemory,
+        name: str,
+        slots: list[int],
+        decision: PhaseDecision | None,
+        now_s: float,
     ) -> None:
         instance, shard = done.seen.instances[name], done.shards[name]
         at_rest = done.table is not None and not done.table.moving and not done.table.pending
-        due = verdict is not None or self._figures_due(done, books, name, now_s)
+        due = decision is not None or self._figures_due(done, memory, name, now_s)
         obj = await self._write_ranges(instance, slots) if due or at_rest else instance.obj
-        status = instance_status(instance, shard, done, books, slots, verdict.reason if verdict is not None else "")
+        status = instance_status(instance, shard, done, memory, slots, decision.reason if decision is not None else "")
         if differs(obj.get("status") or {}, status, wholly=due):
-            await self._desk.instances.replace_status({**obj, "status": status})
-            books.status_s[name] = now_s
-        if verdict is not None and shard.phase.value != instance.status.phase:
-            warning = shard.phase is Phase.FAILED
-            self._desk.tell(instance.obj, shard.phase.value, f"{verdict.reason}: {verdict.text}", warning=warning)
+            await self._writers.instances.replace_status({**obj, "status": status})
+            memory.status_s[name] = now_s
+        if decision is not None and shard.phase.value != instance.status.phase:
+            warning = shard.phase is ShardPhase.FAILED
+            self._writers.tell(instance.obj, shard.phase.value, f"{decision.reason}: {decision.text}", warning=warning)
 
-    async def _write_ranges(self, instance: Instance, slots: list[int]) -> Obj:
+    async def _write_ranges(self, instance: ObservedInstance, slots: list[int]) -> Obj:
         ranges = arcs(slots)
         spec: InstanceSpec = instance.spec
         if ranges == spec.hash_ranges:
@@ -281,19 +291,19 @@ class ShardManager:
         widest = largest(ranges)
         if widest is not None:
             kept |= {"hashRange": written(widest), "hashRanges": [written(each) for each in ranges]}
-        return await self._desk.instances.replace({**instance.obj, "spec": kept})
+        return await self._writers.instances.replace({**instance.obj, "spec": kept})
 
 
-def _heed(shards: dict[str, Shard], verdicts: Mapping[str, Verdict]) -> None:
+def _heed(shards: dict[str, Shard], phase_decisions: Mapping[str, PhaseDecision]) -> None:
     """Put the shards into their new phases."""
-    for name, verdict in verdicts.items():
+    for name, decision in phase_decisions.items():
         shard = shards[name]
-        if verdict.phase is shard.phase:
+        if decision.phase is shard.phase:
             continue
-        lifecycle.transition(shard.phase, verdict.phase)
+        lifecycle.transition(shard.phase, decision.phase)
         # who comes back gets a share again
-        joined = shard.joined and verdict.phase is not Phase.RUNNING
-        shards[name] = replace(shard, phase=verdict.phase, reason=verdict.reason, phase_age_s=0.0, joined=joined)
+        joined = shard.joined and decision.phase is not ShardPhase.RUNNING
+        shards[name] = replace(shard, phase=decision.phase, reason=decision.reason, phase_age_s=0.0, joined=joined)
 
 
 def _note_joined(shards: dict[str, Shard], members: Members, table: TablePlan) -> None:

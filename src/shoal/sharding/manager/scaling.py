@@ -25,7 +25,7 @@ class Direction(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class LoadSample:
     """The live shards at one moment; averages over them."""
 
     at_s: float  # monotonic
@@ -37,7 +37,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class ScalingDecision:
     shards: int
     direction: Direction
     reason: str  # one word, for metrics and events
@@ -45,7 +45,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class ScalingState:
     """Where things stand: how many there are to be now, when that last changed, and whether shards are on their way."""
 
     desired: int
@@ -66,22 +66,24 @@ def bounds(spec: ConfigSpec) -> tuple[int, int, str]:
     return spec.min_shards, most, why
 
 
-def decide(spec: ConfigSpec, samples: Sequence[Sample], standing: Standing, now_s: float) -> Decision:
+def decide(spec: ConfigSpec, samples: Sequence[LoadSample], state: ScalingState, now_s: float) -> ScalingDecision:
     """``samples`` are in order of time and reach back as far as the longer of the two windows."""
     least, most, why_most = bounds(spec)
-    now = standing.desired
+    now = state.desired
     if now < least:
-        return Decision(shards=least, direction=Direction.UP, reason="Minimum", explanation=f"minShards is {least}")
+        return ScalingDecision(
+            shards=least, direction=Direction.UP, reason="Minimum", explanation=f"minShards is {least}"
+        )
     if now > most:
         reason = "Cost" if spec.cost is not None and most < spec.max_shards else "Maximum"
-        return Decision(shards=most, direction=Direction.DOWN, reason=reason, explanation=why_most)
+        return ScalingDecision(shards=most, direction=Direction.DOWN, reason=reason, explanation=why_most)
     if not samples:
         return _hold(now, "NoReports", "no live shard has reported yet")
     up = _up(spec, samples, now_s)
     down = _down(spec, samples, now, now_s) if up is None else None
     if up is None and down is None:
         return _hold(now, "Balanced", _balanced(spec, samples[-1]))
-    blocked = _blocked(spec, standing, now_s)
+    blocked = _blocked(spec, state, now_s)
     if up is not None:
         ratio, reason, why = up
         if now >= most:
@@ -90,31 +92,31 @@ def decide(spec: ConfigSpec, samples: Sequence[Sample], standing: Standing, now_
             return _hold(now, blocked[0], f"{why}, but {blocked[1]}")
         # as many as the excess asks for, at most twice as many at a time
         shards = min(most, max(now + 1, min(2 * now, ceil(now * ratio))))
-        return Decision(shards=shards, direction=Direction.UP, reason=reason, explanation=why)
+        return ScalingDecision(shards=shards, direction=Direction.UP, reason=reason, explanation=why)
     assert down is not None
     reason, why = down
     if now <= least:
         return _hold(now, "AtMinimum", f"{why}, but minShards is {least}")
     if blocked:
         return _hold(now, blocked[0], f"{why}, but {blocked[1]}")
-    return Decision(shards=now - 1, direction=Direction.DOWN, reason=reason, explanation=why)
+    return ScalingDecision(shards=now - 1, direction=Direction.DOWN, reason=reason, explanation=why)
 
 
-def _hold(shards: int, reason: str, explanation: str) -> Decision:
-    return Decision(shards=shards, direction=Direction.HOLD, reason=reason, explanation=explanation)
+def _hold(shards: int, reason: str, explanation: str) -> ScalingDecision:
+    return ScalingDecision(shards=shards, direction=Direction.HOLD, reason=reason, explanation=explanation)
 
 
-def _blocked(spec: ConfigSpec, standing: Standing, now_s: float) -> tuple[str, str] | None:
-    if standing.arriving:
-        return "Settling", f"{standing.arriving} new shards have not got their share yet"
-    if standing.scaled_s is not None:
-        rest_s = standing.scaled_s + seconds(spec.cooldown) - now_s
+def _blocked(spec: ConfigSpec, state: ScalingState, now_s: float) -> tuple[str, str] | None:
+    if state.arriving:
+        return "Settling", f"{state.arriving} new shards have not got their share yet"
+    if state.scaled_s is not None:
+        rest_s = state.scaled_s + seconds(spec.cooldown) - now_s
         if rest_s > 0:
             return "Cooldown", f"the last scaling was less than {spec.cooldown} ago ({rest_s:.0f} s to go)"
     return None
 
 
-def _balanced(spec: ConfigSpec, last: Sample) -> str:
+def _balanced(spec: ConfigSpec, last: LoadSample) -> str:
     return (
         f"load {last.load:.2f} of {last.shards} shards is neither above {spec.scale_up_threshold:g} for "
         f"{spec.sustained_for} nor low enough for one shard fewer for {spec.cooldown}"
@@ -124,7 +126,7 @@ def _balanced(spec: ConfigSpec, last: Sample) -> str:
 # up
 
 
-def _up(spec: ConfigSpec, samples: Sequence[Sample], now_s: float) -> tuple[float, str, str] | None:
+def _up(spec: ConfigSpec, samples: Sequence[LoadSample], now_s: float) -> tuple[float, str, str] | None:
     """The strongest reason for more shards: (how many times too few, word, text)."""
     window_s = seconds(spec.sustained_for)
     recent = _window(samples, now_s, window_s)
@@ -159,7 +161,7 @@ def _up(spec: ConfigSpec, samples: Sequence[Sample], now_s: float) -> tuple[floa
     return max(found, default=None)
 
 
-def _forecast(spec: ConfigSpec, recent: Sequence[Sample]) -> float | None:
+def _forecast(spec: ConfigSpec, recent: Sequence[LoadSample]) -> float | None:
     """The load at the horizon if it goes on as in the window, when that exceeds the threshold."""
     if spec.forecast is None or len(recent) < 3 or recent[-1].load <= spec.scale_down_threshold:
         return None
@@ -179,7 +181,7 @@ def slope_of(points: Sequence[tuple[float, float]]) -> float:
 # down
 
 
-def _down(spec: ConfigSpec, samples: Sequence[Sample], now: int, now_s: float) -> tuple[str, str] | None:
+def _down(spec: ConfigSpec, samples: Sequence[LoadSample], now: int, now_s: float) -> tuple[str, str] | None:
     recent = _window(samples, now_s, seconds(spec.cooldown))
     if now < 2 or not recent or not all(_fits(spec, sample) for sample in recent):
         return None
@@ -199,7 +201,7 @@ def _down(spec: ConfigSpec, samples: Sequence[Sample], now: int, now_s: float) -
     return None
 
 
-def _fits(spec: ConfigSpec, sample: Sample) -> bool:
+def _fits(spec: ConfigSpec, sample: LoadSample) -> bool:
     """Whether one shard fewer would have been enough by every measure."""
     if sample.shards < 2:
         return False
@@ -213,7 +215,7 @@ def _fits(spec: ConfigSpec, sample: Sample) -> bool:
     )
 
 
-def _window(samples: Sequence[Sample], now_s: float, window_s: float) -> list[Sample]:
+def _window(samples: Sequence[LoadSample], now_s: float, window_s: float) -> list[LoadSample]:
     """The samples of the last ``window_s``; none unless they cover it."""
     recent = [sample for sample in samples if sample.at_s >= now_s - window_s - _SLACK_S]
     covered = samples[0].at_s <= now_s - window_s + _SLACK_S

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shoal.sharding.migration.plan import Outcome, Party, Step, advance, begin, give
-from shoal.sharding.model import Entry
+from shoal.sharding.migration.plan import MoveOutcome, MoveParticipant, MoveStep, advance, begin, give
+from shoal.sharding.model import SlotEntry
 from shoal.sharding.plan import Members, rebalance, share_out
 
 
@@ -14,11 +14,11 @@ from shoal.sharding.plan import Members, rebalance, share_out
 class TablePlan:
     """The table as it should be written, and what happened on the way."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[SlotEntry, ...]
     changed: tuple[int, ...] = ()  # slots
-    finished: tuple[Step, ...] = ()  # moves that came to an end, well or not
+    finished: tuple[MoveStep, ...] = ()  # moves that came to an end, well or not
     given: Mapping[str, int] = field(default_factory=dict)  # shard -> slots it got because nobody had them
-    begun: tuple[Entry, ...] = ()
+    begun: tuple[SlotEntry, ...] = ()
     moving: int = 0
     pending: int = 0  # moves that should begin and may not yet
     waiting_for: frozenset[str] = frozenset()  # shards that moves, under way or pending, go to or come from
@@ -30,26 +30,26 @@ class TableView:
     """What the next table depends on."""
 
     config: str
-    entries: Sequence[Entry]
-    parties: Mapping[str, Party]
+    entries: Sequence[SlotEntry]
+    participants: Mapping[str, MoveParticipant]
     members: Members
     strategy: str
     limit: int  # moves under way at a time
     weights: Sequence[float] | None = None
     loads: Mapping[str, float] = field(default_factory=dict)  # of those that may own slots; empty: no rebalancing
     rebalance_threshold: float = 1.0
-    timed_out: Callable[[Entry], bool] = lambda _: False
+    timed_out: Callable[[SlotEntry], bool] = lambda _: False
     may_move: Callable[[int], bool] = lambda _: True  # whether a slot may begin a move; not soon after an abort
 
 
 def plan_table(view: TableView) -> TablePlan:
     entries = list(view.entries)
-    finished: list[Step] = []
+    finished: list[MoveStep] = []
     for slot, entry in enumerate(entries):
         if entry.move is not None:
-            step = advance(entry, view.parties, view.config, timed_out=view.timed_out(entry))
+            step = advance(entry, view.participants, view.config, timed_out=view.timed_out(entry))
             entries[slot] = step.entry
-            if step.outcome in (Outcome.MOVED, Outcome.ABORTED):
+            if step.outcome in (MoveOutcome.MOVED, MoveOutcome.ABORTED):
                 finished.append(step)
     held = _held(view)
     heirs = _heirs(entries, held, view)
@@ -77,10 +77,10 @@ Held = frozenset[tuple[str, int]]  # (shard, term) of those who may work on what
 
 
 def _held(view: TableView) -> Held:
-    return frozenset((name, party.term) for name, party in view.parties.items() if party.alive)
+    return frozenset((name, participant.term) for name, participant in view.participants.items() if participant.alive)
 
 
-def _heirs(entries: Sequence[Entry], held: Held, view: TableView) -> list[str]:
+def _heirs(entries: Sequence[SlotEntry], held: Held, view: TableView) -> list[str]:
     # a shard that started anew gets its slots back, or its successor does; those of others are nobody's
     known = frozenset((*view.members.receiving, *view.members.successors))
     return [
@@ -89,19 +89,19 @@ def _heirs(entries: Sequence[Entry], held: Held, view: TableView) -> list[str]:
     ]
 
 
-def _give(entries: list[Entry], wanted: Sequence[str], held: Held, view: TableView) -> dict[str, int]:
+def _give(entries: list[SlotEntry], wanted: Sequence[str], held: Held, view: TableView) -> dict[str, int]:
     """Slots that nobody works on change hands at once."""
     given: dict[str, int] = {}
     receiving = frozenset(view.members.receiving)
     for slot, entry in enumerate(entries):
         to = wanted[slot]
         if (entry.owner, entry.term) not in held and to in receiving:
-            entries[slot] = give(entry, to, view.parties[to].term)
+            entries[slot] = give(entry, to, view.participants[to].term)
             given[to] = given.get(to, 0) + 1
     return given
 
 
-def _rebalanced(entries: Sequence[Entry], wanted: Sequence[str], view: TableView) -> dict[int, str]:
+def _rebalanced(entries: Sequence[SlotEntry], wanted: Sequence[str], view: TableView) -> dict[int, str]:
     """Only in quiet times: loads say nothing about slots that are on their way."""
     if not view.loads or any(entry.move is not None or entry.owner != wanted[entry.slot] for entry in entries):
         return {}
@@ -109,17 +109,17 @@ def _rebalanced(entries: Sequence[Entry], wanted: Sequence[str], view: TableView
 
 
 def _begin(
-    entries: list[Entry], wanted: Sequence[str], held: Held, view: TableView
-) -> tuple[list[Entry], int, set[str]]:
+    entries: list[SlotEntry], wanted: Sequence[str], held: Held, view: TableView
+) -> tuple[list[SlotEntry], int, set[str]]:
     busy = {
         name for entry in entries if entry.move is not None for name in (entry.owner, entry.heir, entry.move.source)
     }
     room = view.limit - sum(entry.move is not None for entry in entries)
-    begun: list[Entry] = []
+    begun: list[SlotEntry] = []
     pending = 0
     for slot, entry in enumerate(entries):
         to = wanted[slot]
-        if to == entry.owner or entry.move is not None or to not in view.parties:
+        if to == entry.owner or entry.move is not None or to not in view.participants:
             continue
         if (entry.owner, entry.term) not in held:
             continue
@@ -128,6 +128,6 @@ def _begin(
             pending += 1
             continue
         room -= 1
-        entries[slot] = begin(entry, to, view.parties[to].term)
+        entries[slot] = begin(entry, to, view.participants[to].term)
         begun.append(entries[slot])
     return begun, pending, busy

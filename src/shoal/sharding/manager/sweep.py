@@ -19,16 +19,16 @@ from shoal.base.tasks import cancel_all, run_all, wait_first
 from shoal.client import Client, LostLease, ResourceType, Scope, TransportError
 from shoal.client.verbs import MetadataClient
 from shoal.client.watch import ADDED, MODIFIED
-from shoal.crds.shard import ConfigSpec, Controlled, Target
+from shoal.crds.shard import ConfigSpec, Controlled, ShardTarget
 from shoal.errors import ApiError, Conflict, Expired, NotFound
 from shoal.kube.labels import Selector, from_object
 from shoal.kube.objects import Obj
 from shoal.reconcile import Change, Informer
 from shoal.reconcile.keys import ObjectKey, controller_of, key_of
-from shoal.sharding.manager.assigning import Chooser, label_patch
-from shoal.sharding.manager.books import Books, SlotCounts
+from shoal.sharding.manager.assigning import SlotChooser, label_patch
+from shoal.sharding.manager.memory import ManagerMemory, SlotCounts
 from shoal.sharding.manager.metrics import ShardMetrics
-from shoal.sharding.model import Entry, slot_label, slot_of, unassigned_selector
+from shoal.sharding.model import SlotEntry, slot_label, slot_of, unassigned_selector
 
 log = get_logger("sharding.sweep")
 
@@ -41,7 +41,7 @@ _RETRY_S = 5.0  # after a failure: rebalancing must not hammer a server that is 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SweepTools:
+class SweepDeps:
     client: Client  # fenced
     clock: Clock
     random: Callable[[], float]
@@ -51,14 +51,14 @@ class SweepTools:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
+class SweepContext:
     """What all sweeps of one config share; read anew each time."""
 
     key: ObjectKey
-    books: Books
-    chooser: Chooser
+    memory: ManagerMemory
+    chooser: SlotChooser
     spec: Callable[[], ConfigSpec | None]
-    entries: Callable[[], Sequence[Entry]]
+    entries: Callable[[], Sequence[SlotEntry]]
     counted: Callable[[], None]  # a target has been counted
 
 
@@ -69,9 +69,9 @@ def find_type(types: Sequence[ResourceType], group: str, kind: str) -> ResourceT
 class TargetSweep:
     """Sweeps one target of one config, until cancelled. Holds no objects but those it is writing."""
 
-    def __init__(self, tools: SweepTools, shared: Shared, target: Target) -> None:
-        self._tools = tools
-        self._clock = tools.clock
+    def __init__(self, deps: SweepDeps, shared: SweepContext, target: ShardTarget) -> None:
+        self._deps = deps
+        self._clock = deps.clock
         self._shared = shared
         self._target = target
         self._config = shared.key.name
@@ -87,8 +87,8 @@ class TargetSweep:
 
     async def run(self) -> None:
         """Until cancelled; a kind that is not there yet is waited for."""
-        resource = MetadataClient(self._tools.client, await self._resolve(self._target.group, self._target.kind))
-        namespaces = self._tools.namespaces.cache
+        resource = MetadataClient(self._deps.client, await self._resolve(self._target.group, self._target.kind))
+        namespaces = self._deps.namespaces.cache
         if self._namespaces is not None:
             namespaces.add_handler(self._on_namespace)
         try:
@@ -106,8 +106,8 @@ class TargetSweep:
     async def _resolve(self, group: str, kind: str) -> ResourceType:
         while True:
             try:
-                found = find_type(await self._tools.client.resource_types(), group, kind) or find_type(
-                    await self._tools.client.resource_types(refresh=True), group, kind
+                found = find_type(await self._deps.client.resource_types(), group, kind) or find_type(
+                    await self._deps.client.resource_types(refresh=True), group, kind
                 )
                 if found is not None:
                     return found
@@ -137,9 +137,9 @@ class TargetSweep:
                 continue
             except (ApiError, TransportError) as error:
                 failures += 1
-                self._tools.metrics.errors.labels("sweep").inc()
+                self._deps.metrics.errors.labels("sweep").inc()
                 log.warning("looking for objects without a slot failed", config=self._config, reason=str(error))
-                await self._clock.sleep(self._backoff.delay_s(failures, self._tools.random))
+                await self._clock.sleep(self._backoff.delay_s(failures, self._deps.random))
 
     async def _called_again(self) -> None:
         await self._again.wait()
@@ -199,7 +199,7 @@ class TargetSweep:
             self._failed = True
             self._again.set()
         except (ApiError, TransportError) as error:
-            self._tools.metrics.errors.labels("sweep").inc()
+            self._deps.metrics.errors.labels("sweep").inc()
             log.warning("giving a slot failed", key=str(key_of(obj)), reason=str(error))
             self._failed = True
             self._again.set()
@@ -208,14 +208,14 @@ class TargetSweep:
         namespace = obj["metadata"].get("namespace")
         if self._namespaces is None or not namespace:
             return True
-        found = self._tools.namespaces.cache.get(ObjectKey("", namespace))
+        found = self._deps.namespaces.cache.get(ObjectKey("", namespace))
         return found is not None and self._namespaces.matches(found["metadata"].get("labels") or {})
 
     async def _label(self, resource: MetadataClient, obj: Obj, slot: int) -> None:
         about = obj["metadata"]
         patch = label_patch(obj, self._config, slot)
         await resource.patch(about["name"], patch, about.get("namespace") or "")
-        self._tools.metrics.assignments.labels("sweep").inc()
+        self._deps.metrics.assignments.labels("sweep").inc()
 
     # everything, now and then
 
@@ -223,9 +223,9 @@ class TargetSweep:
         while True:
             try:
                 await self._round(resource)
-                pause_s = self._tools.period_s * (0.9 + 0.2 * self._tools.random())
+                pause_s = self._deps.period_s * (0.9 + 0.2 * self._deps.random())
             except (ApiError, TransportError) as error:
-                self._tools.metrics.errors.labels("sweep").inc()
+                self._deps.metrics.errors.labels("sweep").inc()
                 log.warning("a round of the sweep failed", config=self._config, reason=str(error))
                 pause_s = _RETRY_S
             await self._clock.sleep(pause_s)
@@ -245,10 +245,10 @@ class TargetSweep:
 
     async def _children(self, owners: MetadataClient, controlled: Controlled) -> None:
         """Objects whose controller is one of ours get its slot."""
-        found = find_type(await self._tools.client.resource_types(), controlled.group, controlled.kind)
+        found = find_type(await self._deps.client.resource_types(), controlled.group, controlled.kind)
         if found is None:
             return
-        resource = MetadataClient(self._tools.client, found)
+        resource = MetadataClient(self._deps.client, found)
         limit = asyncio.Semaphore(WORKERS)
         async for page in resource.pages(Scope(label_selector=unassigned_selector(self._config)), limit=_PAGE):
             children = [obj for obj in page.items if self._is_child(obj)]

@@ -12,17 +12,17 @@ import msgspec
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
 from shoal.client import Scope, TransportError
-from shoal.crds.shard import ConfigSpec, Target, read_config
+from shoal.crds.shard import ConfigSpec, ShardTarget, read_config
 from shoal.errors import ApiError, NotFound
 from shoal.kube.objects import Obj
 from shoal.reconcile import Change
 from shoal.reconcile.keys import ObjectKey
-from shoal.sharding.manager.assigning import Chooser
-from shoal.sharding.manager.books import Books, SlotCounts
-from shoal.sharding.manager.desk import STATES
-from shoal.sharding.manager.observed import Sources
-from shoal.sharding.manager.sweep import Shared, SweepTools, TargetSweep
-from shoal.sharding.model import CONFIG_LABEL, TABLES, Entry, read_table, table_name
+from shoal.sharding.manager.assigning import SlotChooser
+from shoal.sharding.manager.memory import ManagerMemory, SlotCounts
+from shoal.sharding.manager.observed import ManagerInformers
+from shoal.sharding.manager.sweep import SweepContext, SweepDeps, TargetSweep
+from shoal.sharding.manager.writers import STATES
+from shoal.sharding.model import CONFIG_LABEL, TABLES, SlotEntry, read_table, table_name
 
 log = get_logger("sharding.sweeper")
 
@@ -34,15 +34,15 @@ class Sweeper:
 
     name = "sharding/sweeper"
 
-    def __init__(self, tools: SweepTools, sources: Sources, books: dict[ObjectKey, Books]) -> None:
-        self._tools = tools
-        self._clock = tools.clock
+    def __init__(self, deps: SweepDeps, sources: ManagerInformers, memory: dict[ObjectKey, ManagerMemory]) -> None:
+        self._deps = deps
+        self._clock = deps.clock
         self._sources = sources
-        self._books = books
+        self._memory = memory
         self._changed = asyncio.Event()
         self._stopping = False
         self._sweeps: dict[tuple[ObjectKey, bytes], tuple[TargetSweep, asyncio.Task[None]]] = {}
-        self._choosers: dict[ObjectKey, Chooser] = {}
+        self._choosers: dict[ObjectKey, SlotChooser] = {}
         self._specs: dict[ObjectKey, tuple[Obj, ConfigSpec]] = {}  # the cached object, and what it says
 
     async def run(self) -> None:
@@ -67,7 +67,7 @@ class Sweeper:
         self._changed.set()
 
     async def _adjust(self) -> None:
-        wanted: dict[tuple[ObjectKey, bytes], Target] = {}
+        wanted: dict[tuple[ObjectKey, bytes], ShardTarget] = {}
         for key in self._sources.configs.cache.keys():
             spec = self._spec(key)
             for target in spec.targets if spec is not None else ():
@@ -76,7 +76,7 @@ class Sweeper:
         await cancel_all(*gone)
         for place, target in wanted.items():
             if place not in self._sweeps:
-                sweep = TargetSweep(self._tools, self._shared(place[0]), target)
+                sweep = TargetSweep(self._deps, self._shared(place[0]), target)
                 task = asyncio.create_task(self._keep(sweep), name=f"sweep/{place[0].name}/{target.kind}")
                 self._sweeps[place] = sweep, task
 
@@ -86,25 +86,25 @@ class Sweeper:
             try:
                 await sweep.run()
             except Exception as error:
-                self._tools.metrics.errors.labels("sweep").inc()
+                self._deps.metrics.errors.labels("sweep").inc()
                 log.error("a sweep failed; starting it again", error=error)
             await self._clock.sleep(_RESTART_S)
 
-    def _shared(self, key: ObjectKey) -> Shared:
-        books = self._books.setdefault(key, Books())
-        return Shared(
+    def _shared(self, key: ObjectKey) -> SweepContext:
+        memory = self._memory.setdefault(key, ManagerMemory())
+        return SweepContext(
             key=key,
-            books=books,
+            memory=memory,
             chooser=self.chooser(key),
             spec=partial(self._spec, key),
             entries=partial(entries_of, self._sources, key),
             counted=partial(self._counted, key),
         )
 
-    def chooser(self, key: ObjectKey) -> Chooser:
+    def chooser(self, key: ObjectKey) -> SlotChooser:
         found = self._choosers.get(key)
         if found is None:
-            found = self._choosers[key] = Chooser(self._books.setdefault(key, Books()))
+            found = self._choosers[key] = SlotChooser(self._memory.setdefault(key, ManagerMemory()))
         return found
 
     def _spec(self, key: ObjectKey) -> ConfigSpec | None:
@@ -123,13 +123,13 @@ class Sweeper:
         for (place, _), (sweep, _) in self._sweeps.items():
             if place == key:
                 whole.merge(sweep.counts)
-        self._books.setdefault(key, Books()).objects = whole
+        self._memory.setdefault(key, ManagerMemory()).objects = whole
 
     async def _tidy(self) -> None:
         """States whose move is over, and that were not removed with it."""
-        states = self._tools.client.of(STATES)
+        states = self._deps.client.of(STATES)
         while True:
-            await self._clock.sleep(self._tools.period_s)
+            await self._clock.sleep(self._deps.period_s)
             try:
                 for obj in (await states.list(Scope(label_selector=CONFIG_LABEL))).items:
                     about, spec = obj["metadata"], obj["spec"]
@@ -142,13 +142,13 @@ class Sweeper:
                 log.warning("looking for states that are left over failed", reason=str(error))
 
 
-def _is_over(entry: Entry, name: str, epoch: int) -> bool:
+def _is_over(entry: SlotEntry, name: str, epoch: int) -> bool:
     if entry.move is not None and (entry.move.state == name or entry.move.next_epoch == epoch):
         return False
     return entry.epoch >= epoch
 
 
-def entries_of(sources: Sources, key: ObjectKey) -> Sequence[Entry]:
+def entries_of(sources: ManagerInformers, key: ObjectKey) -> Sequence[SlotEntry]:
     """The slot table as the cache shows it; empty unless all of it is there."""
     tables = [sources.tables.cache.get(ObjectKey(key.namespace, table_name(key.name, n))) for n in range(TABLES)]
     if any(table is None for table in tables):

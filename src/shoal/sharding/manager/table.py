@@ -10,13 +10,13 @@ from shoal.base.logs import get_logger
 from shoal.crds.shard import seconds
 from shoal.errors import AlreadyExists, NotFound
 from shoal.reconcile.keys import ObjectKey
-from shoal.sharding.manager.books import Books
-from shoal.sharding.manager.desk import Desk, config_reference
-from shoal.sharding.manager.lifecycle import Phase, Shard
+from shoal.sharding.manager.lifecycle import Shard, ShardPhase
+from shoal.sharding.manager.memory import ManagerMemory
 from shoal.sharding.manager.observed import Observed
 from shoal.sharding.manager.slots import TablePlan, TableView, plan_table
-from shoal.sharding.migration.plan import Outcome, Party
-from shoal.sharding.model import SLOTS_PER_TABLE, TABLES, Entry, first_epoch, table_object, table_spec
+from shoal.sharding.manager.writers import Writers, config_reference
+from shoal.sharding.migration.plan import MoveOutcome, MoveParticipant
+from shoal.sharding.model import SLOTS_PER_TABLE, TABLES, SlotEntry, first_epoch, table_object, table_spec
 from shoal.sharding.plan import Members
 
 log = get_logger("sharding.table")
@@ -25,49 +25,51 @@ _AT_ONCE = 32  # deletions of states
 
 
 class TableKeeper:
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, writers: Writers) -> None:
+        self._writers = writers
 
     async def make(self, seen: Observed) -> None:
         """Create what is missing of the table, with epochs above all that were ever issued."""
         known = (seen.config.get("status") or {}).get("epoch", 0)
-        epoch = first_epoch(self._desk.clock.wall_s(), known)
+        epoch = first_epoch(self._writers.clock.wall_s(), known)
         owner = config_reference(seen.config)
         for index in range(TABLES):
             if index in seen.tables:
                 continue
             first = index * SLOTS_PER_TABLE
-            entries = [Entry(slot=slot, epoch=epoch) for slot in range(first, first + SLOTS_PER_TABLE)]
+            entries = [SlotEntry(slot=slot, epoch=epoch) for slot in range(first, first + SLOTS_PER_TABLE)]
             with suppress(AlreadyExists):
-                await self._desk.tables.create(table_object(seen.key.name, seen.key.namespace, index, entries, owner))
+                await self._writers.tables.create(
+                    table_object(seen.key.name, seen.key.namespace, index, entries, owner)
+                )
 
     async def advance(
         self,
         seen: Observed,
-        books: Books,
+        memory: ManagerMemory,
         members: Members,
-        parties: Mapping[str, Party],
+        participants: Mapping[str, MoveParticipant],
         shards: Mapping[str, Shard],
         now_s: float,
     ) -> TablePlan:
         """Let moves go on, give away what is nobody's, begin what should move; and write it."""
-        books.timers.look(seen.entries, now_s)
-        plan = self._plan(seen, books, members, parties, shards, now_s)
+        memory.timers.look(seen.entries, now_s)
+        plan = self._plan(seen, memory, members, participants, shards, now_s)
         for index in sorted({slot // SLOTS_PER_TABLE for slot in plan.changed}):
             first = index * SLOTS_PER_TABLE
             spec = table_spec(seen.key.name, plan.entries[first : first + SLOTS_PER_TABLE])
-            await self._desk.tables.replace({**seen.tables[index], "spec": spec})
-        books.timers.look(plan.entries, now_s)
-        self._count(seen, books, plan, now_s)
+            await self._writers.tables.replace({**seen.tables[index], "spec": spec})
+        memory.timers.look(plan.entries, now_s)
+        self._count(seen, memory, plan, now_s)
         await self._discard(seen.key, [step.discard for step in plan.finished if step.discard])
         return plan
 
     def _plan(
         self,
         seen: Observed,
-        books: Books,
+        memory: ManagerMemory,
         members: Members,
-        parties: Mapping[str, Party],
+        participants: Mapping[str, MoveParticipant],
         shards: Mapping[str, Shard],
         now_s: float,
     ) -> TablePlan:
@@ -75,38 +77,38 @@ class TableKeeper:
         view = TableView(
             config=seen.key.name,
             entries=seen.entries,
-            parties=parties,
+            participants=participants,
             members=members,
             strategy=seen.spec.load_balance_strategy,
             limit=seen.spec.max_concurrent_migrations,
-            weights=books.objects.counts if books.objects.known else None,
-            loads=_loads(seen, books, members, shards, now_s),
+            weights=memory.objects.counts if memory.objects.known else None,
+            loads=_loads(seen, memory, members, shards, now_s),
             rebalance_threshold=seen.spec.rebalance_threshold,
-            timed_out=lambda entry: books.timers.in_step_s(entry, now_s) >= timeout_s,
-            may_move=lambda slot: books.timers.may_move(slot, now_s),
+            timed_out=lambda entry: memory.timers.in_step_s(entry, now_s) >= timeout_s,
+            may_move=lambda slot: memory.timers.may_move(slot, now_s),
         )
         return plan_table(view)
 
-    def _count(self, seen: Observed, books: Books, plan: TablePlan, now_s: float) -> None:
-        metrics, pause_s = self._desk.metrics, seconds(seen.spec.migration_timeout)
+    def _count(self, seen: Observed, memory: ManagerMemory, plan: TablePlan, now_s: float) -> None:
+        metrics, pause_s = self._writers.metrics, seconds(seen.spec.migration_timeout)
         for step in plan.finished:
-            well = step.outcome is Outcome.MOVED
+            well = step.outcome is MoveOutcome.MOVED
             status = "succeeded" if well else "aborted"
-            took_s = books.timers.ended(step.entry.slot, now_s, well=well, pause_s=pause_s)
+            took_s = memory.timers.ended(step.entry.slot, now_s, well=well, pause_s=pause_s)
             metrics.migrations.labels(status).inc()
             metrics.migration_s.labels(status).observe(took_s)
-        aborted = [step for step in plan.finished if step.outcome is Outcome.ABORTED]
+        aborted = [step for step in plan.finished if step.outcome is MoveOutcome.ABORTED]
         if aborted:
             reasons = "; ".join(sorted({step.reason for step in aborted}))
-            self._desk.tell(seen.config, "MovesAborted", f"{len(aborted)} slots: {reasons}", warning=True)
+            self._writers.tell(seen.config, "MovesAborted", f"{len(aborted)} slots: {reasons}", warning=True)
             log.warning("moves were aborted", config=str(seen.key), slots=len(aborted), reasons=reasons)
         if plan.given:
             metrics.given.inc(sum(plan.given.values()))
             shown = ", ".join(f"{count} to {name}" for name, count in sorted(plan.given.items()))
-            self._desk.tell(seen.config, "SlotsGiven", f"slots that nobody had: {shown}")
+            self._writers.tell(seen.config, "SlotsGiven", f"slots that nobody had: {shown}")
         if plan.rebalanced:
-            books.imbalanced_s = None
-            self._desk.tell(
+            memory.imbalanced_s = None
+            self._writers.tell(
                 seen.config, "Rebalancing", f"{plan.rebalanced} slots go from the busiest shard to the idlest"
             )
 
@@ -117,7 +119,7 @@ class TableKeeper:
         async def discard(name: str) -> None:
             async with limit:
                 with suppress(NotFound):
-                    await self._desk.states.delete(name, key.namespace)
+                    await self._writers.states.delete(name, key.namespace)
 
         await asyncio.gather(*map(discard, names))
 
@@ -126,17 +128,17 @@ def still_gathering(seen: Observed, shards: Mapping[str, Shard]) -> bool:
     """Whether the first shards are still arriving: slots that wait a moment for all of them need not move."""
     if any(entry.owner for entry in seen.entries):
         return False
-    return any(shard.phase is Phase.PENDING and shard.phase_age_s < seen.spec.lease_s for shard in shards.values())
+    return any(shard.phase is ShardPhase.PENDING and shard.phase_age_s < seen.spec.lease_s for shard in shards.values())
 
 
 def _loads(
-    seen: Observed, books: Books, members: Members, shards: Mapping[str, Shard], now_s: float
+    seen: Observed, memory: ManagerMemory, members: Members, shards: Mapping[str, Shard], now_s: float
 ) -> dict[str, float]:
     """The loads to even out, once they have lain too far apart for long enough; none before."""
     loads = {name: shards[name].load for name in members.settled}
     if members.joining or len(loads) < 2 or max(loads.values()) - min(loads.values()) <= seen.spec.rebalance_threshold:
-        books.imbalanced_s = None
+        memory.imbalanced_s = None
         return {}
-    if books.imbalanced_s is None:
-        books.imbalanced_s = now_s
-    return loads if now_s - books.imbalanced_s >= seconds(seen.spec.sustained_for) else {}
+    if memory.imbalanced_s is None:
+        memory.imbalanced_s = now_s
+    return loads if now_s - memory.imbalanced_s >= seconds(seen.spec.sustained_for) else {}

@@ -10,21 +10,21 @@ from shoal.crds.shard import HealthStatus, InstanceStatus, written
 from shoal.kube.objects import Obj
 from shoal.kube.times import format_time
 from shoal.sharding.leases import LeaseState
-from shoal.sharding.manager.books import Books, Facts
-from shoal.sharding.manager.lifecycle import Phase, PodState, Shard
-from shoal.sharding.manager.observed import Instance, Observed
+from shoal.sharding.manager.lifecycle import PodState, Shard, ShardPhase
+from shoal.sharding.manager.memory import ManagerMemory, PassFigures
+from shoal.sharding.manager.observed import Observed, ObservedInstance
 from shoal.sharding.manager.pods import pod_state, template_hash
-from shoal.sharding.manager.scaling import Decision, Direction, Sample
+from shoal.sharding.manager.scaling import Direction, LoadSample, ScalingDecision
 from shoal.sharding.manager.slots import TablePlan
-from shoal.sharding.migration.plan import Party, is_held
-from shoal.sharding.model import Entry
+from shoal.sharding.migration.plan import MoveParticipant, is_held
+from shoal.sharding.model import SlotEntry
 from shoal.sharding.plan import Members
 
 _ALIVE = frozenset({LeaseState.READY, LeaseState.EXPIRED, LeaseState.UNCERTAIN})
 _NAMES_SHOWN = 100
 
 
-def slots_per_shard(entries: Iterable[Entry]) -> Counter[str]:
+def slots_per_shard(entries: Iterable[SlotEntry]) -> Counter[str]:
     """How many slots concern each shard: its own, those on their way to it, and those that may come back to it."""
     listed = tuple(entries)
     counts = Counter(entry.owner for entry in listed)
@@ -35,23 +35,25 @@ def slots_per_shard(entries: Iterable[Entry]) -> Counter[str]:
     return counts
 
 
-def shards_of(seen: Observed, books: Books, now_s: float) -> dict[str, Shard]:
+def shards_of(seen: Observed, memory: ManagerMemory, now_s: float) -> dict[str, Shard]:
     counts = slots_per_shard(seen.entries)
     wanted = template_hash(seen.spec)
     return {
-        name: _shard(seen, books, instance, counts[name], wanted, now_s) for name, instance in seen.instances.items()
+        name: _shard(seen, memory, instance, counts[name], wanted, now_s) for name, instance in seen.instances.items()
     }
 
 
-def _shard(seen: Observed, books: Books, instance: Instance, slots: int, template: str, now_s: float) -> Shard:
+def _shard(
+    seen: Observed, memory: ManagerMemory, instance: ObservedInstance, slots: int, template: str, now_s: float
+) -> Shard:
     spec, status, name = instance.spec, instance.status, instance.name
     lease = seen.leases.get(name)
     ours = bool(spec.template_hash)
     threshold = seen.spec.health_check.failure_threshold if seen.spec.health_check is not None else 3
     return Shard(
         name=name,
-        phase=Phase(status.phase),
-        phase_age_s=books.phases.saw(instance.obj, now_s),
+        phase=ShardPhase(status.phase),
+        phase_age_s=memory.phases.saw(instance.obj, now_s),
         reason=status.reason,
         lease=lease.state if lease is not None else None,
         leaving=lease is not None and lease.lease.leaving,
@@ -62,7 +64,7 @@ def _shard(seen: Observed, books: Books, instance: Instance, slots: int, templat
         outdated=ours and spec.template_hash != template,
         replaces=spec.replaces,
         drain=spec.drain,
-        unhealthy=name in books.health and books.health[name].errors >= threshold,
+        unhealthy=name in memory.health and memory.health[name].errors >= threshold,
     )
 
 
@@ -76,7 +78,7 @@ def members_of(shards: Mapping[str, Shard]) -> Members:
     keeping: list[str] = []
     successors: dict[str, str] = {}
     for shard in shards.values():
-        if shard.phase is not Phase.RUNNING or shard.lease not in _ALIVE:
+        if shard.phase is not ShardPhase.RUNNING or shard.lease not in _ALIVE:
             continue
         if shard.name not in able or (shard.outdated and fresh):
             keeping.append(shard.name)
@@ -92,12 +94,12 @@ def members_of(shards: Mapping[str, Shard]) -> Members:
 
 def _waits(shard: Shard, shards: Mapping[str, Shard]) -> bool:
     """Whether its predecessor still works."""
-    return shard.replaces in shards and shards[shard.replaces].phase is Phase.RUNNING
+    return shard.replaces in shards and shards[shard.replaces].phase is ShardPhase.RUNNING
 
 
 def _able(shard: Shard) -> bool:
     return (
-        shard.phase is Phase.RUNNING
+        shard.phase is ShardPhase.RUNNING
         and shard.lease is LeaseState.READY
         and not shard.leaving
         and not shard.unhealthy
@@ -105,10 +107,10 @@ def _able(shard: Shard) -> bool:
     )
 
 
-def parties_of(seen: Observed, members: Members) -> dict[str, Party]:
+def participants_of(seen: Observed, members: Members) -> dict[str, MoveParticipant]:
     receiving = frozenset(members.receiving)
     return {
-        name: Party(
+        name: MoveParticipant(
             term=found.lease.term,
             alive=found.state in _ALIVE,
             receiving=name in receiving,
@@ -118,18 +120,18 @@ def parties_of(seen: Observed, members: Members) -> dict[str, Party]:
     }
 
 
-def sample_of(seen: Observed, shards: Mapping[str, Shard], now_s: float) -> Sample | None:
+def sample_of(seen: Observed, shards: Mapping[str, Shard], now_s: float) -> LoadSample | None:
     """The live shards now; None when there is none."""
     reports = [
         seen.leases[name].lease.report
         for name, shard in shards.items()
-        if shard.phase is Phase.RUNNING and shard.lease is LeaseState.READY and seen.leases[name].lease.reported
+        if shard.phase is ShardPhase.RUNNING and shard.lease is LeaseState.READY and seen.leases[name].lease.reported
     ]
     if not reports:
         return None
     count = len(reports)
     names = {name for report in reports for name in report.metrics}
-    return Sample(
+    return LoadSample(
         at_s=now_s,
         shards=count,
         load=sum(report.effective_load for report in reports) / count,
@@ -148,46 +150,48 @@ class Pass:
 
     seen: Observed
     shards: Mapping[str, Shard]  # in their new phases
-    entries: Sequence[Entry]
+    entries: Sequence[SlotEntry]
     table: TablePlan | None
-    parties: Mapping[str, Party]
-    decision: Decision
+    participants: Mapping[str, MoveParticipant]
+    decision: ScalingDecision
     desired: int
     now_at: float
 
 
-def facts_of(done: Pass) -> Facts:
-    live = [shard for shard in done.shards.values() if shard.phase is Phase.RUNNING and shard.lease is LeaseState.READY]
+def figures_of(done: Pass) -> PassFigures:
+    live = [
+        shard for shard in done.shards.values() if shard.phase is ShardPhase.RUNNING and shard.lease is LeaseState.READY
+    ]
     reports = [done.seen.leases[shard.name].lease.report for shard in live]
-    return Facts(
+    return PassFigures(
         phases=dict(Counter(shard.phase.value for shard in done.shards.values())),
         healthy=sum(not shard.unhealthy for shard in live),
         load=sum(shard.load for shard in live),
         queue_depth=sum(report.queue_depth for report in reports),
-        unowned=sum(not is_held(entry, done.parties) for entry in done.entries),
+        unowned=sum(not is_held(entry, done.participants) for entry in done.entries),
         moving=sum(entry.move is not None for entry in done.entries),
     )
 
 
-def config_status(done: Pass, books: Books, facts: Facts) -> Obj:
+def config_status(done: Pass, memory: ManagerMemory, figures: PassFigures) -> Obj:
     seen = done.seen
     before: Obj = seen.config.get("status") or {}
-    current = [shard for shard in done.shards.values() if shard.phase is not Phase.TERMINATED]
-    live = facts.phases.get("Running", 0)
+    current = [shard for shard in done.shards.values() if shard.phase is not ShardPhase.TERMINATED]
+    live = figures.phases.get("Running", 0)
     made: Obj = {
         "observedGeneration": seen.config["metadata"].get("generation", 0),
         "currentShards": len(current),
-        "healthyShards": facts.healthy,
+        "healthyShards": figures.healthy,
         "desiredShards": done.desired,
-        "drainingShards": facts.phases.get("Draining", 0),
+        "drainingShards": figures.phases.get("Draining", 0),
         "updatedShards": sum(not shard.outdated for shard in current),
-        "totalLoad": round(facts.load, 3),
-        "averageLoad": round(facts.load / live, 3) if live else 0.0,
-        "queueDepth": facts.queue_depth,
+        "totalLoad": round(figures.load, 3),
+        "averageLoad": round(figures.load / live, 3) if live else 0.0,
+        "queueDepth": figures.queue_depth,
         "strategy": seen.spec.load_balance_strategy,
-        "assignedCount": books.objects.total,
-        "unassignedSlots": facts.unowned,
-        "movingSlots": facts.moving,
+        "assignedCount": memory.objects.total,
+        "unassignedSlots": figures.unowned,
+        "movingSlots": figures.moving,
         "epoch": max((entry.epoch for entry in done.entries), default=before.get("epoch", 0)),
         "decision": f"{done.decision.reason}: {done.decision.explanation}",
     }
@@ -197,21 +201,25 @@ def config_status(done: Pass, books: Books, facts: Facts) -> Obj:
     if done.decision.direction is not Direction.HOLD:
         made["lastScaleTime"] = format_time(done.now_at)
         made["lastScale"] = f"{done.decision.direction} to {done.desired}: {done.decision.explanation}"
-    made["conditions"] = _conditions(done, facts, before.get("conditions") or [])
+    made["conditions"] = _conditions(done, figures, before.get("conditions") or [])
     return made
 
 
-def _conditions(done: Pass, facts: Facts, before: Sequence[Obj]) -> list[Obj]:
-    enough = facts.healthy >= done.seen.spec.min_shards
+def _conditions(done: Pass, figures: PassFigures, before: Sequence[Obj]) -> list[Obj]:
+    enough = figures.healthy >= done.seen.spec.min_shards
     pending = done.table.pending if done.table is not None else 0
-    if facts.unowned:
-        ready = ("False", "SlotsUnowned", f"{facts.unowned} slots have no live owner")
+    if figures.unowned:
+        ready = ("False", "SlotsUnowned", f"{figures.unowned} slots have no live owner")
     elif not enough:
-        ready = ("False", "TooFewShards", f"{facts.healthy} of at least {done.seen.spec.min_shards} shards are healthy")
+        ready = (
+            "False",
+            "TooFewShards",
+            f"{figures.healthy} of at least {done.seen.spec.min_shards} shards are healthy",
+        )
     else:
-        ready = ("True", "AllSlotsOwned", f"{facts.healthy} healthy shards own all slots")
-    if facts.moving or pending:
-        going = ("True", "SlotsMoving", f"{facts.moving} slots are moving, {pending} wait for their turn")
+        ready = ("True", "AllSlotsOwned", f"{figures.healthy} healthy shards own all slots")
+    if figures.moving or pending:
+        going = ("True", "SlotsMoving", f"{figures.moving} slots are moving, {pending} wait for their turn")
     else:
         going = ("False", "Settled", "no slot is moving")
     generation = done.seen.config["metadata"].get("generation", 0)
@@ -232,28 +240,33 @@ def condition(kind: str, now: tuple[str, str, str], before: Sequence[Obj], gener
 
 
 def instance_status(
-    instance: Instance, shard: Shard, done: Pass, books: Books, owned: Sequence[int], changed_reason: str
+    instance: ObservedInstance,
+    shard: Shard,
+    done: Pass,
+    memory: ManagerMemory,
+    owned: Sequence[int],
+    changed_reason: str,
 ) -> Obj:
     lease = done.seen.leases.get(instance.name)
-    health, report = books.health.get(instance.name), lease.lease.report if lease is not None else None
+    health, report = memory.health.get(instance.name), lease.lease.report if lease is not None else None
     before = instance.status
     moved_on = shard.phase.value != before.phase
-    names = [name for slot in owned for name in books.objects.names.get(slot, ())][:_NAMES_SHOWN]
+    names = [name for slot in owned for name in memory.objects.names.get(slot, ())][:_NAMES_SHOWN]
     status = InstanceStatus(
         phase=shard.phase.value,
         phase_since=format_time(done.now_at) if moved_on or not before.phase_since else before.phase_since,
         reason=changed_reason if moved_on else before.reason,
         state=shard.lease.value if shard.lease is not None else "",
-        term=lease.lease.term if lease is not None and shard.phase is not Phase.TERMINATED else before.term,
+        term=lease.lease.term if lease is not None and shard.phase is not ShardPhase.TERMINATED else before.term,
         joined=shard.joined,
         load=round(report.effective_load, 3) if report is not None else 0.0,
         queue_depth=report.queue_depth if report is not None else 0,
         last_heartbeat=lease.lease.renewed_at if lease is not None and lease.lease.held else before.last_heartbeat,
         slots=len(owned),
-        assigned_count=sum(books.objects.counts[slot] for slot in owned),
+        assigned_count=sum(memory.objects.counts[slot] for slot in owned),
         assigned_resources=names,
         health_status=HealthStatus(
-            healthy=shard.phase is Phase.RUNNING and shard.lease is LeaseState.READY and not shard.unhealthy,
+            healthy=shard.phase is ShardPhase.RUNNING and shard.lease is LeaseState.READY and not shard.unhealthy,
             last_check=health.checked_at if health is not None else "",
             error_count=health.errors if health is not None else 0,
             message=health.message if health is not None else "",

@@ -22,14 +22,14 @@ from shoal.reconcile import (
 from shoal.reconcile.keys import ObjectKey
 from shoal.sharding.leases import ACKS, LEAVING, read_lease
 from shoal.sharding.manager.admission import Assigner
-from shoal.sharding.manager.books import Books, Facts
-from shoal.sharding.manager.desk import CONFIGS, INSTANCES, LEASES, PODS, TABLE, Desk, Tools
 from shoal.sharding.manager.health import HealthMonitor, Probe, http_probe
+from shoal.sharding.manager.memory import ManagerMemory, PassFigures
 from shoal.sharding.manager.metrics import ShardMetrics
-from shoal.sharding.manager.observed import Sources
+from shoal.sharding.manager.observed import ManagerInformers
 from shoal.sharding.manager.reconcile import ShardManager
-from shoal.sharding.manager.sweep import SweepTools
+from shoal.sharding.manager.sweep import SweepDeps
 from shoal.sharding.manager.sweeper import Sweeper
+from shoal.sharding.manager.writers import CONFIGS, INSTANCES, LEASES, PODS, TABLE, WriterDeps, Writers
 from shoal.sharding.model import CONFIG_LABEL
 
 _WORKERS = 5  # configs at a time
@@ -37,7 +37,7 @@ _PHASES = ("Pending", "Running", "Draining", "Failed", "Terminated")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class ManagerDeps:
     """What the process gives its manager."""
 
     clock: Clock
@@ -51,22 +51,24 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class ManagerComponents:
     manager: ShardManager
     sweeper: Sweeper
     health: HealthMonitor
-    sources: Sources
+    sources: ManagerInformers
     controller: Controller
     metrics: ShardMetrics
     loops: ReconcileMetrics
     assigner: Assigner
 
 
-def add(manager: Manager, events: EventRecorder, around: Surroundings, *, before: Parts | None = None) -> Parts:
+def add(
+    manager: Manager, events: EventRecorder, deps: ManagerDeps, *, before: ManagerComponents | None = None
+) -> ManagerComponents:
     """Wire the parts into a manager that is not running yet. ``before`` are those of the term before in this process:
     counters go on, and so does what was seen of Leases and phases."""
     labelled = Scope(label_selector=CONFIG_LABEL)
-    sources = Sources(
+    sources = ManagerInformers(
         configs=manager.informer(CONFIGS),
         instances=manager.informer(INSTANCES),
         tables=manager.informer(TABLE),
@@ -74,21 +76,21 @@ def add(manager: Manager, events: EventRecorder, around: Surroundings, *, before
         pods=manager.informer(PODS, labelled),
     )
     namespaces = manager.informer(builtin("namespaces"))
-    metrics = before.metrics if before is not None else ShardMetrics(around.metrics)
-    loops = before.loops if before is not None else ReconcileMetrics(around.metrics)
-    desk = Desk(
-        Tools(
+    metrics = before.metrics if before is not None else ShardMetrics(deps.metrics)
+    loops = before.loops if before is not None else ReconcileMetrics(deps.metrics)
+    writers = Writers(
+        WriterDeps(
             client=manager.client,
             events=events,
-            clock=around.clock,
+            clock=deps.clock,
             metrics=metrics,
-            new_suffix=around.new_suffix,
-            kept_s=around.kept_s,
+            new_suffix=deps.new_suffix,
+            kept_s=deps.kept_s,
         )
     )
-    shards = ShardManager(desk, sources)
+    shards = ShardManager(writers, sources)
     controller = Controller(
-        "shards", shards.reconcile, clock=around.clock, random=around.random, new_id=around.new_id,
+        "shards", shards.reconcile, clock=deps.clock, random=deps.random, new_id=deps.new_id,
         metrics=loops,
         config=ControllerConfig(workers=_WORKERS, limit=RateLimit(base_s=0.02, cap_s=30.0)),
     )  # fmt: skip
@@ -99,24 +101,26 @@ def add(manager: Manager, events: EventRecorder, around: Surroundings, *, before
     for informer in (sources.instances, sources.tables, sources.pods):
         controller.maps(informer, _config_of)
     controller.maps(sources.leases, _config_of, when=_more_than_a_heartbeat)
-    sweep_tools = SweepTools(
+    sweep_deps = SweepDeps(
         client=manager.client,
-        clock=around.clock,
-        random=around.random,
+        clock=deps.clock,
+        random=deps.random,
         metrics=metrics,
         namespaces=namespaces,
-        period_s=around.period_s,
+        period_s=deps.period_s,
     )
-    sweeper = Sweeper(sweep_tools, sources, shards.books)
-    probe = around.probe or partial(http_probe, clock=around.clock)
-    health = HealthMonitor(sources, shards.books, clock=around.clock, probe=probe, wake=controller.queue.add)
+    sweeper = Sweeper(sweep_deps, sources, shards.memory)
+    probe = deps.probe or partial(http_probe, clock=deps.clock)
+    health = HealthMonitor(sources, shards.memory, clock=deps.clock, probe=probe, wake=controller.queue.add)
     for part in (controller, sweeper, health):
         manager.add(part)
     if before is not None:
-        for key, books in before.manager.books.items():
-            shards.books[key] = Books(sightings=books.sightings, phases=books.phases, objects=books.objects)
+        for key, memory in before.manager.memory.items():
+            shards.memory[key] = ManagerMemory(
+                observations=memory.observations, phases=memory.phases, objects=memory.objects
+            )
     _follow(metrics, shards)
-    return Parts(
+    return ManagerComponents(
         manager=shards, sweeper=sweeper, health=health, sources=sources, controller=controller, metrics=metrics,
         loops=loops, assigner=Assigner(sources, namespaces.cache, sweeper.chooser, metrics),
     )  # fmt: skip
@@ -150,23 +154,23 @@ def _more_than_a_heartbeat(change: Change) -> bool:
 
 
 def _follow(metrics: ShardMetrics, shards: ShardManager) -> None:
-    def facts() -> list[Facts]:
-        return [books.facts for books in shards.books.values() if books.facts is not None]
+    def figures() -> list[PassFigures]:
+        return [memory.figures for memory in shards.memory.values() if memory.figures is not None]
 
     for phase in _PHASES:
-        metrics.shards.follow(partial(_in_phase, facts, phase), phase)
-    metrics.healthy.follow(lambda: float(sum(each.healthy for each in facts())))
-    metrics.load.follow(lambda: _average(facts()))
-    metrics.queue_depth.follow(lambda: float(sum(each.queue_depth for each in facts())))
-    metrics.unowned.follow(lambda: float(sum(each.unowned for each in facts())))
-    metrics.moving.follow(lambda: float(sum(each.moving for each in facts())))
-    metrics.resources.follow(lambda: float(sum(books.objects.total for books in shards.books.values())))
+        metrics.shards.follow(partial(_in_phase, figures, phase), phase)
+    metrics.healthy.follow(lambda: float(sum(each.healthy for each in figures())))
+    metrics.load.follow(lambda: _average(figures()))
+    metrics.queue_depth.follow(lambda: float(sum(each.queue_depth for each in figures())))
+    metrics.unowned.follow(lambda: float(sum(each.unowned for each in figures())))
+    metrics.moving.follow(lambda: float(sum(each.moving for each in figures())))
+    metrics.resources.follow(lambda: float(sum(memory.objects.total for memory in shards.memory.values())))
 
 
-def _in_phase(facts: Callable[[], list[Facts]], phase: str) -> float:
-    return float(sum(each.phases.get(phase, 0) for each in facts()))
+def _in_phase(figures: Callable[[], list[PassFigures]], phase: str) -> float:
+    return float(sum(each.phases.get(phase, 0) for each in figures()))
 
 
-def _average(facts: list[Facts]) -> float:
-    live = sum(each.phases.get("Running", 0) for each in facts)
-    return sum(each.load for each in facts) / live if live else 0.0
+def _average(figures: list[PassFigures]) -> float:
+    live = sum(each.phases.get("Running", 0) for each in figures)
+    return sum(each.load for each in figures) / live if live else 0.0

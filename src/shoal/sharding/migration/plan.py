@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from shoal.sharding.leases import Ack, AckKind
-from shoal.sharding.model import Entry, Move, MovePhase, state_name
+from shoal.sharding.model import Move, MovePhase, SlotEntry, state_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Party:
+class MoveParticipant:
     """A shard as moves see it."""
 
     term: int
@@ -33,10 +33,10 @@ class Party:
         return ack if ack is not None and ack.epoch == epoch else None
 
 
-NOBODY = Party(term=-2, alive=False, receiving=False)
+NOBODY = MoveParticipant(term=-2, alive=False, receiving=False)
 
 
-class Outcome(StrEnum):
+class MoveOutcome(StrEnum):
     GOING = "going"
     MOVED = "moved"
     ABORTED = "aborted"
@@ -44,107 +44,113 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MoveStep:
     """What becomes of an entry. ``reason`` is for people; ``discard`` names a ShardState that is not needed again."""
 
-    entry: Entry
-    outcome: Outcome
+    entry: SlotEntry
+    outcome: MoveOutcome
     reason: str = ""
     discard: str = ""
 
 
-def begin(entry: Entry, to: str, term: int) -> Entry:
+def begin(entry: SlotEntry, to: str, term: int) -> SlotEntry:
     """Start a move of a slot that somebody works on."""
     return replace(entry, move=Move(phase=MovePhase.PREPARE, to=to, to_term=term, next_epoch=entry.epoch + 1))
 
 
-def give(entry: Entry, to: str, term: int) -> Entry:
+def give(entry: SlotEntry, to: str, term: int) -> SlotEntry:
     """Give away a slot that nobody works on, with the state that is left of it."""
     epoch = max(entry.epoch, entry.move.next_epoch if entry.move is not None else 0) + 1
     move = entry.move
     if move is None or not move.state:
-        return Entry(slot=entry.slot, owner=to, term=term, epoch=epoch)
+        return SlotEntry(slot=entry.slot, owner=to, term=term, epoch=epoch)
     kept = Move(phase=MovePhase.RESTORE, state=move.state, digest=move.digest)
-    return Entry(slot=entry.slot, owner=to, term=term, epoch=epoch, move=kept)
+    return SlotEntry(slot=entry.slot, owner=to, term=term, epoch=epoch, move=kept)
 
 
-def is_held(entry: Entry, parties: Mapping[str, Party]) -> bool:
+def is_held(entry: SlotEntry, participants: Mapping[str, MoveParticipant]) -> bool:
     """Whether the owner, in the term it was given the slot in, may still work on it."""
-    owner = parties.get(entry.owner, NOBODY)
+    owner = participants.get(entry.owner, NOBODY)
     return owner.alive and owner.term == entry.term
 
 
-def advance(entry: Entry, parties: Mapping[str, Party], config: str, *, timed_out: bool = False) -> Step:
+def advance(
+    entry: SlotEntry, participants: Mapping[str, MoveParticipant], config: str, *, timed_out: bool = False
+) -> MoveStep:
     """The next step of an entry with a move under way."""
     move = entry.move
     assert move is not None
     match move.phase:
         case MovePhase.PREPARE:
-            return _prepare(entry, move, parties, timed_out)
+            return _prepare(entry, move, participants, timed_out)
         case MovePhase.DRAIN:
-            return _drain(entry, move, parties, config, timed_out)
+            return _drain(entry, move, participants, config, timed_out)
         case MovePhase.RESTORE:
-            return _restore(entry, move, parties, timed_out)
+            return _restore(entry, move, participants, timed_out)
 
 
-def _prepare(entry: Entry, move: Move, parties: Mapping[str, Party], timed_out: bool) -> Step:
-    target = _target(move, parties)
-    if not is_held(entry, parties):
-        return Step(entry, Outcome.FREE, "the source is gone")
+def _prepare(entry: SlotEntry, move: Move, participants: Mapping[str, MoveParticipant], timed_out: bool) -> MoveStep:
+    target = _target(move, participants)
+    if not is_held(entry, participants):
+        return MoveStep(entry, MoveOutcome.FREE, "the source is gone")
     if target is None:
         return _abort(entry, move, "the target is gone")
     ack = target.said(entry.slot, move.next_epoch)
     if ack is not None and ack.kind is AckKind.FAILED:
         return _abort(entry, move, "the target cannot take it")
     if ack is not None and ack.kind is AckKind.PREPARED:
-        return Step(replace(entry, move=replace(move, phase=MovePhase.DRAIN)), Outcome.GOING)
-    return _abort(entry, move, "the target did not get ready in time") if timed_out else Step(entry, Outcome.GOING)
+        return MoveStep(replace(entry, move=replace(move, phase=MovePhase.DRAIN)), MoveOutcome.GOING)
+    return (
+        _abort(entry, move, "the target did not get ready in time") if timed_out else MoveStep(entry, MoveOutcome.GOING)
+    )
 
 
-def _drain(entry: Entry, move: Move, parties: Mapping[str, Party], config: str, timed_out: bool) -> Step:
-    source, target = parties.get(entry.owner, NOBODY), _target(move, parties)
+def _drain(
+    entry: SlotEntry, move: Move, participants: Mapping[str, MoveParticipant], config: str, timed_out: bool
+) -> MoveStep:
+    source, target = participants.get(entry.owner, NOBODY), _target(move, participants)
     ack = source.said(entry.slot, move.next_epoch)
     drained = ack is not None and ack.kind is AckKind.DRAINED
     promised = state_name(config, entry.slot, move.next_epoch)  # it may be there without a word about it
     digest = ack.digest if ack is not None and drained else ""
     state = promised if digest else ""
-    if not is_held(entry, parties):
+    if not is_held(entry, participants):
         left = replace(move, state=state, digest=digest)
-        return Step(replace(entry, move=left), Outcome.FREE, "the source is gone")
+        return MoveStep(replace(entry, move=left), MoveOutcome.FREE, "the source is gone")
     if target is None:
         return _abort(entry, move, "the target is gone", discard=promised)
     if drained:
         restore = Move(phase=MovePhase.RESTORE, source=entry.owner, state=state, digest=digest)
-        moved = Entry(slot=entry.slot, owner=move.to, term=move.to_term, epoch=move.next_epoch, move=restore)
-        return Step(moved, Outcome.GOING)
+        moved = SlotEntry(slot=entry.slot, owner=move.to, term=move.to_term, epoch=move.next_epoch, move=restore)
+        return MoveStep(moved, MoveOutcome.GOING)
     if timed_out:
         return _abort(entry, move, "the source did not stop in time", discard=promised)
-    return Step(entry, Outcome.GOING)
+    return MoveStep(entry, MoveOutcome.GOING)
 
 
-def _restore(entry: Entry, move: Move, parties: Mapping[str, Party], timed_out: bool) -> Step:
-    if not is_held(entry, parties):
-        return Step(entry, Outcome.FREE, "the target is gone")
-    ack = parties[entry.owner].said(entry.slot, entry.epoch)
+def _restore(entry: SlotEntry, move: Move, participants: Mapping[str, MoveParticipant], timed_out: bool) -> MoveStep:
+    if not is_held(entry, participants):
+        return MoveStep(entry, MoveOutcome.FREE, "the target is gone")
+    ack = participants[entry.owner].said(entry.slot, entry.epoch)
     if ack is not None and ack.kind is AckKind.RESTORED and ack.digest == move.digest:
-        return Step(replace(entry, move=None), Outcome.MOVED, discard=move.state)
+        return MoveStep(replace(entry, move=None), MoveOutcome.MOVED, discard=move.state)
     failed = ack is not None and ack.kind in (AckKind.FAILED, AckKind.RESTORED)
     if not failed and not timed_out:
-        return Step(entry, Outcome.GOING)
+        return MoveStep(entry, MoveOutcome.GOING)
     reason = "the target could not take the state over" if failed else "the target did not take it over in time"
-    source = parties.get(move.source, NOBODY)
+    source = participants.get(move.source, NOBODY)
     if not move.source or not source.alive:
         # it has been tried elsewhere, or there is no elsewhere: better to work without the state than not at all
-        return Step(replace(entry, move=None), Outcome.ABORTED, f"{reason}; its state is given up", move.state)
+        return MoveStep(replace(entry, move=None), MoveOutcome.ABORTED, f"{reason}; its state is given up", move.state)
     back = replace(move, source="") if move.state else None
-    again = Entry(slot=entry.slot, owner=move.source, term=source.term, epoch=entry.epoch + 1, move=back)
-    return Step(again, Outcome.ABORTED, reason)
+    again = SlotEntry(slot=entry.slot, owner=move.source, term=source.term, epoch=entry.epoch + 1, move=back)
+    return MoveStep(again, MoveOutcome.ABORTED, reason)
 
 
-def _target(move: Move, parties: Mapping[str, Party]) -> Party | None:
-    target = parties.get(move.to, NOBODY)
+def _target(move: Move, participants: Mapping[str, MoveParticipant]) -> MoveParticipant | None:
+    target = participants.get(move.to, NOBODY)
     return target if target.alive and target.receiving and target.term == move.to_term else None
 
 
-def _abort(entry: Entry, move: Move, reason: str, *, discard: str = "") -> Step:
-    return Step(replace(entry, epoch=move.next_epoch + 1, move=None), Outcome.ABORTED, reason, discard)
+def _abort(entry: SlotEntry, move: Move, reason: str, *, discard: str = "") -> MoveStep:
+    return MoveStep(replace(entry, epoch=move.next_epoch + 1, move=None), MoveOutcome.ABORTED, reason, discard)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shoal.client import Client, ResourceType
 from shoal.crds.shard import ConfigSpec
 from shoal.kube.objects import Obj
-from shoal.sharding.proxy.requests import Target
+from shoal.sharding.proxy.requests import RequestTarget
 
 
 class Kinds:
@@ -28,7 +28,7 @@ class Kinds:
         every = [*self._targets.values(), *(kind for kinds in self._controlled.values() for kind in kinds)]
         self._by_path = {(kind.group, kind.plural): kind for kind in every}
 
-    def sharded(self, target: Target) -> ResourceType | None:
+    def sharded(self, target: RequestTarget) -> ResourceType | None:
         """The kind of a request, in the version it asks for, if it is shared out or follows one that is."""
         kind = self._by_path.get((target.group, target.plural))
         if kind is None or kind.version == target.version:

@@ -31,7 +31,7 @@ GONE = {
 }  # fmt: skip
 
 
-class Share:
+class VisibleSlots:
     """Which slots are shown now. Each change is a new *generation*; versions that a client was told in one are no place
     to go on from in another."""
 
@@ -78,7 +78,7 @@ class Share:
         return urlencode([*others, ("labelSelector", ",".join([*asked, share]))])
 
 
-async def narrowed_watch(client: Client, path: str, query: str, share: Share) -> AsyncGenerator[bytes, None]:
+async def narrowed_watch(client: Client, path: str, query: str, share: VisibleSlots) -> AsyncGenerator[bytes, None]:
     """The lines of a watch, until it ends or the share changes."""
     version = dict(parse_qsl(query)).get("resourceVersion", "")
     if not share.continues(version):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class RequestTarget:
     """A resource, or one object of it. ``name`` is empty for all of them."""
 
     group: str
@@ -17,7 +17,7 @@ class Target:
     subresource: str = ""
 
 
-def target_of(path: str) -> Target | None:
+def target_of(path: str) -> RequestTarget | None:
     """None when the path is not about a resource: discovery, health, and what else there is."""
     parts = [part for part in path.split("/") if part]
     if len(parts) >= 3 and parts[0] == "api":
@@ -32,7 +32,7 @@ def target_of(path: str) -> Target | None:
         namespace, rest = rest[1], rest[2:]
     if rest[0] == "watch":
         return None  # the old form of watches: nobody uses it, and it would not be filtered
-    return Target(
+    return RequestTarget(
         group=group, version=version, plural=rest[0], namespace=namespace,
         name=rest[1] if len(rest) > 1 else "", subresource="/".join(rest[2:]),
     )  # fmt: skip

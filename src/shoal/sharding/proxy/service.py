@@ -16,10 +16,10 @@ from shoal.client import Client, LostLease, TransportError
 from shoal.client.transport import Reply
 from shoal.errors import ApiError, Conflict, Expired, ServiceUnavailable, TooLarge, Unauthorized
 from shoal.sharding.proxy.kinds import Kinds
-from shoal.sharding.proxy.reading import Share, narrowed_watch, unnarrowed
+from shoal.sharding.proxy.reading import VisibleSlots, narrowed_watch, unnarrowed
 from shoal.sharding.proxy.requests import target_of
-from shoal.sharding.proxy.writing import Writes
-from shoal.sharding.worker import Late
+from shoal.sharding.proxy.writing import ProxyWrites
+from shoal.sharding.worker import OwnershipLost
 
 _LIMIT_BYTES = 4 * 1024 * 1024
 _READING = ("GET", "HEAD", "OPTIONS")
@@ -74,7 +74,7 @@ class _Call:
         await wait_first(pump(), gone())
 
 
-def make_app(client: Client, kinds: Kinds, share: Share, writes: Writes, *, token: str) -> Application:
+def make_app(client: Client, kinds: Kinds, share: VisibleSlots, writes: ProxyWrites, *, token: str) -> Application:
     """``client`` has the worker's own credentials; callers need ``token``."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -88,7 +88,7 @@ def make_app(client: Client, kinds: Kinds, share: Share, writes: Writes, *, toke
             await _serve(_Call(scope["method"], scope["path"], query, headers, body, receive, send))
         except ApiError as error:
             await _refuse(send, error)
-        except (Late, LostLease) as error:
+        except (OwnershipLost, LostLease) as error:
             await _refuse(send, Conflict(str(error)))
         except TransportError as error:
             await _refuse(send, ServiceUnavailable(str(error)))

@@ -18,7 +18,7 @@ from shoal.reconcile.keys import controller_of, key_of
 from shoal.sharding.model import epoch_annotation, epoch_of, slot_of, slot_selector
 from shoal.sharding.proxy.guarding import carries_version, guarded_body, media_type, read_object, stamped
 from shoal.sharding.proxy.kinds import Kinds
-from shoal.sharding.proxy.requests import Target
+from shoal.sharding.proxy.requests import RequestTarget
 from shoal.sharding.worker import Worker
 
 log = get_logger("shard.proxy")
@@ -27,7 +27,7 @@ _TRIES = 5  # of a write whose version was ours
 _WITHOUT_METADATA = ("status", "scale")
 
 
-class Writes:
+class ProxyWrites:
     """Counts what is under way per slot, so that a slot is handed over only when nothing is."""
 
     def __init__(self, worker: Worker, reading: Client, kinds: Kinds) -> None:
@@ -60,7 +60,13 @@ class Writes:
             self._ended.set()
 
     async def write(
-        self, method: str, target: Target, kind: ResourceType, query: str, headers: Mapping[str, str], body: bytes
+        self,
+        method: str,
+        target: RequestTarget,
+        kind: ResourceType,
+        query: str,
+        headers: Mapping[str, str],
+        body: bytes,
     ) -> Reply:
         if not target.name:
             if method == "POST":
@@ -75,7 +81,7 @@ class Writes:
                 return reply
 
     async def _create(
-        self, method: str, path: str, target: Target, query: str, headers: Mapping[str, str], body: bytes
+        self, method: str, path: str, target: RequestTarget, query: str, headers: Mapping[str, str], body: bytes
     ) -> Reply:
         """A child follows its owner. What has no sharded owner is anybody's, and gets its slot from the manager."""
         obj = read_object(body)
@@ -95,7 +101,13 @@ class Writes:
             return await self._send(method, path, query, headers, orjson.dumps(made))
 
     async def _change(
-        self, method: str, target: Target, kind: ResourceType, query: str, headers: Mapping[str, str], body: bytes
+        self,
+        method: str,
+        target: RequestTarget,
+        kind: ResourceType,
+        query: str,
+        headers: Mapping[str, str],
+        body: bytes,
     ) -> Reply:
         path = kind.path(target.namespace, target.name, target.subresource)
         try:

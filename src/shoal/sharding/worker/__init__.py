@@ -10,7 +10,7 @@ async def website(owned: Owned) -> None:
 
 from shoal.sharding.worker.app import Handler, ShardedController
 from shoal.sharding.worker.config import WorkerConfig
-from shoal.sharding.worker.owned import Late, Owned
+from shoal.sharding.worker.owned import Owned, OwnershipLost
 from shoal.sharding.worker.worker import Worker
 
-__all__ = ["Handler", "Late", "Owned", "ShardedController", "Worker", "WorkerConfig"]
+__all__ = ["Handler", "OwnershipLost", "Owned", "ShardedController", "Worker", "WorkerConfig"]

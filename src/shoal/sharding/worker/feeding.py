@@ -43,7 +43,7 @@ def _owner(obj: Obj) -> Iterable[str]:
     return () if reference is None else (reference["uid"],)
 
 
-class Feed:
+class SlotCache:
     """One kind. ``follow`` changes what is watched; ``close`` ends it."""
 
     def __init__(self, resource: ResourceClient, config: str, *, clock: Clock, random: Callable[[], float]) -> None:

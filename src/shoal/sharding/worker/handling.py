@@ -18,10 +18,10 @@ from shoal.reconcile.queue import WorkQueue
 from shoal.sharding.model import slot_of
 from shoal.sharding.worker.app import Handler, ShardedController
 from shoal.sharding.worker.config import WorkerConfig
-from shoal.sharding.worker.feeding import BY_SLOT, Feed
+from shoal.sharding.worker.feeding import BY_SLOT, SlotCache
 from shoal.sharding.worker.gauges import Gauges
-from shoal.sharding.worker.heart import Heart
-from shoal.sharding.worker.owned import Kind, Late, Owned
+from shoal.sharding.worker.lease_keeper import LeaseKeeper
+from shoal.sharding.worker.owned import Kind, Owned, OwnershipLost
 
 log = get_logger("shard.worker")
 
@@ -33,12 +33,12 @@ _LIMIT = RateLimit(base_s=0.05, cap_s=300.0, rate=50.0, burst=200)
 _Key = tuple[int, ObjectKey]  # which handler, which object
 
 
-class Owner(Protocol):
+class HandlerOwner(Protocol):
     """The worker, as handlers see it."""
 
     client: Client
     config: str
-    heart: Heart
+    lease: LeaseKeeper
 
     def epoch_of(self, slot: int) -> int | None: ...
     def check(self, slot: int, epoch: int) -> None: ...
@@ -47,9 +47,9 @@ class Owner(Protocol):
     def wrote(self, owner_uid: str, written: Obj, epoch: int) -> None: ...
 
 
-class Handling:
+class HandlerRunner:
     def __init__(
-        self, owner: Owner, app: ShardedController, config: WorkerConfig, *, clock: Clock, gauges: Gauges
+        self, owner: HandlerOwner, app: ShardedController, config: WorkerConfig, *, clock: Clock, gauges: Gauges
     ) -> None:
         self._owner = owner
         self._handlers = app.handlers
@@ -57,7 +57,7 @@ class Handling:
         self._clock = clock
         self._gauges = gauges
         self._queue: WorkQueue[_Key] = WorkQueue(clock=clock, limit=_LIMIT)
-        self._feeds: dict[Kind, Feed] = {}
+        self._feeds: dict[Kind, SlotCache] = {}
         self._gone: dict[_Key, tuple[int, Obj]] = {}  # slot and last state of what was deleted and not handled
         self._running: dict[asyncio.Task[None], tuple[frozenset[int], float]] = {}  # its slots, since when
         self._cancelled: dict[asyncio.Task[None], bool] = {}  # whether because it took too long
@@ -76,7 +76,7 @@ class Handling:
 
     # what comes in
 
-    def attach(self, kind: Kind, feed: Feed) -> None:
+    def attach(self, kind: Kind, feed: SlotCache) -> None:
         """Hear of changes of a kind that is handled or controlled."""
         self._feeds[kind] = feed
         for number, handler in enumerate(self._handlers):
@@ -174,7 +174,7 @@ class Handling:
                 for key in keys:
                     self._queue.done(key)
             if self._clock.monotonic() - self._paused_s > _TURN_S:
-                await asyncio.sleep(0)  # handlers that never wait must not keep the heart from beating
+                await asyncio.sleep(0)  # handlers that never wait must not delay the renewal of the lease
                 self._paused_s = self._clock.monotonic()
 
     async def _next(self) -> list[_Key]:
@@ -191,8 +191,8 @@ class Handling:
 
     async def _run(self, task: asyncio.Task[None], keys: list[_Key]) -> None:
         now_s = self._clock.monotonic()
-        while not self._owner.heart.time.may_start(now_s):
-            if self._owner.heart.term < 0:
+        while not self._owner.lease.time.may_start(now_s):
+            if self._owner.lease.term < 0:
                 return  # nothing is ours: what will be is taken up then
             await self._clock.sleep(_WAIT_S)
             now_s = self._clock.monotonic()
@@ -243,7 +243,7 @@ class Handling:
             elif handler.reconcile is not None and owned:
                 after_s = await handler.reconcile(owned[0])
         except Exception as error:
-            late = isinstance(error, Late | LostLease)
+            late = isinstance(error, OwnershipLost | LostLease)
             if late and not any(self._owner.epoch_of(each.slot) == each.epoch for each in owned):
                 log.info("not the owner any more", reason=str(error))  # no failure: the next owner does it
             else:
@@ -260,7 +260,7 @@ class Handling:
         self.failed += len(keys)
         for key in keys:
             delay_s = self._queue.add_rate_limited(key)
-            if isinstance(error, Conflict | NotFound | Late | LostLease | TransportError):
+            if isinstance(error, Conflict | NotFound | OwnershipLost | LostLease | TransportError):
                 log.info("handling it again", key=str(key[1]), reason=str(error), delay_s=round(delay_s, 3))
             else:
                 log.error("a handler failed", error=error, key=str(key[1]), delay_s=round(delay_s, 3))

@@ -19,8 +19,8 @@ from shoal.errors import AlreadyExists, ApiError, NotFound
 from shoal.sharding.model import CONFIG_LABEL, STATE_LIMIT_BYTES, state_name
 from shoal.sharding.worker.app import ShardedController
 from shoal.sharding.worker.config import WorkerConfig
-from shoal.sharding.worker.handling import Handling
-from shoal.sharding.worker.slots import Step
+from shoal.sharding.worker.handling import HandlerRunner
+from shoal.sharding.worker.slots import SlotStep
 
 log = get_logger("shard.worker")
 
@@ -29,9 +29,9 @@ _AGAIN_S = 0.2
 Told = Callable[[int, int, str], None]  # slot, epoch, digest
 
 
-class Moving:
+class SlotTransfer:
     def __init__(
-        self, client: Client, app: ShardedController, config: WorkerConfig, *, handling: Handling, clock: Clock
+        self, client: Client, app: ShardedController, config: WorkerConfig, *, handling: HandlerRunner, clock: Clock
     ) -> None:
         self._states = client.resource(GROUP, VERSION, "shardstates")
         self._app = app
@@ -44,7 +44,7 @@ class Moving:
     def drain(self, slot: int, epoch: int, drained: Told) -> None:
         self._start(slot, self._drain(slot, epoch, drained))
 
-    def restore(self, step: Step, restored: Told, failed: Callable[[int, int], None]) -> None:
+    def restore(self, step: SlotStep, restored: Told, failed: Callable[[int, int], None]) -> None:
         self._start(step.slot, self._restore(step, restored, failed))
 
     def stop(self, slot: int) -> None:
@@ -127,7 +127,7 @@ class Moving:
 
     # the target
 
-    async def _restore(self, step: Step, restored: Told, failed: Callable[[int, int], None]) -> None:
+    async def _restore(self, step: SlotStep, restored: Told, failed: Callable[[int, int], None]) -> None:
         if step.state:
             try:
                 data = await self._read(step)
@@ -139,7 +139,7 @@ class Moving:
                 return
         restored(step.slot, step.epoch, step.digest)
 
-    async def _read(self, step: Step) -> bytes:
+    async def _read(self, step: SlotStep) -> bytes:
         while True:
             try:
                 state = await self._states.get(step.state, self._config.namespace)

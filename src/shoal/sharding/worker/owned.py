@@ -20,18 +20,18 @@ from shoal.sharding.model import epoch_annotation, epoch_of, slot_label
 Kind = tuple[str, str]  # group, kind
 
 
-class Late(ShoalError):
+class OwnershipLost(ShoalError):
     """This worker does not own the object any more: nothing was written."""
 
 
-class Ground(Protocol):
+class OwnedDeps(Protocol):
     """What an owned object needs of its worker."""
 
     client: Client
     config: str
 
     def check(self, slot: int, epoch: int) -> None:
-        """``Late`` when the slot may not be worked on with this epoch now."""
+        """``OwnershipLost`` when the slot may not be worked on with this epoch now."""
 
     def children_of(self, uid: str, kind: Kind) -> list[Obj]: ...
 
@@ -44,10 +44,12 @@ class Ground(Protocol):
 class Owned:
     """One object during one run of its handler. ``object`` must not be changed: make another."""
 
-    __slots__ = ("_controls", "_ground", "_kind", "epoch", "object", "slot")
+    __slots__ = ("_controls", "_deps", "_kind", "epoch", "object", "slot")
 
-    def __init__(self, ground: Ground, kind: Kind, controls: tuple[Kind, ...], obj: Obj, slot: int, epoch: int) -> None:
-        self._ground = ground
+    def __init__(
+        self, deps: OwnedDeps, kind: Kind, controls: tuple[Kind, ...], obj: Obj, slot: int, epoch: int
+    ) -> None:
+        self._deps = deps
         self._kind = kind
         self._controls = controls
         self.object = obj
@@ -66,12 +68,12 @@ class Owned:
     @property
     def token(self) -> str:
         """For systems outside of the cluster: they should refuse a smaller epoch of the same slot."""
-        return f"{self._ground.config}/{self.slot}/{self.epoch}"
+        return f"{self._deps.config}/{self.slot}/{self.epoch}"
 
     @property
     def client(self) -> Client:
         """For reading. What is written past this object is not guarded."""
-        return self._ground.client
+        return self._deps.client
 
     # the object
 
@@ -104,7 +106,7 @@ class Owned:
 
     def children(self, group: str, kind: str) -> list[Obj]:
         """The objects of a controlled kind that have this one as their controller, as last seen."""
-        return self._ground.children_of(self.object["metadata"]["uid"], (group, kind))
+        return self._deps.children_of(self.object["metadata"]["uid"], (group, kind))
 
     async def ensure_child(self, wanted: Obj) -> Obj:
         """Make a child be as wanted: created, changed where it differs in what is given, or left alone. Its name must
@@ -116,7 +118,7 @@ class Owned:
         if present is not None and _contains(present, whole):
             return present  # nothing to write, so nothing to claim
         await self._claim()
-        whole, resource = self._stamped(whole), self._ground.resource(kind)
+        whole, resource = self._stamped(whole), self._deps.resource(kind)
         present = self._child(kind, name)  # claiming has made it another version
         if present is None:
             self._check()
@@ -134,15 +136,15 @@ class Owned:
     async def delete_child(self, child: Obj) -> None:
         await self._claim()
         group = child["apiVersion"].rpartition("/")[0]
-        await self._delete(self._ground.resource((group, child["kind"])), child)
+        await self._delete(self._deps.resource((group, child["kind"])), child)
 
     # guarding
 
     def _check(self) -> None:
-        self._ground.check(self.slot, self.epoch)
+        self._deps.check(self.slot, self.epoch)
 
     def _resource(self) -> ResourceClient:
-        return self._ground.resource(self._kind)
+        return self._deps.resource(self._kind)
 
     async def _claim(self) -> None:
         """Before the first write of this epoch: stamp it on what there is."""
@@ -156,15 +158,15 @@ class Owned:
             for child in self.children(*kind):
                 if not self._newer(child):
                     try:
-                        await self._change(self._ground.resource(kind), child, {})
+                        await self._change(self._deps.resource(kind), child, {})
                     except NotFound:
                         continue  # gone meanwhile: nothing of it can be written over
 
     def _newer(self, obj: Obj) -> bool:
         """Whether the object has this epoch already. A later one means that we are late."""
-        stamped = epoch_of(obj, self._ground.config)
+        stamped = epoch_of(obj, self._deps.config)
         if stamped > self.epoch:
-            raise Late(f"{obj.get('kind', 'the object')} {key_of(obj)} has an owner of epoch {stamped}")
+            raise OwnershipLost(f"{obj.get('kind', 'the object')} {key_of(obj)} has an owner of epoch {stamped}")
         return stamped == self.epoch
 
     async def _change(self, resource: ResourceClient, present: Obj, wanted: Obj) -> Obj:
@@ -175,7 +177,7 @@ class Owned:
         given = wanted.get("metadata") or {}
         meta = {
             **({"labels": given["labels"]} if "labels" in given else {}),
-            "annotations": {**(given.get("annotations") or {}), epoch_annotation(self._ground.config): str(self.epoch)},
+            "annotations": {**(given.get("annotations") or {}), epoch_annotation(self._deps.config): str(self.epoch)},
             "resourceVersion": about["resourceVersion"],
             "uid": about["uid"],
         }
@@ -183,7 +185,7 @@ class Owned:
         return self._wrote(await resource.patch(about["name"], patch, about.get("namespace", "")))
 
     def _wrote(self, written: Obj) -> Obj:
-        self._ground.wrote(self.object["metadata"]["uid"], written, self.epoch)
+        self._deps.wrote(self.object["metadata"]["uid"], written, self.epoch)
         return written
 
     async def _delete(self, resource: ResourceClient, obj: Obj) -> None:
@@ -195,8 +197,8 @@ class Owned:
 
     def _stamped(self, obj: Obj) -> Obj:
         about = obj["metadata"]
-        notes = {**(about.get("annotations") or {}), epoch_annotation(self._ground.config): str(self.epoch)}
-        labels = {**(about.get("labels") or {}), slot_label(self._ground.config): str(self.slot)}
+        notes = {**(about.get("annotations") or {}), epoch_annotation(self._deps.config): str(self.epoch)}
+        labels = {**(about.get("labels") or {}), slot_label(self._deps.config): str(self.slot)}
         return {**obj, "metadata": {**about, "annotations": notes, "labels": labels}}
 
     def _based(self, obj: Obj, on: Obj) -> Obj:
@@ -210,7 +212,7 @@ class Owned:
             "uid": mine["metadata"]["uid"], "controller": True, "blockOwnerDeletion": True,
         }  # fmt: skip
         place = {"namespace": mine["metadata"]["namespace"]} if mine["metadata"].get("namespace") else {}
-        labels = {**(about.get("labels") or {}), slot_label(self._ground.config): str(self.slot)}
+        labels = {**(about.get("labels") or {}), slot_label(self._deps.config): str(self.slot)}
         return {**wanted, "metadata": {**place, **about, "labels": labels, "ownerReferences": [owner]}}
 
 

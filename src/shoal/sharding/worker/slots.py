@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from shoal.sharding.leases import Ack, AckKind
-from shoal.sharding.model import Entry, MovePhase, Standing, standing
+from shoal.sharding.model import MovePhase, SlotDuty, SlotEntry, slot_duty
 
 
-class StepKind(StrEnum):
+class SlotStepKind(StrEnum):
     WATCH = "watch"  # the set of slots to watch has changed
     WORK = "work"  # all objects of the slot are to be handled, with a new epoch
     DRAIN = "drain"  # start nothing, let end what runs, save, then call ``drained``
@@ -24,15 +24,15 @@ class StepKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    kind: StepKind
+class SlotStep:
+    kind: SlotStepKind
     slot: int
     epoch: int = 0  # DRAIN: that the next owner gets; RESTORE: that we got
     state: str = ""
     digest: str = ""
 
 
-class Phase(StrEnum):
+class SlotPhase(StrEnum):
     COMING = "coming"
     WORKING = "working"
     DRAINING = "draining"  # also when it is done and acknowledged
@@ -41,7 +41,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    phase: Phase
+    phase: SlotPhase
     epoch: int  # WORKING, RESTORING: ours; COMING, DRAINING: the next
 
 
@@ -52,7 +52,7 @@ class SlotMachine:
         self.shard = shard
         self.term = term
         self._slots: dict[int, _Slot] = {}
-        self._entries: dict[int, Entry] = {}
+        self._entries: dict[int, SlotEntry] = {}
         self._acks: dict[int, Ack] = {}
         self._watched: frozenset[int] = frozenset()  # slots whose objects the caches have
 
@@ -61,7 +61,7 @@ class SlotMachine:
     def epoch_of(self, slot: int) -> int | None:
         """With which epoch the slot's objects may be handled now; None: not at all."""
         held = self._slots.get(slot)
-        return held.epoch if held is not None and held.phase is Phase.WORKING and slot in self._watched else None
+        return held.epoch if held is not None and held.phase is SlotPhase.WORKING and slot in self._watched else None
 
     @property
     def wanted(self) -> frozenset[int]:
@@ -85,9 +85,9 @@ class SlotMachine:
 
     # what happens
 
-    def table(self, entries: Iterable[Entry]) -> list[Step]:
+    def table(self, entries: Iterable[SlotEntry]) -> list[SlotStep]:
         """Entries that may have changed."""
-        steps: list[Step] = []
+        steps: list[SlotStep] = []
         before = frozenset(self._slots)
         for entry in entries:
             self._entries[entry.slot] = entry
@@ -96,84 +96,84 @@ class SlotMachine:
         after = frozenset(self._slots)
         if after != before:
             self._watched -= before - after  # caches drop what left; if it comes back it is looked at anew
-            steps.append(Step(StepKind.WATCH, -1))
+            steps.append(SlotStep(SlotStepKind.WATCH, -1))
         return steps
 
-    def watched(self, slots: frozenset[int]) -> list[Step]:
+    def watched(self, slots: frozenset[int]) -> list[SlotStep]:
         """The caches have the objects of exactly these slots."""
         fresh = slots - self._watched
         self._watched = slots
         steps = []
         for slot in sorted(fresh & self._slots.keys()):
             held = self._slots[slot]
-            if held.phase is Phase.COMING:
+            if held.phase is SlotPhase.COMING:
                 self._acks[slot] = Ack(slot, held.epoch, AckKind.PREPARED)
-            elif held.phase is Phase.WORKING:
-                steps.append(Step(StepKind.WORK, slot, held.epoch))
+            elif held.phase is SlotPhase.WORKING:
+                steps.append(SlotStep(SlotStepKind.WORK, slot, held.epoch))
         return steps
 
     def drained(self, slot: int, epoch: int, digest: str = "") -> None:
         """Nothing of the slot runs, its state is saved (or it has none)."""
-        if self._is(slot, Phase.DRAINING, epoch):
+        if self._is(slot, SlotPhase.DRAINING, epoch):
             self._acks[slot] = Ack(slot, epoch, AckKind.DRAINED, digest)
 
-    def restored(self, slot: int, epoch: int, digest: str = "") -> list[Step]:
-        if not self._is(slot, Phase.RESTORING, epoch):
+    def restored(self, slot: int, epoch: int, digest: str = "") -> list[SlotStep]:
+        if not self._is(slot, SlotPhase.RESTORING, epoch):
             return []
         self._acks[slot] = Ack(slot, epoch, AckKind.RESTORED, digest)
         return self._work(slot, epoch)
 
     def failed(self, slot: int, epoch: int) -> None:
         """The state cannot be taken over: the manager gives the slot back."""
-        if self._is(slot, Phase.RESTORING, epoch):
+        if self._is(slot, SlotPhase.RESTORING, epoch):
             self._acks[slot] = Ack(slot, epoch, AckKind.FAILED)
 
-    def lost(self) -> list[Step]:
+    def lost(self) -> list[SlotStep]:
         """The term is over: nothing is ours."""
-        steps = [Step(StepKind.STOP, slot) for slot in sorted(self._slots)]
+        steps = [SlotStep(SlotStepKind.STOP, slot) for slot in sorted(self._slots)]
         self._slots.clear()
         self._acks.clear()
         return steps
 
     # one entry
 
-    def _entry(self, entry: Entry) -> list[Step]:
+    def _entry(self, entry: SlotEntry) -> list[SlotStep]:
         slot, move = entry.slot, entry.move
         held = self._slots.get(slot)
-        asked = standing(entry, self.shard, self.term)
-        if asked is Standing.NONE:
-            return [] if self._slots.pop(slot, None) is None else [Step(StepKind.STOP, slot)]
-        if asked is Standing.WORK:
-            if held == _Slot(Phase.WORKING, entry.epoch):
+        asked = slot_duty(entry, self.shard, self.term)
+        if asked is SlotDuty.NONE:
+            return [] if self._slots.pop(slot, None) is None else [SlotStep(SlotStepKind.STOP, slot)]
+        if asked is SlotDuty.WORK:
+            if held == _Slot(SlotPhase.WORKING, entry.epoch):
                 return []
-            again = held is not None and held.phase is not Phase.COMING
+            again = held is not None and held.phase is not SlotPhase.COMING
             # handlers that run carry the epoch that was: they must not write with it
             return [
-                *([Step(StepKind.STOP, slot)] if again and held is not None else []),
+                *([SlotStep(SlotStepKind.STOP, slot)] if again and held is not None else []),
                 *self._work(slot, entry.epoch),
             ]
         assert move is not None
-        if asked is Standing.PREPARE:
-            if held != _Slot(Phase.COMING, move.next_epoch):
-                self._slots[slot] = _Slot(Phase.COMING, move.next_epoch)
+        if asked is SlotDuty.PREPARE:
+            if held != _Slot(SlotPhase.COMING, move.next_epoch):
+                self._slots[slot] = _Slot(SlotPhase.COMING, move.next_epoch)
                 if slot in self._watched:
                     self._acks[slot] = Ack(slot, move.next_epoch, AckKind.PREPARED)
             return []
-        if asked is Standing.DRAIN:
-            if held == _Slot(Phase.DRAINING, move.next_epoch):
+        if asked is SlotDuty.DRAIN:
+            if held == _Slot(SlotPhase.DRAINING, move.next_epoch):
                 return []
-            self._slots[slot] = _Slot(Phase.DRAINING, move.next_epoch)
-            return [Step(StepKind.DRAIN, slot, move.next_epoch)]
-        if held is not None and held.epoch == entry.epoch and held.phase in (Phase.RESTORING, Phase.WORKING):
+            self._slots[slot] = _Slot(SlotPhase.DRAINING, move.next_epoch)
+            return [SlotStep(SlotStepKind.DRAIN, slot, move.next_epoch)]
+        if held is not None and held.epoch == entry.epoch and held.phase in (SlotPhase.RESTORING, SlotPhase.WORKING):
             return []
-        self._slots[slot] = _Slot(Phase.RESTORING, entry.epoch)
-        return [Step(StepKind.RESTORE, slot, entry.epoch, move.state, move.digest)]
+        self._slots[slot] = _Slot(SlotPhase.RESTORING, entry.epoch)
+        return [SlotStep(SlotStepKind.RESTORE, slot, entry.epoch, move.state, move.digest)]
 
-    def _work(self, slot: int, epoch: int) -> list[Step]:
-        self._slots[slot] = _Slot(Phase.WORKING, epoch)
-        return [Step(StepKind.WORK, slot, epoch)] if slot in self._watched else []
+    def _work(self, slot: int, epoch: int) -> list[SlotStep]:
+        self._slots[slot] = _Slot(SlotPhase.WORKING, epoch)
+        return [SlotStep(SlotStepKind.WORK, slot, epoch)] if slot in self._watched else []
 
-    def _prune(self, entry: Entry) -> None:
+    def _prune(self, entry: SlotEntry) -> None:
         """Forget what was acknowledged of a move that the entry does not speak of any more."""
         ack, move = self._acks.get(entry.slot), entry.move
         if ack is None:
@@ -185,5 +185,5 @@ class SlotMachine:
         if not spoken:
             del self._acks[entry.slot]
 
-    def _is(self, slot: int, phase: Phase, epoch: int) -> bool:
+    def _is(self, slot: int, phase: SlotPhase, epoch: int) -> bool:
         return self._slots.get(slot) == _Slot(phase, epoch)

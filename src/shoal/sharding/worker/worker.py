@@ -21,17 +21,17 @@ from shoal.errors import ApiError
 from shoal.kube.objects import Obj
 from shoal.reconcile import Change, Informer
 from shoal.sharding.following import FOLLOWING
-from shoal.sharding.leases import Report
+from shoal.sharding.leases import WorkerReport
 from shoal.sharding.model import CONFIG_LABEL, read_table, slot_of
 from shoal.sharding.worker.app import ShardedController
 from shoal.sharding.worker.config import WorkerConfig
-from shoal.sharding.worker.feeding import BY_OWNER, Feed
+from shoal.sharding.worker.feeding import BY_OWNER, SlotCache
 from shoal.sharding.worker.gauges import Gauges
-from shoal.sharding.worker.handling import Handling
-from shoal.sharding.worker.heart import Heart, Pulse, TermOver
-from shoal.sharding.worker.moving import Moving
-from shoal.sharding.worker.owned import Kind, Late
-from shoal.sharding.worker.slots import SlotMachine, Step, StepKind
+from shoal.sharding.worker.handling import HandlerRunner
+from shoal.sharding.worker.lease_keeper import LeaseKeeper, LeaseTiming, TermEnded
+from shoal.sharding.worker.moving import SlotTransfer
+from shoal.sharding.worker.owned import Kind, OwnershipLost
+from shoal.sharding.worker.slots import SlotMachine, SlotStep, SlotStepKind
 
 log = get_logger("shard.worker")
 
@@ -61,7 +61,7 @@ class Worker:
             clock, handlers=config.concurrency, cpus=config.cpus, memory_limit_bytes=config.memory_limit_bytes
         )
         self._machine = SlotMachine(config.shard, -1)
-        self.heart = Heart(
+        self.lease = LeaseKeeper(
             client,
             namespace=config.namespace,
             config=config.config,
@@ -71,10 +71,10 @@ class Worker:
             report=self.report,
             acks=lambda: self._machine.acks,
         )
-        self.client = client.fenced(self.heart.fence)
-        self._feeds: dict[Kind, Feed] = {}
-        self._handling = Handling(self, app, config, clock=clock, gauges=self._gauges)
-        self._moving = Moving(client, app, config, handling=self._handling, clock=clock)
+        self.client = client.fenced(self.lease.fence)
+        self._feeds: dict[Kind, SlotCache] = {}
+        self._handling = HandlerRunner(self, app, config, clock=clock, gauges=self._gauges)
+        self._moving = SlotTransfer(client, app, config, handling=self._handling, clock=clock)
         self._rewatch = asyncio.Event()
         self._emptied = asyncio.Event()
         self._spec: ConfigSpec | None = None
@@ -93,7 +93,7 @@ class Worker:
     @property
     def ready(self) -> bool:
         """Whether it holds its Lease and sees the slot table."""
-        return self.heart.term >= 0 and self._tables.synced
+        return self.lease.term >= 0 and self._tables.synced
 
     @property
     def owned(self) -> frozenset[int]:
@@ -109,11 +109,11 @@ class Worker:
         """Call ``changed`` when what is owned, or the ShardConfig, may have changed."""
         self._listeners.append(changed)
 
-    def report(self) -> Report:
+    def report(self) -> WorkerReport:
         app = self._app
         healthy, message = app.health() if app.health is not None else (True, "")
         handled = [feed for kind, feed in self._feeds.items() if kind in self._handling.kinds]
-        return Report(
+        return WorkerReport(
             queue_depth=self._handling.depth,
             objects=sum(len(feed.cache) for feed in handled),
             cpu=round(self._gauges.cpu(), 3),
@@ -129,14 +129,14 @@ class Worker:
         return self._machine.epoch_of(slot)
 
     def check(self, slot: int, epoch: int) -> None:
-        if self._machine.epoch_of(slot) != epoch or not self.heart.time.may_run(self._clock.monotonic()):
-            raise Late(f"slot {slot} is not owned with epoch {epoch} any more")
+        if self._machine.epoch_of(slot) != epoch or not self.lease.time.may_run(self._clock.monotonic()):
+            raise OwnershipLost(f"slot {slot} is not owned with epoch {epoch} any more")
 
     def children_of(self, uid: str, kind: Kind) -> list[Obj]:
         feed = self._feeds.get(kind)
         return list(feed.cache.by_index(BY_OWNER, uid)) if feed is not None else []
 
-    def feed(self, kind: Kind) -> Feed:
+    def feed(self, kind: Kind) -> SlotCache:
         return self._feeds[kind]
 
     def resource(self, kind: Kind) -> ResourceClient:
@@ -176,7 +176,7 @@ class Worker:
         """The kinds that are handled and controlled; waits for those that are not there yet."""
         kinds = dict.fromkeys(kind for each in self._app.handlers for kind in ((each.group, each.kind), *each.controls))
         for kind in kinds:
-            self._feeds[kind] = Feed(await self._found(kind), self.config, clock=self._clock, random=self._random)
+            self._feeds[kind] = SlotCache(await self._found(kind), self.config, clock=self._clock, random=self._random)
             self._handling.attach(kind, self._feeds[kind])
 
     async def _found(self, kind: Kind) -> ResourceClient:
@@ -197,7 +197,7 @@ class Worker:
 
     async def _term(self, stop: asyncio.Event, background: asyncio.Task[None]) -> None:
         """One term of the Lease."""
-        acquiring = asyncio.create_task(self.heart.acquire(), name="worker/acquire")
+        acquiring = asyncio.create_task(self.lease.acquire(), name="worker/acquire")
         stopping = asyncio.create_task(stop.wait(), name="worker/stop")
         try:
             await asyncio.wait({acquiring, stopping, background}, return_when=asyncio.FIRST_COMPLETED)
@@ -206,48 +206,48 @@ class Worker:
             if not acquiring.done():
                 return
             acquiring.result()
-            self._machine = SlotMachine(self._settings.shard, self.heart.term)
+            self._machine = SlotMachine(self._settings.shard, self.lease.term)
             self._rewatch.set()
             await self._serve(stopping, background)
         finally:
             await cancel_all(acquiring, stopping)
 
     async def _serve(self, stopping: asyncio.Task[bool], background: asyncio.Task[None]) -> None:
-        beating = asyncio.create_task(self.heart.beat(), name="worker/heart")
+        renewing = asyncio.create_task(self.lease.renew(), name="worker/lease")
         # a watch of the term before may hang on a connection that is dead without anybody knowing
         tables = asyncio.create_task(self._tables.run(), name="worker/tables")
         try:
             for table in self._tables.cache:
                 self._do(self._machine.table(read_table(table)))
-            self.heart.hurry()
-            await asyncio.wait({beating, stopping, background}, return_when=asyncio.FIRST_COMPLETED)
-            if stopping.done() and not beating.done():
-                await self._leave(beating)
+            self.lease.hurry()
+            await asyncio.wait({renewing, stopping, background}, return_when=asyncio.FIRST_COMPLETED)
+            if stopping.done() and not renewing.done():
+                await self._leave(renewing)
             if background.done():
                 background.result()
-            if beating.done():
-                beating.result()
-        except TermOver as over:
+            if renewing.done():
+                renewing.result()
+        except TermEnded as over:
             log.warning("the term is over", shard=self._settings.shard, reason=str(over))
         finally:
             self._do(self._machine.lost())
             await self._moving.settle()
             await self._handling.still()
-            await cancel_all(beating, tables)
-            await self.heart.release()
-            self.heart.leaving = False
+            await cancel_all(renewing, tables)
+            await self.lease.release()
+            self.lease.leaving = False
 
-    async def _leave(self, beating: asyncio.Task[None]) -> None:
+    async def _leave(self, renewing: asyncio.Task[None]) -> None:
         """Hand everything over before going, for as long as the ShardConfig gives."""
-        self.heart.leaving = True
-        self.heart.hurry()
+        self.lease.leaving = True
+        self.lease.hurry()
         if self._machine.empty:
             return
         self._emptied.clear()
         emptied = asyncio.create_task(self._emptied.wait(), name="worker/emptied")
         late = asyncio.create_task(self._clock.sleep(_grace_s(self._spec)), name="worker/grace")
         try:
-            await asyncio.wait({emptied, late, beating}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({emptied, late, renewing}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             await cancel_all(emptied, late)
 
@@ -257,7 +257,7 @@ class Worker:
         if change.new is None:
             return
         spec = read_config(change.new)
-        self.heart.pulse = Pulse(lease_s=spec.lease_s, heartbeat_s=min(spec.heartbeat_s, spec.lease_s / 3))
+        self.lease.timing = LeaseTiming(lease_s=spec.lease_s, heartbeat_s=min(spec.heartbeat_s, spec.lease_s / 3))
         self._spec = spec
         self._tell()
 
@@ -266,40 +266,40 @@ class Worker:
             changed()
 
     def _table_changed(self, change: Change) -> None:
-        if change.new is not None and self.heart.term >= 0:
+        if change.new is not None and self.lease.term >= 0:
             self._do(self._machine.table(read_table(change.new)))
 
-    def _do(self, steps: Iterable[Step]) -> None:
+    def _do(self, steps: Iterable[SlotStep]) -> None:
         for step in steps:
             match step.kind:
-                case StepKind.WATCH:
+                case SlotStepKind.WATCH:
                     self._rewatch.set()
-                case StepKind.WORK:
+                case SlotStepKind.WORK:
                     self._handling.take_up(step.slot)
-                case StepKind.STOP:
+                case SlotStepKind.STOP:
                     self._moving.stop(step.slot)
                     self._handling.stop(step.slot)
-                case StepKind.DRAIN:
+                case SlotStepKind.DRAIN:
                     self._moving.drain(step.slot, step.epoch, self._drained)
-                case StepKind.RESTORE:
+                case SlotStepKind.RESTORE:
                     self._moving.restore(step, self._restored, self._failed)
         if self._machine.empty:
             self._emptied.set()
         if self._machine.acks:
-            self.heart.hurry()
+            self.lease.hurry()
         self._tell()
 
     def _drained(self, slot: int, epoch: int, digest: str) -> None:
         self._machine.drained(slot, epoch, digest)
-        self.heart.hurry()
+        self.lease.hurry()
 
     def _restored(self, slot: int, epoch: int, digest: str) -> None:
         self._do(self._machine.restored(slot, epoch, digest))
-        self.heart.hurry()
+        self.lease.hurry()
 
     def _failed(self, slot: int, epoch: int) -> None:
         self._machine.failed(slot, epoch)
-        self.heart.hurry()
+        self.lease.hurry()
 
     async def _watch(self) -> None:
         """Keep the feeds at what the machine wants watched."""

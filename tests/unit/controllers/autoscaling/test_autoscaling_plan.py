@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shoal.controllers.autoscaling.behavior import limit, remember, rules_of
 from shoal.controllers.autoscaling.metrics import selector_text
-from shoal.controllers.autoscaling.model import Groups, History, MetricError, Sample, Tolerance
+from shoal.controllers.autoscaling.model import Groups, MetricError, PodSample, ScaleHistory, Tolerance
 from shoal.controllers.autoscaling.plan import (
     for_average,
     for_share,
@@ -27,7 +27,7 @@ USUAL = Tolerance()
 
 
 def samples(**milli):
-    return {name: Sample(milli=value, at=NOW, window_s=60.0) for name, value in milli.items()}
+    return {name: PodSample(milli=value, at=NOW, window_s=60.0) for name, value in milli.items()}
 
 
 def groups(ready, unready=(), missing=(), ignored=()):
@@ -124,14 +124,14 @@ def spec(most=100, least=1, **behavior):
 
 
 def decide(found, current, wanted, history=None, now=NOW):
-    return limit(found, current, wanted, history or History(), now)
+    return limit(found, current, wanted, history or ScaleHistory(), now)
 
 
 def test_up_by_four_or_by_doubling_in_fifteen_seconds():
     assert decide(spec(), 1, 50).replicas == 5
     assert decide(spec(), 10, 50).replicas == 20
     assert decide(spec(), 10, 50).limited[1] == "ScaleUpLimit"
-    history = History()
+    history = ScaleHistory()
     remember(spec(), history, 10, 20, NOW)
     assert decide(spec(), 20, 50, history, NOW + 5).replicas == 20
     assert decide(spec(), 20, 50, history, NOW + 16).replicas == 40
@@ -147,7 +147,7 @@ def test_bounds_are_kept_and_told():
 
 
 def test_down_only_when_five_minutes_agree():
-    history = History()
+    history = ScaleHistory()
     assert decide(spec(), 10, 10, history, NOW).replicas == 10
     held = decide(spec(), 10, 3, history, NOW + 290)
     assert (held.replicas, held.able[1]) == (10, "ScaleDownStabilized")
@@ -169,7 +169,7 @@ def test_rules_of_users():
 
 def test_steady_on_the_way_up_takes_the_lowest_recent_recommendation():
     patient = spec(scaleUp={"stabilizationWindowSeconds": 60})
-    history = History()
+    history = ScaleHistory()
     decide(patient, 2, 3, history, NOW)
     held = decide(patient, 2, 6, history, NOW + 30)
     assert (held.replicas, held.able[1]) == (3, "ScaleUpStabilized")
@@ -185,7 +185,7 @@ def test_steady_on_the_way_up_takes_the_lowest_recent_recommendation():
 )
 def test_replicas_stay_within_bounds_and_end_where_the_metrics_are_steady(current, steps, least, most):
     current = min(max(current, least), most)
-    history, now, bounds = History(), NOW, spec(most, least)
+    history, now, bounds = ScaleHistory(), NOW, spec(most, least)
     for wait_s, wanted in [*steps, *[(400.0, 20)] * 12]:
         now += wait_s
         found = limit(bounds, current, wanted, history, now).replicas

@@ -12,7 +12,7 @@ from shoal.controllers.cronjob.due import parse_due
 from shoal.controllers.cronjob.plan import (
     NoStart,
     Skip,
-    Start,
+    StartJob,
     job_of,
     next_delay_s,
     plan_active,
@@ -47,27 +47,27 @@ def start(cron, after_s, active=()):
 
 def test_the_latest_of_the_missed_times_is_started_and_no_other():
     assert start(a_cron(), 0.5 * HOUR) == NoStart(Skip.NOT_DUE)
-    assert start(a_cron(), HOUR) == Start(CREATED + HOUR)
-    assert start(a_cron(), 5.5 * HOUR) == Start(CREATED + 5 * HOUR)
-    assert start(a_cron(), 200.5 * HOUR) == Start(CREATED + 200 * HOUR, many_missed=True)
+    assert start(a_cron(), HOUR) == StartJob(CREATED + HOUR)
+    assert start(a_cron(), 5.5 * HOUR) == StartJob(CREATED + 5 * HOUR)
+    assert start(a_cron(), 200.5 * HOUR) == StartJob(CREATED + 200 * HOUR, many_missed=True)
     assert start(a_cron(last=CREATED + 5 * HOUR), 5.5 * HOUR) == NoStart(Skip.NOT_DUE)
 
 
 def test_a_time_is_missed_when_the_deadline_is_over():
     cron = a_cron(startingDeadlineSeconds=100)
-    assert start(cron, HOUR + 99) == Start(CREATED + HOUR)
+    assert start(cron, HOUR + 99) == StartJob(CREATED + HOUR)
     assert start(cron, HOUR + 101) == NoStart(Skip.NOT_DUE)
-    assert start(cron, 500 * HOUR + 50) == Start(CREATED + 500 * HOUR), "old ones do not count as missed"
+    assert start(cron, 500 * HOUR + 50) == StartJob(CREATED + 500 * HOUR), "old ones do not count as missed"
 
 
 @pytest.mark.parametrize(
     ("policy", "expected"),
-    [("Allow", Start(CREATED + HOUR)), ("Forbid", NoStart(Skip.ACTIVE, CREATED + HOUR)), ("Replace", None)],
+    [("Allow", StartJob(CREATED + HOUR)), ("Forbid", NoStart(Skip.ACTIVE, CREATED + HOUR)), ("Replace", None)],
 )
 def test_what_happens_while_a_job_runs(policy, expected):
     running = {"name": "c-1", "namespace": "d", "uid": "x"}
     decided = start(a_cron(concurrencyPolicy=policy), HOUR, [running])
-    assert decided == (expected or Start(CREATED + HOUR, (running,)))
+    assert decided == (expected or StartJob(CREATED + HOUR, (running,)))
 
 
 def test_a_time_is_not_started_twice():
@@ -130,7 +130,7 @@ def test_however_often_it_looks_no_time_is_started_twice_and_only_the_latest_mis
     for pause in pauses:
         now += pause
         decided = plan_start(cron, (), now, due)
-        if isinstance(decided, Start):
+        if isinstance(decided, StartJob):
             assert decided.at <= now
             following = due.after(decided.at)
             assert following is None or following > now or schedule.startswith("@every")
@@ -147,7 +147,7 @@ def test_a_month_of_minutes_starts_each_minute_once():
     while now < CREATED + 30 * 24 * HOUR:
         now += next_delay_s(cron, now, due)
         decided = plan_start(cron, (), now, due)
-        assert isinstance(decided, Start)
+        assert isinstance(decided, StartJob)
         started.append(decided.at)
         cron = {**cron, "status": {"lastScheduleTime": format_time(decided.at)}}
     assert started == [CREATED + 60 * (n + 1) for n in range(30 * 24 * 60)] + started[30 * 24 * 60 :]

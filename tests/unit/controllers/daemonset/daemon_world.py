@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.controllers.daemonset.eligibility import node_of
-from shoal.controllers.daemonset.model import Decision
+from shoal.controllers.daemonset.model import DaemonSetPlan
 from shoal.controllers.daemonset.plan import plan, pods_for, sites_of
 from shoal.controllers.pods.template import controller_reference, hash_of
 from shoal.kube.objects import Obj
@@ -32,7 +32,7 @@ class World:
     def mark(self) -> str:
         return hash_of(self.owner["spec"]["template"], 0)
 
-    def step(self) -> Decision:
+    def step(self) -> DaemonSetPlan:
         sites = sites_of(self.owner, self.nodes.values(), self.pods.values())
         decided = plan(self.owner, sites, self.mark, waits_s=lambda name: self.waits.get(name, 0.0), now=self.now)
         reference = controller_reference(self.owner, "apps/v1", "DaemonSet")

@@ -9,8 +9,8 @@ from shoal.controllers.deployment.model import (
     MAX_REPLICAS,
     REVISION,
     CreateReplicaSet,
-    Decision,
     DeleteReplicaSet,
+    DeploymentPlan,
     UpdateReplicaSet,
     bounds_of,
 )
@@ -58,7 +58,7 @@ class World:
         self.now = NOW
         self.created = len(sets)
 
-    def step(self, *, old_pods_run: bool = False) -> Decision:
+    def step(self, *, old_pods_run: bool = False) -> DeploymentPlan:
         decided = plan(self.owner, list(self.sets.values()), old_pods_run=old_pods_run, now=self.now)
         for action in decided.actions:
             match action:

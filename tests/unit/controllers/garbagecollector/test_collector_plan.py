@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from shoal.client import Propagation, builtin
 from shoal.controllers.garbagecollector.graph import Graph
-from shoal.controllers.garbagecollector.model import FOREGROUND, ORPHAN, Node, Reference
+from shoal.controllers.garbagecollector.model import FOREGROUND, ORPHAN, GraphNode, OwnerReference
 from shoal.controllers.garbagecollector.plan import (
     KEEP,
+    DeleteDependents,
     DropReferences,
-    Hurry,
-    Keep,
+    KeepObject,
     Orphan,
     OwnerState,
-    Release,
+    ReleaseObject,
     Remove,
     decide,
     deletion_step,
@@ -31,8 +31,8 @@ SOLID, ABSENT, WAITING = OwnerState.SOLID, OwnerState.ABSENT, OwnerState.WAITING
 
 
 def pod(uid, *owners, blocks=True, namespace="n", **more):
-    references = tuple(Reference(api_version="v1", kind="Pod", name=o, uid=o, blocks=blocks) for o in owners)
-    return Node(type=PODS, namespace=namespace, name=uid, uid=uid, version="1", owners=references, **more)
+    references = tuple(OwnerReference(api_version="v1", kind="Pod", name=o, uid=o, blocks=blocks) for o in owners)
+    return GraphNode(type=PODS, namespace=namespace, name=uid, uid=uid, version="1", owners=references, **more)
 
 
 def graph_of(*nodes):
@@ -87,17 +87,17 @@ def test_a_dependent_that_comes_after_its_owner_is_not_looked_at():
 
 def test_a_dependent_that_does_not_block_is_not_waited_for():
     owner = pod("o", finalizers=(FOREGROUND,), deleting=True)
-    assert deletion_step(graph_of(owner, pod("x", "o", blocks=False)), owner) == Release(FOREGROUND)
-    assert deletion_step(graph_of(owner, pod("x", "o")), owner) == Hurry(("x",))
+    assert deletion_step(graph_of(owner, pod("x", "o", blocks=False)), owner) == ReleaseObject(FOREGROUND)
+    assert deletion_step(graph_of(owner, pod("x", "o")), owner) == DeleteDependents(("x",))
 
 
 def test_objects_that_wait_only_for_each_other_are_let_go():
     ends = {"finalizers": (FOREGROUND,), "deleting": True}
     a, b = pod("a", "b", **ends), pod("b", "a", **ends)
-    assert deletion_step(graph_of(a, b), a) == Release(FOREGROUND)
+    assert deletion_step(graph_of(a, b), a) == ReleaseObject(FOREGROUND)
     outside = pod("z", "b")
-    assert deletion_step(graph_of(a, b, outside), a) == Hurry(())  # z goes first
-    assert deletion_step(graph_of(a, b, outside), b) == Hurry(("z",))
+    assert deletion_step(graph_of(a, b, outside), a) == DeleteDependents(())  # z goes first
+    assert deletion_step(graph_of(a, b, outside), b) == DeleteDependents(("z",))
 
 
 # -- the whole: an API server in miniature, a graph that lags behind it, a queue in any order ---------------------------
@@ -107,12 +107,12 @@ def test_objects_that_wait_only_for_each_other_are_let_go():
 class World:
     """Objects, the graph that has seen a part of their history, and who is to be looked at."""
 
-    objects: dict[str, Node]
+    objects: dict[str, GraphNode]
     random: Random
 
     def __post_init__(self):
         self.graph = Graph()
-        self.unseen: list[tuple[str, Node | None]] = []
+        self.unseen: list[tuple[str, GraphNode | None]] = []
         self.queue: list[str] = []
         self.orphaned: set[str] = set()  # who was cut off on request
         self.version = 1
@@ -152,9 +152,9 @@ class World:
             return
         stored = self.objects.get(uid)
         action = deletion_step(self.graph, item) or decide(self.graph, item, [self.state(item, r) for r in item.owners])
-        if isinstance(action, Keep):
+        if isinstance(action, KeepObject):
             return
-        if isinstance(action, Hurry):
+        if isinstance(action, DeleteDependents):
             self.queue += action.dependents
             return
         if stored is None:
@@ -179,7 +179,7 @@ class World:
                 if unblock:
                     node = self.write(replace(node, owners=tuple(replace(o, blocks=False) for o in node.owners)))
                 self.delete(node.uid, propagation)
-            case Release(finalizer):
+            case ReleaseObject(finalizer):
                 self.write(replace(node, finalizers=tuple(f for f in node.finalizers if f != finalizer)))
             case Orphan(dependents):
                 for dependent in dependents:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from itertools import count
 
-from shoal.controllers.job.model import COMPLETION_INDEX, FINALIZER, Backoff, Counts, has_finalizer
+from shoal.controllers.job.model import COMPLETION_INDEX, FINALIZER, JobBackoff, JobCounts, has_finalizer
 from shoal.controllers.job.plan import observe, plan_pods, reached
 from shoal.controllers.job.tracking import begin_status, conclude, same_status, settle, suspension, track
 from shoal.kube.times import format_time
@@ -27,7 +27,7 @@ class JobWorld:
         self.job = {"metadata": {"name": "j", "namespace": "d", "uid": "job"}, "spec": spec, "status": {}}
         self.pods = {}
         self.stale = {}  # pods as a cache that is behind shows them
-        self.released, self.backoff = set(), Backoff()
+        self.released, self.backoff = set(), JobBackoff()
         self.now = 1_700_000_000.0
         self.numbers = count()
         self.crash_after = None
@@ -86,7 +86,7 @@ class JobWorld:
     # the controller
 
     def restart(self):
-        self.released, self.backoff, self.crash_after = set(), Backoff(), None
+        self.released, self.backoff, self.crash_after = set(), JobBackoff(), None
         self.stale = {}
 
     def seen(self):
@@ -99,12 +99,12 @@ class JobWorld:
         pods = self.seen()
         self.released &= {p["metadata"]["uid"] for p in pods if has_finalizer(p)}
         view = observe(self.job, pods, frozenset(self.released), self.backoff, self.now)
-        counts = Counts(len(view.active), view.ready, view.terminating)
+        counts = JobCounts(len(view.active), view.ready, view.terminating)
         ending, managed = view.ending, False
         if ending is not None:
             for pod in view.active:
                 self.delete(pod["metadata"]["uid"])
-            counts = Counts(0, 0, view.terminating + len(view.active))
+            counts = JobCounts(0, 0, view.terminating + len(view.active))
         else:
             managed = True
             plan = plan_pods(view, self.now)
@@ -117,7 +117,7 @@ class JobWorld:
                 self.ended.pop(uid)
                 self.pods.pop(uid)
             made = len(plan.creates) - len(plan.deletes)
-            counts = Counts(counts.active + made, 0, counts.terminating)
+            counts = JobCounts(counts.active + made, 0, counts.terminating)
             ending = reached(view, counts.active)
         status = begin_status(view, counts, self.now)
         if managed and ending is None:

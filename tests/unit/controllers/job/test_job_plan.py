@@ -6,9 +6,9 @@ import pytest
 
 from shoal.controllers.job.backoff import after_pods, finished_at, remaining_s
 from shoal.controllers.job.indexes import Indexes
-from shoal.controllers.job.model import COMPLETION_INDEX, FAILURE_COUNT, FINALIZER, IGNORED_COUNT, Backoff
+from shoal.controllers.job.model import COMPLETION_INDEX, FAILURE_COUNT, FINALIZER, IGNORED_COUNT, JobBackoff
 from shoal.controllers.job.plan import observe, plan_pods
-from shoal.controllers.job.policy import judge, met_success
+from shoal.controllers.job.policy import met_success, pod_failure_action
 from shoal.controllers.job.template import indexed_pods
 from shoal.kube.times import format_time, parse_epoch
 
@@ -40,7 +40,7 @@ def exited(code, name="c"):
     }
 
 
-def look(job, *pods, backoff=Backoff()):  # noqa: B008
+def look(job, *pods, backoff=JobBackoff()):  # noqa: B008
     return observe(job, pods, frozenset(), backoff, NOW)
 
 
@@ -67,7 +67,7 @@ def test_how_many_pods_a_job_needs(spec, pods, created, deleted):
 
 def test_pods_that_are_going_are_replaced_at_once_or_when_they_have_ended():
     going = a_pod("a", deleted=True)
-    assert len(plan_pods(look(a_job(completions=1), going, backoff=Backoff()), NOW + 60).creates) == 1
+    assert len(plan_pods(look(a_job(completions=1), going, backoff=JobBackoff()), NOW + 60).creates) == 1
     waiting = look(a_job(completions=1, podReplacementPolicy="Failed"), going)
     assert waiting.failed == 0 and not plan_pods(waiting, NOW + 60).creates
 
@@ -81,7 +81,7 @@ def test_second_pods_of_an_index_and_indexes_that_are_none_go():
 
 @pytest.mark.parametrize(("failures", "delay"), [(0, 0), (1, 10), (2, 20), (3, 40), (6, 320), (7, 600), (100, 600)])
 def test_the_pause_after_failures(failures, delay):
-    assert remaining_s(Backoff(failures, NOW), NOW) == delay
+    assert remaining_s(JobBackoff(failures, NOW), NOW) == delay
 
 
 def test_a_success_makes_failures_before_it_forgotten():
@@ -89,10 +89,10 @@ def test_a_success_makes_failures_before_it_forgotten():
         state = {"terminated": {"exitCode": 1, "finishedAt": format_time(at)}}
         return a_pod(name, "Failed", status={"containerStatuses": [{"name": "c", "state": state}]})
 
-    before = Backoff(3, NOW - 100)
-    assert after_pods(before, [], [ended("a", NOW)]) == Backoff(4, NOW)
-    assert after_pods(before, [ended("s", NOW - 10)], [ended("a", NOW - 20), ended("b", NOW)]) == Backoff(1, NOW)
-    assert after_pods(before, [ended("s", NOW)], []) == Backoff()
+    before = JobBackoff(3, NOW - 100)
+    assert after_pods(before, [], [ended("a", NOW)]) == JobBackoff(4, NOW)
+    assert after_pods(before, [ended("s", NOW - 10)], [ended("a", NOW - 20), ended("b", NOW)]) == JobBackoff(1, NOW)
+    assert after_pods(before, [ended("s", NOW)], []) == JobBackoff()
 
 
 def test_when_a_pod_ended():
@@ -119,7 +119,7 @@ COUNT = {"action": "Count", "onExitCodes": {"operator": "NotIn", "values": [42]}
     ],
 )  # fmt: skip
 def test_the_first_rule_that_matches_decides(pod, counts, action, message):
-    verdict = judge({"rules": [IGNORE, FAIL, COUNT]}, pod)
+    verdict = pod_failure_action({"rules": [IGNORE, FAIL, COUNT]}, pod)
     assert (verdict.counts, verdict.action, verdict.message) == (counts, action, message)
 
 

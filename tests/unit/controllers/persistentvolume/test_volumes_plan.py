@@ -19,11 +19,11 @@ from shoal.controllers.persistentvolume.model import (
     Grow,
     Nothing,
     Provision,
+    RecordEvent,
     Release,
-    Report,
     Reserve,
     SetPhase,
-    Tell,
+    WriteStatus,
 )
 from shoal.controllers.persistentvolume.plan import (
     best_match,
@@ -66,11 +66,11 @@ BOUND = {BIND_COMPLETED: "yes"}
     ("claim", "storage_class", "kind"),
     [
         (a_claim(), FOLDERS, Provision),
-        (a_claim(), WAITING, Tell),
+        (a_claim(), WAITING, RecordEvent),
         (a_claim(notes={SELECTED_NODE: "node"}), WAITING, Provision),
         (a_claim(), {**FOLDERS, "provisioner": "other.io/x"}, AskProvisioner),
-        (a_claim(), None, Tell),
-        (a_claim(storage_class=""), None, Tell),
+        (a_claim(), None, RecordEvent),
+        (a_claim(storage_class=""), None, RecordEvent),
         (a_claim(volume="v"), FOLDERS, Nothing),
     ],
 )
@@ -102,7 +102,7 @@ def test_a_claim_and_its_volume_are_bound_step_by_step():
     assert claim_step(a_claim(), None, [volume], FOLDERS) == Bind(volume)
     bound = a_claim(volume="v", notes=BOUND)
     step = claim_step(bound, volume, (), FOLDERS)
-    assert isinstance(step, Report)
+    assert isinstance(step, WriteStatus)
     assert step.status == {"phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}}
     assert isinstance(claim_step({**bound, "status": step.status}, volume, (), FOLDERS), Nothing)
 
@@ -111,16 +111,16 @@ def test_a_claim_that_names_its_volume_gets_it_or_is_told_why_not():
     claim = a_claim(volume="v")
     assert isinstance(claim_step(claim, a_volume(), (), FOLDERS), Reserve)
     assert isinstance(claim_step(claim, a_volume(claim=ref("")), (), FOLDERS), Reserve)
-    assert isinstance(claim_step(claim, a_volume(size="1Mi"), (), FOLDERS), Tell)
-    assert isinstance(claim_step(claim, a_volume(claim=ref("other")), (), FOLDERS), Tell)
+    assert isinstance(claim_step(claim, a_volume(size="1Mi"), (), FOLDERS), RecordEvent)
+    assert isinstance(claim_step(claim, a_volume(claim=ref("other")), (), FOLDERS), RecordEvent)
 
 
 def test_a_bound_claim_whose_volume_is_gone_is_lost():
     step = claim_step(a_claim(volume="v", notes=BOUND), None, (), FOLDERS)
-    assert isinstance(step, Report)
+    assert isinstance(step, WriteStatus)
     assert (step.status, step.reason) == ({"phase": "Lost"}, "ClaimLost")
     stolen = claim_step(a_claim(volume="v", notes=BOUND), a_volume(claim=ref("x")), (), FOLDERS)
-    assert isinstance(stolen, Report)
+    assert isinstance(stolen, WriteStatus)
     assert stolen.reason == "ClaimMisbound"
 
 

@@ -7,9 +7,9 @@ from typing import Any
 from shoal.controllers.pods.template import controller_reference
 from shoal.controllers.revisions.plan import (
     HASH_LABEL,
-    Raise,
-    Record,
-    Use,
+    CreateRevision,
+    RenumberRevision,
+    UseRevision,
     choose,
     new_revision,
     ordered,
@@ -37,25 +37,25 @@ def pick(image: str, *revisions: Obj) -> Any:
 
 def test_a_new_template_is_recorded_with_the_next_number() -> None:
     first = pick("a")
-    assert isinstance(first, Record)
+    assert isinstance(first, CreateRevision)
     assert first.revision["revision"] == 1
     about = first.revision["metadata"]
     assert about["name"] == f"web-{about['labels'][HASH_LABEL]}"
     assert about["labels"]["app"] == "web"
     later = pick("c", revision("b", 7), revision("a", 3))
-    assert isinstance(later, Record) and later.revision["revision"] == 8
+    assert isinstance(later, CreateRevision) and later.revision["revision"] == 8
 
 
 def test_the_newest_is_used_as_it_is() -> None:
     a, b = revision("a", 1), revision("b", 2)
     chosen = pick("b", a, b)
-    assert isinstance(chosen, Use) and chosen.revision is b
+    assert isinstance(chosen, UseRevision) and chosen.revision is b
 
 
 def test_an_old_one_that_comes_back_gets_the_highest_number() -> None:
     a, b = revision("a", 1), revision("b", 2)
     chosen = pick("a", b, a)
-    assert isinstance(chosen, Raise)
+    assert isinstance(chosen, RenumberRevision)
     assert chosen.revision == {**a, "revision": 3}
 
 

@@ -9,9 +9,9 @@ from shoal.controllers.revisions.plan import HASH_LABEL, new_revision
 from shoal.controllers.statefulset.model import (
     CreateClaims,
     CreatePod,
-    Decision,
     DeletePod,
     Refuse,
+    StatefulSetPlan,
     UpdateClaim,
     UpdatePod,
 )
@@ -46,7 +46,7 @@ class World:
         found: str = self.owner["spec"]["template"]["spec"]["containers"][0]["image"]
         return found
 
-    def step(self) -> Decision:
+    def step(self) -> StatefulSetPlan:
         update = self.revision(self.image)
         name = (self.owner.get("status") or {}).get("currentRevision")
         current = next((each for each in self.revisions.values() if each["metadata"]["name"] == name), update)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shoal.apiserver.context import ServerConfig
-from shoal.controllers.kit import Kit
+from shoal.controllers.context import ControllerContext
 from shoal.node.proxy import wiring
 from shoal.node.proxy.reconcile import ServiceProxy
 from shoal.node.runtime.process.addresses import claim_network
@@ -31,10 +31,15 @@ def test_services_are_served_from_when_they_have_endpoints_until_they_go(tmp_pat
     async def main() -> None:
         found: list[ServiceProxy] = []
 
-        def add(kit: Kit) -> None:
+        def add(context: ControllerContext) -> None:
             found.append(
                 wiring.add(
-                    kit.manager, kit.events, clock=kit.clock, random=kit.random, new_id=kit.new_id, metrics=kit.metrics
+                    context.manager,
+                    context.events,
+                    clock=context.clock,
+                    random=context.random,
+                    new_id=context.new_id,
+                    metrics=context.metrics,
                 )
             )
 

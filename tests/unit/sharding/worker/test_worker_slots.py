@@ -8,39 +8,39 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.sharding.leases import Ack, AckKind
-from shoal.sharding.model import Entry, Move, MovePhase
-from shoal.sharding.worker.slots import SlotMachine, Step, StepKind
+from shoal.sharding.model import Move, MovePhase, SlotEntry
+from shoal.sharding.worker.slots import SlotMachine, SlotStep, SlotStepKind
 
-MINE = Entry(slot=7, owner="a", term=1, epoch=10)
+MINE = SlotEntry(slot=7, owner="a", term=1, epoch=10)
 WATCHED = frozenset({7})
 
 
-def working(entry: Entry = MINE) -> SlotMachine:
+def working(entry: SlotEntry = MINE) -> SlotMachine:
     machine = SlotMachine("a", 1)
     machine.table([entry])
     machine.watched(WATCHED)
     return machine
 
 
-def drain(entry: Entry = MINE, *, next_epoch: int = 11) -> Entry:
+def drain(entry: SlotEntry = MINE, *, next_epoch: int = 11) -> SlotEntry:
     return replace(entry, move=Move(phase=MovePhase.DRAIN, to="b", to_term=1, next_epoch=next_epoch))
 
 
 def test_a_slot_is_worked_on_when_its_objects_are_there() -> None:
     machine = SlotMachine("a", 1)
-    assert machine.table([MINE]) == [Step(StepKind.WATCH, -1)]
+    assert machine.table([MINE]) == [SlotStep(SlotStepKind.WATCH, -1)]
     assert machine.epoch_of(7) is None
-    assert machine.watched(WATCHED) == [Step(StepKind.WORK, 7, 10)]
+    assert machine.watched(WATCHED) == [SlotStep(SlotStepKind.WORK, 7, 10)]
     assert machine.epoch_of(7) == 10
     assert machine.table([MINE]) == []
 
 
 def test_a_slot_that_left_and_came_back_waits_for_its_objects() -> None:
     machine = working()
-    assert Step(StepKind.STOP, 7) in machine.table([replace(MINE, owner="b", epoch=11)])
-    assert machine.table([replace(MINE, epoch=12)]) == [Step(StepKind.WATCH, -1)]
+    assert SlotStep(SlotStepKind.STOP, 7) in machine.table([replace(MINE, owner="b", epoch=11)])
+    assert machine.table([replace(MINE, epoch=12)]) == [SlotStep(SlotStepKind.WATCH, -1)]
     assert machine.epoch_of(7) is None  # the caches may have dropped it in between
-    assert machine.watched(WATCHED) == [Step(StepKind.WORK, 7, 12)]
+    assert machine.watched(WATCHED) == [SlotStep(SlotStepKind.WORK, 7, 12)]
 
 
 def test_a_slot_of_another_term_is_not_ours() -> None:
@@ -51,7 +51,7 @@ def test_a_slot_of_another_term_is_not_ours() -> None:
 
 def test_a_slot_that_drains_is_not_worked_on_and_acknowledged_when_nothing_runs() -> None:
     machine = working()
-    assert machine.table([drain()]) == [Step(StepKind.DRAIN, 7, 11)]
+    assert machine.table([drain()]) == [SlotStep(SlotStepKind.DRAIN, 7, 11)]
     assert machine.epoch_of(7) is None and not machine.acks
     machine.drained(7, 11, "d")
     assert dict(machine.acks) == {7: Ack(7, 11, AckKind.DRAINED, "d")}
@@ -71,7 +71,10 @@ def test_an_acknowledgement_is_kept_while_its_move_is_spoken_of() -> None:
 def test_a_move_that_is_given_up_gives_the_slot_back_with_its_new_epoch() -> None:
     machine = working()
     machine.table([drain()])
-    assert machine.table([replace(MINE, epoch=12)]) == [Step(StepKind.STOP, 7), Step(StepKind.WORK, 7, 12)]
+    assert machine.table([replace(MINE, epoch=12)]) == [
+        SlotStep(SlotStepKind.STOP, 7),
+        SlotStep(SlotStepKind.WORK, 7, 12),
+    ]
     machine.drained(7, 11)  # too late: it is about a move that is not
     assert not machine.acks
 
@@ -79,17 +82,17 @@ def test_a_move_that_is_given_up_gives_the_slot_back_with_its_new_epoch() -> Non
 def test_a_coming_slot_is_watched_first_and_then_acknowledged() -> None:
     machine = SlotMachine("b", 1)
     coming = replace(MINE, move=Move(phase=MovePhase.PREPARE, to="b", to_term=1, next_epoch=11))
-    assert machine.table([coming]) == [Step(StepKind.WATCH, -1)]
+    assert machine.table([coming]) == [SlotStep(SlotStepKind.WATCH, -1)]
     assert not machine.acks
     assert machine.watched(WATCHED) == []
     assert dict(machine.acks) == {7: Ack(7, 11, AckKind.PREPARED)}
     assert machine.epoch_of(7) is None
-    taken = Entry(
+    taken = SlotEntry(
         slot=7, owner="b", term=1, epoch=11, move=Move(phase=MovePhase.RESTORE, source="a", state="s", digest="d")
     )
-    assert machine.table([taken]) == [Step(StepKind.RESTORE, 7, 11, "s", "d")]
+    assert machine.table([taken]) == [SlotStep(SlotStepKind.RESTORE, 7, 11, "s", "d")]
     assert machine.epoch_of(7) is None
-    assert machine.restored(7, 11, "d") == [Step(StepKind.WORK, 7, 11)]
+    assert machine.restored(7, 11, "d") == [SlotStep(SlotStepKind.WORK, 7, 11)]
     assert machine.epoch_of(7) == 11
     assert dict(machine.acks) == {7: Ack(7, 11, AckKind.RESTORED, "d")}
     assert machine.table([replace(taken, move=None)]) == []
@@ -99,7 +102,7 @@ def test_a_coming_slot_is_watched_first_and_then_acknowledged() -> None:
 def test_what_cannot_be_restored_is_said_and_not_worked_on() -> None:
     machine = SlotMachine("b", 1)
     machine.watched(WATCHED)
-    machine.table([Entry(slot=7, owner="b", term=1, epoch=11, move=Move(phase=MovePhase.RESTORE, state="s"))])
+    machine.table([SlotEntry(slot=7, owner="b", term=1, epoch=11, move=Move(phase=MovePhase.RESTORE, state="s"))])
     machine.failed(7, 11)
     assert dict(machine.acks) == {7: Ack(7, 11, AckKind.FAILED)}
     assert machine.epoch_of(7) is None
@@ -107,13 +110,16 @@ def test_what_cannot_be_restored_is_said_and_not_worked_on() -> None:
 
 def test_a_slot_that_went_to_another_is_stopped() -> None:
     machine = working()
-    assert machine.table([replace(MINE, owner="b", epoch=11)]) == [Step(StepKind.STOP, 7), Step(StepKind.WATCH, -1)]
+    assert machine.table([replace(MINE, owner="b", epoch=11)]) == [
+        SlotStep(SlotStepKind.STOP, 7),
+        SlotStep(SlotStepKind.WATCH, -1),
+    ]
     assert machine.empty
 
 
 def test_with_the_term_everything_ends() -> None:
     machine = working()
-    assert machine.lost() == [Step(StepKind.STOP, 7)]
+    assert machine.lost() == [SlotStep(SlotStepKind.STOP, 7)]
     assert machine.epoch_of(7) is None and machine.empty
 
 
@@ -121,12 +127,12 @@ class Manager:
     """As much of a manager as moves one slot between two live shards: it gives nothing away before it may."""
 
     def __init__(self) -> None:
-        self.entry = Entry(slot=7, owner="a", term=1, epoch=1)
+        self.entry = SlotEntry(slot=7, owner="a", term=1, epoch=1)
         self.log = [self.entry]
         self.machines = {name: SlotMachine(name, 1) for name in "ab"}
         self.seen = dict.fromkeys("ab", 0)
 
-    def write(self, entry: Entry) -> None:
+    def write(self, entry: SlotEntry) -> None:
         self.entry = entry
         self.log.append(entry)
 
@@ -146,14 +152,14 @@ class Manager:
             machine = self.machines[action[-1]]
             self.shell(machine, machine.watched(machine.wanted))
 
-    def advance(self, entry: Entry, move: Move) -> None:
+    def advance(self, entry: SlotEntry, move: Move) -> None:
         if move.phase is MovePhase.PREPARE:
             if self.acked(move.to, move.next_epoch, AckKind.PREPARED):
                 self.write(replace(entry, move=replace(move, phase=MovePhase.DRAIN)))
         elif move.phase is MovePhase.DRAIN:
             if self.acked(entry.owner, move.next_epoch, AckKind.DRAINED):
                 restore = Move(phase=MovePhase.RESTORE, source=entry.owner)
-                self.write(Entry(slot=7, owner=move.to, term=1, epoch=move.next_epoch, move=restore))
+                self.write(SlotEntry(slot=7, owner=move.to, term=1, epoch=move.next_epoch, move=restore))
         elif self.acked(entry.owner, entry.epoch, AckKind.RESTORED):
             self.write(replace(entry, move=None))
 
@@ -167,11 +173,11 @@ class Manager:
             self.shell(machine, machine.table([self.log[self.seen[name]]]))
             self.seen[name] += 1
 
-    def shell(self, machine: SlotMachine, steps: list[Step]) -> None:
+    def shell(self, machine: SlotMachine, steps: list[SlotStep]) -> None:
         for step in steps:
-            if step.kind is StepKind.DRAIN:
+            if step.kind is SlotStepKind.DRAIN:
                 machine.drained(step.slot, step.epoch)
-            elif step.kind is StepKind.RESTORE:
+            elif step.kind is SlotStepKind.RESTORE:
                 self.shell(machine, machine.restored(step.slot, step.epoch))
 
 

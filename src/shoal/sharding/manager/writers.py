@@ -25,7 +25,7 @@ PODS = builtin("pods")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tools:
+class WriterDeps:
     """``client``'s writes carry the leader's fence."""
 
     client: Client
@@ -36,7 +36,7 @@ class Tools:
     kept_s: float = 60.0  # a shard that has ended is shown for this long
 
 
-class Kept:
+class ResourceWriter:
     """One resource: writes go to the server, and what it answered is remembered until the cache shows it."""
 
     def __init__(self, resource: ResourceClient, overlay: Overlay) -> None:
@@ -73,19 +73,19 @@ class Kept:
         return obj
 
 
-class Desk:
-    def __init__(self, tools: Tools) -> None:
-        client = tools.client
-        self.clock = tools.clock
-        self.metrics = tools.metrics
-        self.new_suffix = tools.new_suffix
-        self.kept_s = tools.kept_s
-        self._events = tools.events
-        self.configs = Kept(client.of(CONFIGS), Overlay(tools.clock))
-        self.instances = Kept(client.of(INSTANCES), Overlay(tools.clock))
-        self.tables = Kept(client.of(TABLE), Overlay(tools.clock))
-        self.leases = Kept(client.of(LEASES), Overlay(tools.clock))
-        self.pods = Kept(client.of(PODS), Overlay(tools.clock))
+class Writers:
+    def __init__(self, deps: WriterDeps) -> None:
+        client = deps.client
+        self.clock = deps.clock
+        self.metrics = deps.metrics
+        self.new_suffix = deps.new_suffix
+        self.kept_s = deps.kept_s
+        self._events = deps.events
+        self.configs = ResourceWriter(client.of(CONFIGS), Overlay(deps.clock))
+        self.instances = ResourceWriter(client.of(INSTANCES), Overlay(deps.clock))
+        self.tables = ResourceWriter(client.of(TABLE), Overlay(deps.clock))
+        self.leases = ResourceWriter(client.of(LEASES), Overlay(deps.clock))
+        self.pods = ResourceWriter(client.of(PODS), Overlay(deps.clock))
         self.states = client.of(STATES)
 
     def tell(self, obj: Obj, reason: str, message: str, *, warning: bool = False) -> None:

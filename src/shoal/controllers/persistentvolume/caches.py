@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from shoal.controllers.kit import Kit
+from shoal.controllers.context import ControllerContext
 from shoal.controllers.persistentvolume.plan import claims_of_pod
 from shoal.kube.objects import Obj
 from shoal.reconcile import Change, ObjectKey, key_of
@@ -23,12 +23,12 @@ def claims_in_pod(pod: Obj) -> Iterable[str]:
     return [f"{namespace}/{name}" for name in claims_of_pod(pod)]
 
 
-class Sources:
-    def __init__(self, kit: Kit) -> None:
-        self.claim_informer = kit.informer("persistentvolumeclaims")
-        self.volume_informer = kit.informer("persistentvolumes", claim=claim_of_volume)
-        self.class_informer = kit.informer("storageclasses", "storage.k8s.io")
-        self.pod_informer = kit.informer("pods", claim=claims_in_pod)
+class VolumeCaches:
+    def __init__(self, context: ControllerContext) -> None:
+        self.claim_informer = context.informer("persistentvolumeclaims")
+        self.volume_informer = context.informer("persistentvolumes", claim=claim_of_volume)
+        self.class_informer = context.informer("storageclasses", "storage.k8s.io")
+        self.pod_informer = context.informer("pods", claim=claims_in_pod)
         self.claims, self.volumes = self.claim_informer.cache, self.volume_informer.cache
         self.classes, self.pods = self.class_informer.cache, self.pod_informer.cache
 

@@ -13,8 +13,8 @@ from shoal.reconcile.keys import ObjectKey
 
 
 @dataclass(frozen=True, slots=True)
-class Kit:
-    """Handed to every ``wiring.add(kit)``."""
+class ControllerContext:
+    """Handed to every ``wiring.add(context)``."""
 
     manager: Manager
     events: EventRecorder

@@ -18,7 +18,17 @@ from shoal.client import Client, Fence, TransportError, builtin
 from shoal.errors import AlreadyExists, ApiError, Conflict, NotFound
 from shoal.kube.objects import Obj
 from shoal.kube.times import format_micro_time
-from shoal.sharding.leases import ACKS, LEAVING, MANAGER, REPORT, Ack, Report, WorkTime, encode_acks, encode_report
+from shoal.sharding.leases import (
+    ACKS,
+    LEAVING,
+    MANAGER,
+    REPORT,
+    Ack,
+    WorkerReport,
+    WorkTime,
+    encode_acks,
+    encode_report,
+)
 from shoal.sharding.model import CONFIG_LABEL, SHARD_LABEL, lease_name
 
 log = get_logger("shard.worker")
@@ -27,19 +37,19 @@ _AFTER_FAILURE = 0.25  # of the heartbeat: a renewal that failed is tried again 
 _RELEASE_S = 3.0
 
 
-class TermOver(Exception):
+class TermEnded(Exception):
     """The Lease is somebody else's, or time is up: everything stops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pulse:
-    """How fast the heart beats; follows the ShardConfig."""
+class LeaseTiming:
+    """Duration and renewal interval of the Lease; both follow the ShardConfig."""
 
     lease_s: float = 15.0
     heartbeat_s: float = 3.0
 
 
-class Heart:
+class LeaseKeeper:
     """``acquire`` begins a term, ``beat`` keeps it until it is lost, ``release`` ends it."""
 
     def __init__(
@@ -51,7 +61,7 @@ class Heart:
         shard: str,
         identity: str,
         clock: Clock,
-        report: Callable[[], Report],
+        report: Callable[[], WorkerReport],
         acks: Callable[[], Mapping[int, Ack]],
     ) -> None:
         self._leases = client.of(builtin("leases", "coordination.k8s.io"))
@@ -66,7 +76,7 @@ class Heart:
         self._seen: tuple[object, float] = (None, 0.0)  # what the Lease said when another held it, and since when
         self._hurry = asyncio.Event()
         self.fence = Fence(namespace, self.name, identity, clock=clock)  # for every write of this worker
-        self.pulse = Pulse()
+        self.timing = LeaseTiming()
         self.leaving = False
         self.term = -1
         self.time = WorkTime(0.0, 0.0)
@@ -83,7 +93,7 @@ class Heart:
         """Return when a term has begun."""
         while True:
             try:
-                async with within(self._clock, self.pulse.lease_s):
+                async with within(self._clock, self.timing.lease_s):
                     if await self._try():
                         log.info("holding the lease", shard=self._shard, term=self.term)
                         return
@@ -91,7 +101,7 @@ class Heart:
                 log.debug("another was faster")
             except (ApiError, TransportError, TimeoutError) as error:
                 log.warning("asking for the lease failed", reason=str(error) or type(error).__name__)
-            await self._clock.sleep(self.pulse.heartbeat_s)
+            await self._clock.sleep(self.timing.heartbeat_s)
 
     async def _try(self) -> bool:
         try:
@@ -116,7 +126,7 @@ class Heart:
         now_s = self._clock.monotonic()
         if self._seen[0] != said:
             self._seen = said, now_s
-        return now_s - self._seen[1] >= (spec.get("leaseDurationSeconds") or self.pulse.lease_s)
+        return now_s - self._seen[1] >= (spec.get("leaseDurationSeconds") or self.timing.lease_s)
 
     def _begin(self, lease: Obj, sent_s: float) -> None:
         self._lease = lease
@@ -124,16 +134,16 @@ class Heart:
         self.time = WorkTime(sent_s, self._granted_s)
         self.fence.begin(self.term, self.time.cancel_at_s)
 
-    async def beat(self) -> None:
-        """Renew until the term is over; then raise ``TermOver``."""
-        pause_s = self.pulse.heartbeat_s
+    async def renew(self) -> None:
+        """Renew until the term is over; then raise ``TermEnded``."""
+        pause_s = self.timing.heartbeat_s
         while True:
             left_s = self.time.cancel_at_s - self._clock.monotonic()
             await self._pause(min(pause_s, left_s))
             if not self.time.may_run(self._clock.monotonic()):
                 self._end()
-                raise TermOver("the lease could not be renewed in time")
-            pause_s = self.pulse.heartbeat_s
+                raise TermEnded("the lease could not be renewed in time")
+            pause_s = self.timing.heartbeat_s
             try:
                 await self._renew()
             except (ApiError, TransportError, TimeoutError) as error:
@@ -160,7 +170,7 @@ class Heart:
                 if not self._is_mine(current, self.term):
                     self._end()
                     holder = (current.get("spec") or {}).get("holderIdentity")
-                    raise TermOver(f"the lease is held by {holder or 'nobody'}") from None
+                    raise TermEnded(f"the lease is held by {holder or 'nobody'}") from None
                 sent_s = self._clock.monotonic()
                 renewed = await self._leases.replace(self._said(current, term=self.term))
         self._lease = renewed
@@ -211,7 +221,7 @@ class Heart:
         now = format_micro_time(self._clock.wall_s())
         spec |= {
             "holderIdentity": self._identity,
-            "leaseDurationSeconds": math.ceil(self.pulse.lease_s),
+            "leaseDurationSeconds": math.ceil(self.timing.lease_s),
             "renewTime": now,
             "leaseTransitions": term,
         }

@@ -11,37 +11,37 @@ from shoal.errors import AlreadyExists
 from shoal.kube.objects import Obj
 from shoal.sharding.leases import LeaseState
 from shoal.sharding.manager import lifecycle
-from shoal.sharding.manager.desk import Desk, config_reference
-from shoal.sharding.manager.lifecycle import Create, Drain, Keep, Phase, PodState, Shard, Verdict
-from shoal.sharding.manager.observed import Instance, Observed
+from shoal.sharding.manager.lifecycle import Create, Drain, Keep, PhaseDecision, PodState, Shard, ShardPhase
+from shoal.sharding.manager.observed import Observed, ObservedInstance
 from shoal.sharding.manager.pods import template_hash, worker_pod
+from shoal.sharding.manager.writers import Writers, config_reference
 from shoal.sharding.model import CONFIG_LABEL
 
-log = get_logger("sharding.staffing")
+log = get_logger("sharding.provisioning")
 
 _AT_ONCE = 32  # writes
 
 
-class Staffing:
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+class ShardProvisioner:
+    def __init__(self, writers: Writers) -> None:
+        self._writers = writers
 
-    async def order(self, seen: Observed, shards: dict[str, Shard], desired: int) -> dict[str, Verdict]:
+    async def order(self, seen: Observed, shards: dict[str, Shard], desired: int) -> dict[str, PhaseDecision]:
         """Do what is needed for ``desired`` shards; phases that change by it are returned."""
-        verdicts: dict[str, Verdict] = {}
-        for order in lifecycle.staff(tuple(shards.values()), desired, max_surge=seen.spec.update.max_surge):
+        phase_decisions: dict[str, PhaseDecision] = {}
+        for order in lifecycle.plan_shards(tuple(shards.values()), desired, max_surge=seen.spec.update.max_surge):
             match order:
                 case Create(replaces):
                     await self._create(seen, replaces)
                 case Drain(name, reason, text):
                     shard = shards[name]
-                    if shard.phase is not Phase.FAILED or shard.slots == 0:
-                        verdicts[name] = Verdict(lifecycle.LET_GO[shard.phase], reason, text)
+                    if shard.phase is not ShardPhase.FAILED or shard.slots == 0:
+                        phase_decisions[name] = PhaseDecision(lifecycle.LET_GO[shard.phase], reason, text)
                 case Keep(name):
-                    verdicts[name] = Verdict(Phase.RUNNING, "DrainCancelled", "it is needed again")
-        return verdicts
+                    phase_decisions[name] = PhaseDecision(ShardPhase.RUNNING, "DrainCancelled", "it is needed again")
+        return phase_decisions
 
-    async def adopt(self, seen: Observed) -> dict[str, Instance]:
+    async def adopt(self, seen: Observed) -> dict[str, ObservedInstance]:
         """Workers that someone else started become shards."""
         strangers = [
             name
@@ -50,7 +50,7 @@ class Staffing:
         ]
         limit = asyncio.Semaphore(_AT_ONCE)
 
-        async def make(name: str) -> Instance | None:
+        async def make(name: str) -> ObservedInstance | None:
             async with limit:
                 return await self._instance(seen, InstanceSpec(shard_id=name, config=seen.key.name))
 
@@ -60,36 +60,36 @@ class Staffing:
     async def equip(self, seen: Observed, shards: dict[str, Shard]) -> None:
         """Give pods to shards that wait for one."""
         for name, shard in shards.items():
-            if shard.phase is Phase.PENDING and shard.pod is PodState.MISSING and seen.spec.template is not None:
+            if shard.phase is ShardPhase.PENDING and shard.pod is PodState.MISSING and seen.spec.template is not None:
                 pod = worker_pod(seen.spec, seen.key.name, seen.instances[name].obj)
                 with suppress(AlreadyExists):
-                    await self._desk.pods.create(pod)
+                    await self._writers.pods.create(pod)
 
     async def remove(self, seen: Observed, shards: dict[str, Shard]) -> set[str]:
         """Remove what is left of shards that have ended: the pod at once, the rest when it is gone. Returns the shards
         of which nothing is left."""
         removed = set()
         for name, shard in shards.items():
-            if shard.phase is not Phase.TERMINATED:
+            if shard.phase is not ShardPhase.TERMINATED:
                 continue
             pod, lease, instance = seen.pods.get(name), seen.leases.get(name), seen.instances[name]
             if pod is not None:
                 if not pod["metadata"].get("deletionTimestamp"):
-                    await self._desk.pods.delete(pod)
+                    await self._writers.pods.delete(pod)
                 continue
             held = lease is not None and lease.lease.held
             anew = lease is not None and held and lease.lease.term != instance.status.term
             # a worker that started again will be a shard anew; one that is still there is not to be mistaken for it
-            over = not held and shard.phase_age_s >= self._desk.kept_s
-            if instance.status.phase == Phase.TERMINATED and (anew or over):
-                await self._desk.instances.delete(instance.obj)
+            over = not held and shard.phase_age_s >= self._writers.kept_s
+            if instance.status.phase == ShardPhase.TERMINATED and (anew or over):
+                await self._writers.instances.delete(instance.obj)
                 removed.add(name)
                 if lease is not None and not held:  # with the shard, not before: terms must not begin at 1 again
-                    await self._desk.leases.delete_unchanged(lease.obj)
+                    await self._writers.leases.delete_unchanged(lease.obj)
         return removed
 
     async def _create(self, seen: Observed, replaces: str) -> None:
-        name = f"{seen.key.name}-{self._desk.new_suffix()}"
+        name = f"{seen.key.name}-{self._writers.new_suffix()}"
         spec = InstanceSpec(
             shard_id=name, config=seen.key.name, replaces=replaces, template_hash=template_hash(seen.spec)
         )
@@ -97,12 +97,12 @@ class Staffing:
         if instance is None:
             return
         with suppress(AlreadyExists):
-            await self._desk.pods.create(worker_pod(seen.spec, seen.key.name, instance.obj))
+            await self._writers.pods.create(worker_pod(seen.spec, seen.key.name, instance.obj))
         text = f"created shard {name}" + (f" in place of {replaces}" if replaces else "")
-        self._desk.tell(seen.config, "ShardCreated", text)
+        self._writers.tell(seen.config, "ShardCreated", text)
         log.info("created a shard", shard=name, replaces=replaces)
 
-    async def _instance(self, seen: Observed, spec: InstanceSpec) -> Instance | None:
+    async def _instance(self, seen: Observed, spec: InstanceSpec) -> ObservedInstance | None:
         obj: Obj = {
             "apiVersion": API_VERSION,
             "kind": "ShardInstance",
@@ -115,7 +115,7 @@ class Staffing:
             "spec": written(spec),
         }
         try:
-            made = await self._desk.instances.create(obj)
+            made = await self._writers.instances.create(obj)
         except AlreadyExists:
             return None  # the cache does not show it yet
-        return Instance(made, *read_instance(made))
+        return ObservedInstance(made, *read_instance(made))

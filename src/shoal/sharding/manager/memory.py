@@ -1,5 +1,5 @@
-"""What the manager remembers of one ShardConfig between passes. All of it can be lost: a new leader starts with empty
-books, counts anew, and does no harm by it."""
+"""What the manager remembers of one ShardConfig between passes. All of it can be lost: a new leader starts
+with an empty memory and counts anew, which does no harm."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from shoal.kube.objects import Obj
-from shoal.sharding.leases import Sightings
-from shoal.sharding.manager.scaling import Sample
-from shoal.sharding.model import SLOTS, Entry
+from shoal.sharding.leases import LeaseObservations
+from shoal.sharding.manager.scaling import LoadSample
+from shoal.sharding.model import SLOTS, SlotEntry
 
 _TRIES = 3  # moves of a slot that fail after each other; then it stays for as long as a step may take
 _BRIEFLY = 1 / 30  # of that time: the pause after the first ones
@@ -43,7 +43,7 @@ class SlotCounts:
         return sum(self.counts)
 
 
-class Timers:
+class MoveTimers:
     """How long each move has been in its step, and how long in all; on this manager's monotonic clock."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Timers:
         self._begun: dict[int, float] = {}
         self._failed: dict[int, tuple[int, float]] = {}  # slot -> (failures in a row, not before)
 
-    def look(self, entries: tuple[Entry, ...], now_s: float) -> None:
+    def look(self, entries: tuple[SlotEntry, ...], now_s: float) -> None:
         if not self._steps and not any(entry.move for entry in entries):
             return
         for entry in entries:
@@ -64,7 +64,7 @@ class Timers:
                 self._steps[entry.slot] = step, now_s
             self._begun.setdefault(entry.slot, now_s)
 
-    def in_step_s(self, entry: Entry, now_s: float) -> float:
+    def in_step_s(self, entry: SlotEntry, now_s: float) -> float:
         known = self._steps.get(entry.slot)
         return now_s - known[1] if known is not None else 0.0
 
@@ -103,7 +103,7 @@ class Phases:
 
 
 @dataclass(slots=True)
-class Health:
+class ShardHealth:
     """What a shard's own check has said."""
 
     errors: int = 0  # in a row
@@ -112,27 +112,27 @@ class Health:
 
 
 @dataclass(slots=True)
-class Books:
-    sightings: Sightings = field(default_factory=Sightings)
+class ManagerMemory:
+    observations: LeaseObservations = field(default_factory=LeaseObservations)
     phases: Phases = field(default_factory=Phases)
-    timers: Timers = field(default_factory=Timers)
-    samples: deque[Sample] = field(default_factory=deque)
-    health: dict[str, Health] = field(default_factory=dict)
+    timers: MoveTimers = field(default_factory=MoveTimers)
+    samples: deque[LoadSample] = field(default_factory=deque)
+    health: dict[str, ShardHealth] = field(default_factory=dict)
     objects: SlotCounts = field(default_factory=SlotCounts)
     turn: int = 0  # of round-robin
     status_s: dict[str, float] = field(default_factory=dict)  # when a status was last written
     imbalanced_s: float | None = None  # since when the loads lie too far apart
     scaled_s: float | None = None
-    facts: Facts | None = None
+    figures: PassFigures | None = None
 
     def forget(self, shard: str) -> None:
-        self.sightings.forget(shard)
+        self.observations.forget(shard)
         self.health.pop(shard, None)
         self.status_s.pop(shard, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class PassFigures:
     """The figures of the last pass, for metrics."""
 
     phases: dict[str, int]

@@ -15,7 +15,7 @@ _AFTER_FAILURE_S = 5.0
 log = get_logger("controllers.rounds")
 
 
-class Rounds:
+class PeriodicLoop:
     """Run by a manager. A round that fails is reported and tried again later."""
 
     def __init__(self, name: str, work: Callable[[], Awaitable[float]], *, clock: Clock) -> None:
