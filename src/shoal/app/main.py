@@ -20,13 +20,13 @@ COMMANDS = (
     Command(
         name="apply",
         group=_APPS,
-        summary="make the fleet what files say",
+        summary="create or change the objects that files describe",
         target="shoal.cli.fleet.apply:app",
     ),
     Command(
         name="create",
         group=_APPS,
-        summary="make a project, an environment or a secret without a file",
+        summary="create a project, an environment or a secret without a file",
         target="shoal.cli.fleet.create:app",
     ),
     Command(
@@ -38,31 +38,31 @@ COMMANDS = (
     Command(
         name="describe",
         group=_APPS,
-        summary="show everything that is known of one object",
+        summary="show one object in full",
         target="shoal.cli.fleet.describe:app",
     ),
     Command(
         name="status",
         group=_APPS,
-        summary="show what should run, what runs, and why they differ",
+        summary="show the desired and the actual state, and why they differ",
         target="shoal.cli.fleet.status:app",
     ),
     Command(
         name="explain",
         group=_APPS,
-        summary="say why an app or a pod is where it is, and why it is not ready",
+        summary="explain the placement of an app or a pod, and why it is not ready",
         target="shoal.app.commands.explain:app",
     ),
     Command(
         name="events",
         group=_APPS,
-        summary="show what happened",
+        summary="show events",
         target="shoal.cli.fleet.events:app",
     ),
     Command(
         name="history",
         group=_APPS,
-        summary="show the revisions of an app, and who changed what when",
+        summary="show the revisions of an app, and the changes of an object with their authors",
         target="shoal.cli.fleet.history:app",
     ),
     Command(
@@ -86,7 +86,7 @@ COMMANDS = (
     Command(
         name="query",
         group=_SEE,
-        summary="ask for objects: \"pods where image ~ 'v2' and region = 'eu' and not ready\"",
+        summary="query objects: \"pods where image ~ 'v2' and region = 'eu' and not ready\"",
         target="shoal.cli.navigator.query:app",
     ),
     Command(
@@ -98,49 +98,49 @@ COMMANDS = (
     Command(
         name="mesh",
         group=_SEE,
-        summary="show what Istio does to a workload, what is wrong in the mesh, and who calls whom",
+        summary="show the Istio resources of a workload, configuration mistakes, and the service graph",
         target="shoal.cli.navigator.mesh:app",
     ),
     Command(
         name="logs",
         group=_SEE,
-        summary="show what the pods of an app write",
+        summary="show the logs of an app's pods",
         target="shoal.cli.navigator.logs:app",
     ),
     Command(
         name="search",
         group=_SEE,
-        summary="find objects of any kind by a text",
+        summary="find objects of any kind by text",
         target="shoal.cli.navigator.search:app",
     ),
     Command(
         name="diff",
         group=_SEE,
-        summary="show what differs between two moments or two clusters",
+        summary="show the differences between two points in time or two clusters",
         target="shoal.cli.navigator.diff:app",
     ),
     Command(
         name="checks",
         group=_SEE,
-        summary="save queries as checks, and see how they stand",
+        summary="save queries as checks, and show their results",
         target="shoal.cli.navigator.checks:app",
     ),
     Command(
         name="agents",
         group=_FLEET,
-        summary="show the agents of the clusters, and release what they hold back",
+        summary="show the agents of the clusters, and confirm deletions that they hold back",
         target="shoal.cli.fleet.agents:app",
     ),
     Command(
         name="token",
         group=_FLEET,
-        summary="make, list, rotate and revoke the tokens of a control plane or a cluster",
+        summary="create, list, rotate and revoke the tokens of a control plane or a cluster",
         target="shoal.app.commands.token:app",
     ),
     Command(
         name="secrets",
         group=_FLEET,
-        summary="replace the master key that seals the secrets, and show which are in use",
+        summary="rotate the master key that encrypts the secrets, and show the keys in use",
         target="shoal.cli.fleet.secrets:app",
     ),
     Command(
@@ -152,13 +152,13 @@ COMMANDS = (
     Command(
         name="up",
         group=_START,
-        summary="start everything there is, with its state in one directory; Ctrl-C ends it",
+        summary="start the whole system on this machine, with its state in one directory; Ctrl-C stops it",
         target="shoal.app.commands.up:app",
     ),
     Command(
         name="down",
         group=_START,
-        summary="stop what runs in a directory",
+        summary="stop the processes of a state directory",
         target="shoal.app.commands.down:app",
     ),
     Command(
@@ -176,7 +176,7 @@ COMMANDS = (
     Command(
         name="krane",
         group=_START,
-        summary="run the agent that makes a cluster what the control plane wants",
+        summary="run the agent that applies the control plane's desired state to a cluster",
         target="shoal.app.commands.krane:app",
     ),
     Command(
@@ -194,7 +194,7 @@ COMMANDS = (
     Command(
         name="navigator",
         group=_START,
-        summary="run the view of all clusters: its manager, or the edge of a cluster",
+        summary="run the navigator, the live view of all clusters: its manager, or the edge of a cluster",
         target="shoal.app.commands.navigator:app",
     ),
     Command(
@@ -212,13 +212,13 @@ COMMANDS = (
     Command(
         name="doctor",
         group=_HELP,
-        summary="check this machine for what Shoal needs",
+        summary="check that this machine meets Shoal's requirements",
         target="shoal.app.commands.doctor:app",
     ),
     Command(
         name="version",
         group=_HELP,
-        summary="print the versions of Shoal and of what it runs on",
+        summary="print the versions of Shoal, Python and SQLite",
         target="shoal.app.commands.version:app",
     ),
 )

@@ -1,1 +1,1 @@
-"""The shape of the ``shoal`` command: its catalog, how a command is found and run, how results are printed."""
+"""The frame of the ``shoal`` command: catalog of commands, dispatch, output formats."""

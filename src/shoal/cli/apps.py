@@ -1,4 +1,4 @@
-"""How every typer application of ``shoal`` is set up.
+"""Sets up every typer application of ``shoal``.
 
 Plain help and no shell probing: rich and the probe for the user's shell would cost more start-up time than most
 commands take (docs/decisions/0008-lazy-cli.md).

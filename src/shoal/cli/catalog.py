@@ -1,4 +1,4 @@
-"""The list of commands as plain data, so that ``shoal --help`` costs no import of what the commands need.
+"""The list of commands as plain data, so that ``shoal --help`` imports none of the commands' dependencies.
 
 A command names the module and attribute that runs it; ``shoal.cli.dispatch`` loads that one and no other.
 """
@@ -37,16 +37,16 @@ def render_help(commands: Sequence[Command]) -> str:
         lines.append("")
     lines += [
         "Options:",
-        f"  {'--help':<{width}}this text; `shoal COMMAND --help` for one command",
-        f"  {'--version':<{width}}the version",
+        f"  {'--help':<{width}}show this help; `shoal COMMAND --help` for one command",
+        f"  {'--version':<{width}}print the version",
         "",
     ]
     return "\n".join(lines)
 
 
 def unknown_command(name: str, commands: Iterable[Command]) -> str:
-    """What to say about a word that is no command."""
+    """The error message for an unknown command."""
     names = [command.name for command in commands]
     near = get_close_matches(name, names, n=1)
     hint = f"did you mean `shoal {near[0]}`?" if near else "`shoal --help` lists the commands"
-    return f"no command {name!r}; {hint}"
+    return f"unknown command {name!r}; {hint}"

@@ -1,5 +1,5 @@
-"""Which control plane the commands talk to: ``SHOAL_URL``, ``SHOAL_TOKEN``, ``SHOAL_CA``, else the file of contexts.
-The navigator's manager is named in the same places: ``SHOAL_NAVIGATOR_URL``, and ``_TOKEN`` and ``_CA`` if they differ.
+"""Contexts: the control plane of a command, from ``SHOAL_URL``, ``SHOAL_TOKEN`` and ``SHOAL_CA``, else from a file.
+The navigator is configured likewise: ``SHOAL_NAVIGATOR_URL``, and ``_TOKEN`` and ``_CA`` if they differ.
 
     current: local
     contexts:
@@ -8,9 +8,9 @@ The navigator's manager is named in the same places: ``SHOAL_NAVIGATOR_URL``, an
         token: shoal_user_…
         ca: |
           -----BEGIN CERTIFICATE-----
-        project: demo               # where commands look unless they are told otherwise; may be left out
+        project: demo               # default project of the commands; optional
         environment: production
-        navigator: https://127.0.0.1:7410   # the view of all clusters; with the same token and ca unless it has its own
+        navigator: https://127.0.0.1:7410   # shares token and ca unless it has its own
 
 The file is ``config.yaml`` in the state directory, readable by its owner only. ``shoal up`` writes the context
 ``local``.
@@ -32,7 +32,7 @@ FILE = "config.yaml"
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """``ca`` is PEM; empty means the system's certificates. What the navigator has no own of, it shares."""
+    """``ca`` is PEM; empty means the system's CAs. An empty navigator token or CA means the control plane's."""
 
     name: str
     url: str
@@ -47,14 +47,16 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Contexts:
-    """All of a file, and which one is in use."""
+    """The contexts of a file and the name of the current one."""
 
     known: Mapping[str, Context]
     current: str = ""
 
     def named(self, name: str, path: Path) -> Context:
         if name not in self.known:
-            raise ConfigError(f"context is {name!r}: {path} has {', '.join(sorted(self.known)) or 'none'}")
+            raise ConfigError(
+                f"context {name!r} not found in {path} (existing: {', '.join(sorted(self.known)) or 'none'})"
+            )
         return self.known[name]
 
 
@@ -65,20 +67,20 @@ def shoal_home(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def current_context(home: Path, name: str = "", environ: Mapping[str, str] = os.environ) -> Context:
-    """The one named, else the environment's, else the file's current one."""
+    """The context ``name``, else the environment's, else the file's current one."""
     if environ.get("SHOAL_URL") and not name:
         return _from_environment(environ)
     found = read_contexts(home)
     if not found.known:
         raise ConfigError(
-            f"there is no control plane to talk to: {home / FILE} has no context; start one with `shoal up`, "
+            f"no control plane is configured: {home / FILE} has no context; start one with `shoal up`, "
             "or set SHOAL_URL, SHOAL_TOKEN and SHOAL_CA"
         )
     return found.named(name or found.current, home / FILE)
 
 
 def navigator_context(home: Path, name: str = "", environ: Mapping[str, str] = os.environ) -> Context:
-    """The same, as what talks to the navigator: its URL, token and certificates are the navigator's."""
+    """Like ``current_context``, with the URL, token and CA of the navigator."""
     url = environ.get("SHOAL_NAVIGATOR_URL", "")
     if url and not name:
         known = _context_or_none(home, environ)
@@ -93,7 +95,7 @@ def navigator_context(home: Path, name: str = "", environ: Mapping[str, str] = o
     if not found.navigator:
         raise ConfigError(
             f"context {found.name!r} has no navigator: `shoal up` starts one, "
-            f"`shoal config set-context {found.name} --navigator URL` names another, or set SHOAL_NAVIGATOR_URL"
+            f"`shoal config set-context {found.name} --navigator URL` adds one, or set SHOAL_NAVIGATOR_URL"
         )
     token, ca = found.navigator_token or found.token, found.navigator_ca or found.ca
     return replace(found, url=found.navigator, token=token, ca=ca)
@@ -109,7 +111,7 @@ def has_context(home: Path, environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def save_context(home: Path, context: Context) -> None:
-    """Add or replace it and make it the current one; the others stay, and so do its own defaults unless it has new."""
+    """Add or replace a context and make it current. Empty fields keep the values of the replaced context."""
     found = read_contexts(home)
     before = found.known.get(context.name)
     if before is not None:
@@ -146,19 +148,19 @@ def _from_environment(environ: Mapping[str, str]) -> Context:
 
 
 def _pem(setting: str, given: str) -> str:
-    """Certificates, or the file that has them."""
+    """``given`` itself if it is PEM, else the content of the file that it names."""
     if not given or "-----BEGIN" in given:
         return given
     try:
         return Path(given).read_text()
     except OSError as error:
         raise ConfigError(
-            f"{setting} is {given!r}: {error.strerror}; give a file of certificates, or leave it out"
+            f"{setting} is {given!r}: {error.strerror}; use a file with CA certificates, or unset it"
         ) from None
 
 
 def read_contexts(home: Path) -> Contexts:
-    """What the file has; nothing when there is none."""
+    """The contexts of the file; none if it does not exist."""
     import yaml
 
     path = home / FILE
@@ -172,7 +174,7 @@ def read_contexts(home: Path) -> Contexts:
         listed = [_context(each) for each in content["contexts"]]
         return Contexts({context.name: context for context in listed}, str(content.get("current") or ""))
     except (TypeError, KeyError):
-        raise ConfigError(f"{path} is not a file of contexts: each needs name, url and token") from None
+        raise ConfigError(f"{path} is not a valid context file: every context needs name, url and token") from None
 
 
 def _context(given: Mapping[str, Any]) -> Context:

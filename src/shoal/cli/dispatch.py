@@ -1,7 +1,7 @@
 """Runs one command: finds it in the catalog, loads its module, and turns errors into a line and an exit code.
 
 Every error is written as ``error: MESSAGE``, those of typer about wrong options too; typer itself writes ``Error:``.
-Exit codes: 0 done, 1 it failed, 2 the command or a setting is wrong, 130 interrupted.
+Exit codes: 0 success, 1 failure, 2 invalid command or setting, 130 interrupted.
 """
 
 from __future__ import annotations

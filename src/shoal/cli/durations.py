@@ -1,4 +1,4 @@
-"""Lengths of time as people write them."""
+"""Parses durations such as ``24h``, ``7d``, ``1h30m``."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _LONGEST_S = 36500 * 86400
 
 
 def seconds_of(setting: str, text: str) -> int:
-    """``24h``, ``7d``, ``1h30m``, ``600s``; ``ConfigError`` names the setting."""
+    """The seconds of ``24h``, ``7d``, ``1h30m`` or ``600s``; raises ``ConfigError`` with the setting's name."""
     found = _LENGTH.fullmatch(text)
     if found is not None:
         seconds = sum(int(part or 0) * unit for part, unit in zip(found.groups(), _UNITS_S, strict=True))
         if 0 < seconds <= _LONGEST_S:
             return seconds
-    raise ConfigError(f"{setting} is {text!r}: use for example 30m, 24h or 7d")
+    raise ConfigError(f"{setting} is {text!r}: not a duration; use for example 30m, 24h or 7d")

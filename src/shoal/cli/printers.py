@@ -26,7 +26,7 @@ def render(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], fmt: Forma
 
 
 def document(value: Any, fmt: Format) -> str:
-    """Anything as JSON or YAML."""
+    """Any value as JSON or YAML."""
     if fmt is Format.JSON:
         return json.dumps(value, indent=2, default=str, ensure_ascii=False) + "\n"
     import yaml  # most commands print tables
@@ -36,7 +36,7 @@ def document(value: Any, fmt: Format) -> str:
 
 
 def facts(pairs: Sequence[tuple[str, Any]], indent: str = "") -> str:
-    """Names and values below each other; what has no value is left out."""
+    """One ``name: value`` line each; empty values are left out."""
     shown = [(name, cell(value)) for name, value in pairs if value not in (None, "", [], {}, ())]
     width = max((len(name) for name, _ in shown), default=0) + 2
     return "".join(f"{indent}{name + ':':<{width}} {value}\n" for name, value in shown)
@@ -47,7 +47,7 @@ def indented(text: str, indent: str = "  ") -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """How long something took or has been, in one unit."""
+    """A duration in its largest unit."""
     if seconds is None:
         return ""
     if seconds < 10:
@@ -59,7 +59,7 @@ def duration(seconds: float | None) -> str:
 
 
 def brief(value: Any, length: int = 60) -> str:
-    """Any value in one short line."""
+    """Any value as one short line."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     text = text if text.isprintable() else repr(text)
     return text if len(text) <= length else text[: length - 1] + "…"

@@ -1,4 +1,4 @@
-"""The control plane's REST API for commands: one connection, answers decoded, errors as people can read them."""
+"""REST client of the commands: one connection, decoded responses, readable errors."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from shoal.cli.contexts import Context
 from shoal.errors import ConfigError, ShoalError
 
 _TIMEOUT_S = 30.0
-_QUIET_S = 60.0  # a stream says something more often than that, be it only that it is still there
+_QUIET_S = 60.0  # streams send a message or a keep-alive more often than this
 
 
 class CannotReach(ShoalError):
-    """Nobody answers at the URL, or it is not who it should be."""
+    """The server did not respond, or its certificate is not trusted."""
 
 
 class Refused(ShoalError):
-    """The control plane said no. ``code`` is its stable name of the reason, ``body`` the whole answer."""
+    """The server returned an error. ``code`` is its stable reason, ``body`` the whole response."""
 
     def __init__(
         self, status: int, code: str, message: str, details: list[dict[str, str]], body: Any = None
@@ -38,7 +38,7 @@ class Refused(ShoalError):
 
 
 def in_lines(message: str, details: list[dict[str, str]]) -> str:
-    """An error with one line for each field; the message of a wrong object names them again, in one long line."""
+    """An error with one line per field; cuts the field list that the message of an invalid object repeats."""
     head = message.partition(" is invalid: ")[0] + " is invalid:" if details and " is invalid: " in message else message
     return "\n".join([head, *(f"  {each.get('field', '')}: {each.get('message', '')}" for each in details)])
 
@@ -64,7 +64,7 @@ class ServerEvent:
 
 
 class Rest:
-    """Made for one context. Not for threads."""
+    """A client for one context. Not thread-safe, except ``interrupt``."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -73,7 +73,9 @@ class Rest:
             raise ConfigError(f"url is {context.url!r}: use https://HOST:PORT")
         self._host, self._port, self._secure = parts.hostname, parts.port, parts.scheme == "https"
         self._connection: http.client.HTTPConnection | None = None
-        self._socket: socket.socket | None = None  # of the last request: a response may take it from its connection
+        self._socket: socket.socket | None = (
+            None  # of the last request; kept because a response may detach it from the connection
+        )
 
     def get(self, path: str, **params: Any) -> Any:
         return self.request("GET", path, params=params).body
@@ -87,7 +89,7 @@ class Rest:
         params: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        """``Refused`` for an answer of 400 and above, ``CannotReach`` when there is none."""
+        """Raises ``Refused`` for a status of 400 and above, ``CannotReach`` without a response."""
         sent = {"Authorization": f"Bearer {self.context.token}", "Accept": "application/json", **(headers or {})}
         data = None
         if body is not None:
@@ -102,11 +104,11 @@ class Rest:
         return Reply(answer.status, decoded, found)
 
     def events(self, path: str, *, params: Mapping[str, Any] | None = None, last: str = "") -> EventStream:
-        """The messages of a stream after the one with the id ``last``. Uses a connection of its own."""
+        """The messages of a stream after the one with the id ``last``, over a separate connection."""
         return EventStream(Rest(self.context), _target(path, params), last)
 
     def stream(self, path: str, *, params: Mapping[str, Any] | None = None) -> TextStream:
-        """The body of an answer as it comes, until it ends. Uses a connection of its own."""
+        """The body of a response as it arrives, over a separate connection."""
         return TextStream(Rest(self.context), _target(path, params))
 
     def close(self) -> None:
@@ -115,7 +117,7 @@ class Rest:
             self._connection = None
 
     def interrupt(self) -> None:
-        """Make whoever waits for an answer in another thread give up."""
+        """Abort a request that another thread waits for."""
         if self._socket is not None:
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
@@ -133,13 +135,15 @@ class Rest:
         except ssl.SSLCertVerificationError as error:
             self.close()
             raise CannotReach(
-                f"{self.context.url} is not the control plane of context {self.context.name!r}: {error.verify_message}"
+                f"{self.context.url} is not trusted by the CA of context {self.context.name!r}: {error.verify_message}"
             ) from None
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            if not fresh and method in ("GET", "PUT", "DELETE"):  # the kept connection was closed at the other end
+            if not fresh and method in ("GET", "PUT", "DELETE"):  # the server closed the idle connection
                 return self._answer(method, target, data, headers, timeout_s)
-            raise CannotReach(f"no answer from {self.context.url}: {error}; is it running? (`shoal up`)") from None
+            raise CannotReach(
+                f"no response from {self.context.url}: {error}; start it with `shoal up`, or check the context's URL"
+            ) from None
 
     def _connected(self, timeout_s: float | None) -> http.client.HTTPConnection:
         if self._connection is None:
@@ -152,7 +156,7 @@ class Rest:
 
 
 class TextStream:
-    """Bytes as they come; ``CannotReach`` when that breaks off. ``close`` may be called by another thread."""
+    """Bytes as they arrive; raises ``CannotReach`` if the stream breaks off. Another thread may call ``close``."""
 
     def __init__(self, rest: Rest, target: str) -> None:
         self._rest = rest
@@ -178,8 +182,8 @@ class TextStream:
 
 
 class EventStream:
-    """Messages as they come, until the stream ends; ``CannotReach`` when it breaks off. ``close`` may be called by
-    another thread than the one that reads."""
+    """Messages as they arrive, until the stream ends; raises ``CannotReach`` if it breaks off. Another thread may call
+    ``close``."""
 
     def __init__(self, rest: Rest, target: str, last: str) -> None:
         self._rest = rest
@@ -227,7 +231,7 @@ def _refused(status: int, body: Any) -> Refused:
     if isinstance(error, dict):
         details = [each for each in error.get("details") or () if isinstance(each, dict)]
         return Refused(status, str(error.get("code", "")), str(error.get("message", "")), details, body)
-    return Refused(status, "", f"the control plane answered {status}: {str(body)[:500]}", [], body)
+    return Refused(status, "", f"the server returned status {status}: {str(body)[:500]}", [], body)
 
 
 def _messages(lines: Iterator[bytes] | http.client.HTTPResponse) -> Iterator[ServerEvent]:

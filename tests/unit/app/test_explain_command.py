@@ -54,7 +54,7 @@ def test_a_table_says_where_the_pod_is_and_what_each_node_thinks(
 ) -> None:
     assert main(["explain", "pod", "web"]) == 0
     shown = capsys.readouterr().out.splitlines()
-    assert shown[0] == "default/web: on b, and 1 would score higher now"
+    assert shown[0] == "default/web: on b, nodes with a higher score now: 1"
     assert shown[2].split() == ["NODE", "FITS", "SCORE", "WHY"]
     assert shown[4].split(maxsplit=3) == ["b", "yes", "80", "is here; NodeResourcesFit 80"]
     assert shown[5].split(maxsplit=3) == ["c", "no", "-", "TaintToleration: node(s) had untolerated taint(s)"]
@@ -88,5 +88,5 @@ def test_the_cluster_is_the_one_given_then_that_of_the_environment_then_that_of_
     environment["KUBECONFIG"] = str(folders["environment"] / "kubeconfig")
     assert Place().access(environment).namespace == "environment"
     assert Place(dir=folders["given"]).access(environment).namespace == "given"
-    with pytest.raises(ConfigError, match="there is no cluster"):
+    with pytest.raises(ConfigError, match="no cluster found there"):
         Place(dir=tmp_path / "nothing").access(environment)

@@ -86,11 +86,11 @@ def test_tokens_are_listed_and_revoked_by_name(config: ClusterConfig, capsys: py
     ("words", "said"),
     [
         (["--user", ""], "user is empty"),
-        (["--user", "a", "--kind", "agent"], "kind is 'agent': a token of a cluster is a user's"),
-        (["--user", "a", "--kind", "edge"], "kind is 'edge': a token of a cluster is a user's"),
+        (["--user", "a", "--kind", "agent"], "kind is 'agent': not for tokens of a cluster"),
+        (["--user", "a", "--kind", "edge"], "kind is 'edge': not for tokens of a cluster"),
         (["--user", "a", "--kind", "robot"], "kind is 'robot': use user, agent, edge"),
-        (["--user", "a", "--region", "eu"], "region is 'eu': a token of a cluster is a user's"),
-        (["--user", "a", "--cluster", "c"], "cluster is 'c': a token of a cluster is a user's"),
+        (["--user", "a", "--region", "eu"], "region is 'eu': not for tokens of a cluster"),
+        (["--user", "a", "--cluster", "c"], "cluster is 'c': not for tokens of a cluster"),
         (["--user", "a", "--ttl", "soon"], "ttl is 'soon'"),
         (["--user", "a", "--ttl", "0s"], "ttl is '0s'"),
         (["--user", "a", "--name", "admin"], "there is such a token"),
@@ -111,7 +111,7 @@ def test_what_cannot_be_made_is_refused_in_one_line(
 
 def test_a_directory_without_a_cluster_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["token", "list", "--dir", str(tmp_path)]) == 2
-    assert "there is no cluster" in capsys.readouterr().err
+    assert "no cluster found there" in capsys.readouterr().err
 
 
 def test_the_cluster_of_shoal_up_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,9 +32,9 @@ def test_the_environment_goes_before_the_file_but_not_before_a_name(tmp_path: Pa
     ("content", "environ", "text"),
     [
         (None, {}, "start one with `shoal up`"),
-        ("contexts: [{name: a}]", {}, "each needs name, url and token"),
+        ("contexts: [{name: a}]", {}, "every context needs name, url and token"),
         ("{", {}, "cannot be read"),
-        ("contexts: [{name: a, url: u, token: t}]\ncurrent: b", {}, "context is 'b'"),
+        ("contexts: [{name: a, url: u, token: t}]\ncurrent: b", {}, "context 'b' not found in"),
         (None, {"SHOAL_URL": "https://c"}, "SHOAL_TOKEN is not set"),
         (None, {"SHOAL_URL": "https://c", "SHOAL_TOKEN": "t", "SHOAL_CA": "/nowhere"}, "SHOAL_CA is '/nowhere'"),
     ],

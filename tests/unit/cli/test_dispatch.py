@@ -79,7 +79,7 @@ def test_no_command_prints_help_and_counts_as_wrong_use(commands: tuple[Command,
 
 
 def test_an_unknown_command_gets_the_nearest_suggested(commands: tuple[Command, ...]) -> None:
-    assert called(commands, "gret") == (2, "", "error: no command 'gret'; did you mean `shoal greet`?\n")
+    assert called(commands, "gret") == (2, "", "error: unknown command 'gret'; did you mean `shoal greet`?\n")
     assert "`shoal --help` lists" in called(commands, "zzzzzz")[2]
 
 

@@ -81,7 +81,7 @@ def test_a_wrong_document_stops_all_and_is_named_with_its_file(shoal: Shoal, pro
     assert ran.err.startswith("error: nothing was applied:\n")
     assert "file.yaml, document 2 (App bad):\n" in ran.err
     assert "spec.imag: Forbidden: unknown field; did you mean image?" in ran.err
-    assert shoal("get", "apps", "-p", project).out == f"there are no apps in {project}\n"
+    assert shoal("get", "apps", "-p", project).out == f"no apps in {project}\n"
 
 
 def test_what_fails_does_not_undo_the_rest_and_comes_with_the_fix(shoal: Shoal, project: str, tmp_path: Path) -> None:
@@ -91,9 +91,9 @@ def test_what_fails_does_not_undo_the_rest_and_comes_with_the_fix(shoal: Shoal, 
     ran = shoal("apply", "-f", a_file(tmp_path, an_app(project, "good"), lost, far, unsealed))
     assert ran.code == 1
     assert [row[-1] for row in ran.rows()] == ["created", "failed", "failed", "failed"]
-    assert 'metadata.project: Not found: "nowhere"\n  → make it with `shoal create project nowhere`' in ran.err
-    assert "→ use a region of the fleet; there are: ap, eu, us" in ran.err
-    assert f"→ make it with `shoal create secret db --project {project} --environment production …`" in ran.err
+    assert 'metadata.project: Not found: "nowhere"\n  → create it with `shoal create project nowhere`' in ran.err
+    assert "→ use a region of the fleet (existing: ap, eu, us)" in ran.err
+    assert f"→ create it with `shoal create secret db --project {project} --environment production …`" in ran.err
     assert shoal("apply", "-f", a_file(tmp_path, lost)).code == 1, "also when every document fails"
 
 
@@ -102,8 +102,8 @@ def test_what_fails_does_not_undo_the_rest_and_comes_with_the_fix(shoal: Shoal, 
     [
         (b"a: [", "line 2"),
         (b"a: 1\n---\nb: 1\nb: 2\n", 'line 4: key "b" already set'),
-        (b"- 1", "a document must be a mapping"),
-        (b"---\n# nothing\n", "there is no document in"),
+        (b"- 1", "not a mapping"),
+        (b"---\n# nothing\n", "no documents found in"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_wrong_use(shoal: Shoal, tmp_path: Path, content: bytes, said: str) -> None:
@@ -116,7 +116,7 @@ def test_a_file_that_cannot_be_read_is_wrong_use(shoal: Shoal, tmp_path: Path, c
 def test_a_file_that_is_not_there_is_wrong_use(shoal: Shoal, tmp_path: Path) -> None:
     assert shoal("apply", "-f", str(tmp_path / "x.yaml")).code == 2
     assert shoal("apply").code == 2
-    assert "has no file that ends with" in shoal("apply", "-f", str(tmp_path)).err
+    assert "has no files ending with" in shoal("apply", "-f", str(tmp_path)).err
 
 
 def test_objects_are_shown_in_tables_and_can_be_applied_again(shoal: Shoal, project: str, tmp_path: Path) -> None:
@@ -144,23 +144,23 @@ def test_a_name_that_only_one_object_has_is_enough(shoal: Shoal, project: str, t
     assert shoal("get", "app", f"only-{project}").code == 0
     ran = shoal("get", "app", f"twice-{project}")
     assert ran.code == 2
-    assert f"there are {project}/production/twice-{project}, {project}/staging/twice-{project}" in ran.err
+    assert f"is ambiguous: {project}/production/twice-{project}, {project}/staging/twice-{project}" in ran.err
     assert shoal("get", "app", f"staging/twice-{project}").code == 0
     assert shoal("get", "app", f"twice-{project}", "-e", "staging").rows()[1][2] == "staging"
 
 
 def test_a_name_that_nothing_has_is_answered_with_what_there_is(shoal: Shoal, project: str, tmp_path: Path) -> None:
     place = ("-p", project, "-e", "production")
-    assert "there is no app 'wob' in" in shoal("get", "app", "wob", *place).err
+    assert "app 'wob' not found in" in shoal("get", "app", "wob", *place).err
     shoal("apply", "-f", a_file(tmp_path, an_app(project)))
     assert f"did you mean {project}/production/web?" in shoal("get", "app", "wep", *place).err
-    assert f"there are: {project}/production/web" in shoal("describe", "app", "zzz", *place).err
+    assert f"existing: {project}/production/web" in shoal("describe", "app", "zzz", *place).err
     assert "did you mean app?" in shoal("get", "appp").err
     assert shoal("get", "things").code == 2
     assert "use `shoal agents`" in shoal("get", "agent").err
-    assert "there is no project 'nowhere'; there are: " in shoal("get", "apps", "-p", "nowhere", "-e", "x").err
+    assert "project 'nowhere' not found; existing: " in shoal("get", "apps", "-p", "nowhere", "-e", "x").err
     missing = shoal("get", "apps", "-p", project, "-e", "elsewhere").err
-    assert f"there is no environment 'elsewhere' in {project}; there are: {project}/production" in missing
+    assert f"environment 'elsewhere' not found in {project}; existing: {project}/production" in missing
     assert "use NAME or PROJECT/ENVIRONMENT/NAME" in shoal("get", "app", "a/b/c/d").err
 
 
@@ -189,7 +189,7 @@ def test_status_shows_every_app_in_every_region(shoal: Shoal, project: str, tmp_
     ]
     assert "no agent has joined" in ran.out
     assert len(json.loads(shoal("status", "-p", project, "-o", "json").out)["apps"]) == 2
-    assert shoal("status", "-p", "none").out.startswith("there are no apps in none\n")
+    assert shoal("status", "-p", "none").out.startswith("no apps in none\n")
 
 
 def test_waiting_for_what_does_not_become_ready_ends_with_one_and_the_reasons(
@@ -254,10 +254,10 @@ def test_a_move_names_both_places_and_a_wrong_cluster_what_there_is(shoal: Shoal
     ran = shoal("move", "app", name, "--region", "ap", "--cluster", there)
     assert f"app {name} moves to {there} in ap\n" in ran.out
     assert f"ap/{there}/default: apply deployment" in ran.out
-    assert "is there already" in shoal("move", "app", name, "--region", "ap", "--cluster", there).out
+    assert "is already there" in shoal("move", "app", name, "--region", "ap", "--cluster", there).out
     wrong = shoal("move", "app", name, "--region", "ap", "--cluster", "ap-9")
     assert wrong.code == 1
-    assert "there are: ap-1, ap-2, eu-1, us-1" in wrong.err
+    assert "existing: ap-1, ap-2, eu-1, us-1" in wrong.err
 
 
 def test_a_secret_is_made_from_literals_and_files_and_never_shown(shoal: Shoal, project: str, tmp_path: Path) -> None:
@@ -280,9 +280,9 @@ def test_a_secret_is_made_from_literals_and_files_and_never_shown(shoal: Shoal, 
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ([], "a secret needs values"),
-        (["--from-literal", "hunter2"], "from-literal is not NAME=…"),
-        (["--from-literal", "A=1", "--from-literal", "A=2"], "name each variable once: A"),
+        ([], "the secret has no values"),
+        (["--from-literal", "hunter2"], "invalid --from-literal: expected NAME=…"),
+        (["--from-literal", "A=1", "--from-literal", "A=2"], "variables given more than once: A"),
         (["--from-file", "A=/nowhere"], "/nowhere cannot be read"),
     ],
 )
@@ -296,7 +296,7 @@ def test_a_secret_without_usable_values_is_wrong_use(shoal: Shoal, project: str,
 def test_what_is_created_without_a_place_is_told_where_places_are(shoal: Shoal, project: str) -> None:
     ran = shoal("create", "secret", "db", "--from-literal", "A=b")
     assert ran.code == 2
-    assert "project is missing: use --project, $SHOAL_PROJECT or the context; there are:" in ran.err
+    assert "project is missing: set it with --project, $SHOAL_PROJECT or in the context (existing:" in ran.err
 
 
 def test_deleting_says_what_goes_with_it(shoal: Shoal, project: str, tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ def test_deleting_says_what_goes_with_it(shoal: Shoal, project: str, tmp_path: P
     assert refused.code == 1 and "--cascade" in refused.err
     dry = shoal("delete", "project", project, "--cascade", "--dry-run").out
     assert f"project {project}   would be deleted\n" in dry
-    assert f"  with it app {project}/production/web\n" in dry
+    assert f"  and app {project}/production/web\n" in dry
     assert "eu/eu-1/default: delete deployment" in dry
     assert shoal("get", "project", project).code == 0
     assert "   deleted\n" in shoal("delete", "project", project, "--cascade").out
@@ -323,7 +323,7 @@ def test_a_file_is_deleted_in_the_reverse_order_and_once(shoal: Shoal, tmp_path:
     assert [row[0] for row in ran.rows()] == ["app", "environment", "project"]
     again = shoal("delete", "-f", file)
     assert again.code == 0
-    assert again.out.count("there is none") == 3
+    assert again.out.count("not found") == 3
     assert shoal("delete").code == 2
     assert shoal("delete", "app").code == 2
 
@@ -342,7 +342,7 @@ def test_on_a_terminal_deleting_asks_first(
 
 def test_agents_can_be_shown_and_confirmed_only_where_there_are_some(shoal: Shoal) -> None:
     assert shoal("agents").out == "no agent has joined\n"
-    assert "there is no agent 'eu-1/default'; there are: none" in shoal("agents", "confirm", "eu-1/default").err
+    assert "agent 'eu-1/default' not found (existing agents: none)" in shoal("agents", "confirm", "eu-1/default").err
     assert shoal("agents", "confirm", "a/b/c").code == 2
 
 
@@ -352,7 +352,7 @@ def test_a_join_file_is_printed_once_or_written_for_its_owner_only(shoal: Shoal,
     assert {"url", "ca", "token", "cluster", "region", "shard"} <= set(join)
     path = tmp_path / "join.json"
     ran = shoal("token", "create", *flags, "--name", "written", "--to", str(path))
-    assert ran.out == f"the join file is in {path}\n"
+    assert ran.out == f"the join file was written to {path}\n"
     assert path.stat().st_mode & 0o777 == 0o600
     listed = shoal("token", "list", "--kind", "agent").out
     assert "printed" in listed and json.loads(path.read_text())["token"] not in listed
@@ -374,7 +374,7 @@ def test_a_users_token_works_until_it_is_revoked(
     for name in ("SHOAL_URL", "SHOAL_CA", "SHOAL_TOKEN"):
         monkeypatch.delenv(name)
     assert shoal("token", "revoke", "bob").out == "revoked bob\n"
-    assert "there is no such token; known: admin" in shoal("token", "revoke", "bob").err
+    assert "token 'bob' not found (existing: admin" in shoal("token", "revoke", "bob").err
     assert "name is missing" in shoal("token", "create").err
 
 
@@ -383,4 +383,4 @@ def test_a_control_plane_that_is_away_is_one_line(shoal: Shoal, monkeypatch: pyt
     monkeypatch.setenv("SHOAL_TOKEN", "x")
     ran = shoal("status")
     assert ran.code == 1
-    assert ran.err.startswith("error: no answer from https://127.0.0.1:1")
+    assert ran.err.startswith("error: no response from https://127.0.0.1:1")

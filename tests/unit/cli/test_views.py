@@ -93,7 +93,7 @@ def test_lines_of_a_watch_hold_no_age_so_that_they_change_only_when_something_ha
     assert picture(shown(1.0)) != picture(shown(50.0))
     lost = {"apps": [], "agents": [an_agent(state="Lost")]}
     assert lines_of(lost) == ["agent eu-1/default: Lost, breaker closed, brake free"]
-    assert picture({"apps": [], "agents": []}) == "there are no apps\n\nno agent has joined\n"
+    assert picture({"apps": [], "agents": []}) == "no apps\n\nno agent has joined\n"
 
 
 def test_ready_is_only_what_is_ready_everywhere() -> None:
@@ -137,7 +137,7 @@ def test_reports_of_a_dry_run_speak_of_what_would_be() -> None:
     assert report([result]) == "project p   would be changed\n  spec.x: (none) → 'a\\nb'\n  note: careful\n"
     key = {**result, "created": True, "dryRun": False, "warnings": []}
     key["object"] = {**result["object"], "status": {"key": "shk_1"}}
-    assert report([key]) == "project p   created\n  its key, shown only now: shk_1\n"
+    assert report([key]) == "project p   created\n  key (shown only once): shk_1\n"
 
 
 def test_documents_are_split_ordered_and_placed() -> None:

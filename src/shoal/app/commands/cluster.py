@@ -23,9 +23,12 @@ _COMPONENTS = ",".join(AVAILABLE_COMPONENTS)
 def start(
     dir: Annotated[Path | None, typer.Option(help="state directory; default $SHOAL_HOME, else ~/.shoal")] = None,
     port: Annotated[
-        int | None, typer.Option(help=f"API port; default the last one used, else {DEFAULT_PORT} or the next free one")
+        int | None,
+        typer.Option(
+            help=f"port of the API server; default: the last one used, else {DEFAULT_PORT} or the next free port"
+        ),
     ] = None,
-    host: Annotated[str, typer.Option(help="address the API server binds")] = LOOPBACK,
+    host: Annotated[str, typer.Option(help="address the API server listens on")] = LOOPBACK,
     store: Annotated[
         str,
         typer.Option(
@@ -34,66 +37,77 @@ def start(
             envvar="SHOAL_STORE",
         ),
     ] = "",
-    components: Annotated[str, typer.Option(help="comma-separated parts to run in this process")] = _COMPONENTS,
+    components: Annotated[
+        str, typer.Option(help="components to run in this process, separated by commas")
+    ] = _COMPONENTS,
     nodes: Annotated[
-        int | None, typer.Option(help="number of nodes, 0 for none; default 1, and 0 for further servers of a cluster")
+        int | None, typer.Option(help="number of nodes; default 1, or 0 for an additional server of a cluster")
     ] = None,
     runtime: Annotated[
         str,
         typer.Option(
-            help="what pods are: process (of this machine; the default), docker (containers of Docker or podman) or "
+            help="how pods run: process (on this machine; the default), docker (Docker or podman containers) or "
             "simulated"
         ),
     ] = "",
     docker_socket: Annotated[
         str,
         typer.Option(
-            help="socket of the engine, for --runtime docker; default $DOCKER_HOST, else Docker's, else podman's"
+            help="container engine socket, for --runtime docker; default $DOCKER_HOST, else Docker's, else podman's"
         ),
     ] = "",
     pause_image: Annotated[
-        str, typer.Option(help="image that holds a pod's network, for --runtime docker; default: one made here")
+        str, typer.Option(help="image of the pause container, for --runtime docker; default: Shoal builds one")
     ] = "",
     events: Annotated[
         str,
         typer.Option(
-            help="redis://HOST:PORT by which servers of one PostgreSQL hear of writes sooner",
+            help="redis://HOST:PORT; servers that share a PostgreSQL store notify each other of writes through it",
             envvar="SHOAL_EVENTS",
         ),
     ] = "",
     credentials: Annotated[
-        str, typer.Option(help="directory of another server of this cluster: use its CA, keys and tokens")
+        str, typer.Option(help="state directory of another server of this cluster, to use its CA, keys and tokens")
     ] = "",
     server: Annotated[
-        str, typer.Option(help="URL of the API server, for components without one; default the kubeconfig's")
+        str, typer.Option(help="URL of the API server, if this process runs none; default: the kubeconfig's")
     ] = "",
-    kubeconfig: Annotated[str, typer.Option(help="credentials for components without an API server of their own")] = "",
+    kubeconfig: Annotated[str, typer.Option(help="credentials for the API server, if this process runs none")] = "",
     join: Annotated[
-        str, typer.Option(help="join file: also run the cluster's agent in this process, for a fleet")
+        str, typer.Option(help="join file of a control plane; also runs the cluster's agent in this process")
     ] = "",
     edge: Annotated[
-        str, typer.Option(help="join file of a navigator: also run the cluster's edge in this process")
+        str, typer.Option(help="join file of a navigator; also runs the cluster's edge in this process")
     ] = "",
     sharding: Annotated[bool, typer.Option("--sharding", help="also run a shard manager in this process")] = False,
     tls_san: Annotated[
-        list[str] | None, typer.Option(help="further name or address in the server's certificate; may be repeated")
+        list[str] | None,
+        typer.Option(help="additional DNS name or IP address in the server's certificate; may be repeated"),
     ] = None,
     anonymous_auth: Annotated[
-        bool, typer.Option("--anonymous-auth", help="let requests without credentials in as system:anonymous")
+        bool, typer.Option("--anonymous-auth", help="accept requests without credentials as system:anonymous")
     ] = False,
-    max_requests_inflight: Annotated[int, typer.Option(help="reads at a time, for all priority levels")] = 400,
-    max_mutating_requests_inflight: Annotated[int, typer.Option(help="writes at a time, likewise")] = 200,
-    requests_per_second: Annotated[float, typer.Option(help="of one user, while the server is busy")] = 200.0,
-    burst: Annotated[float, typer.Option(help="what one user may ask for at once, while the server is busy")] = 500.0,
-    audit_policy: Annotated[str, typer.Option(help="audit.k8s.io/v1 Policy file; default: changes and refusals")] = "",
+    max_requests_inflight: Annotated[
+        int, typer.Option(help="limit of concurrent reads over all priority levels")
+    ] = 400,
+    max_mutating_requests_inflight: Annotated[
+        int, typer.Option(help="limit of concurrent writes over all priority levels")
+    ] = 200,
+    requests_per_second: Annotated[
+        float, typer.Option(help="request rate of one user while the server is busy")
+    ] = 200.0,
+    burst: Annotated[float, typer.Option(help="request burst of one user while the server is busy")] = 500.0,
+    audit_policy: Annotated[
+        str, typer.Option(help="audit.k8s.io/v1 Policy file; default: record writes and denied requests")
+    ] = "",
     audit_log: Annotated[str, typer.Option(help="audit log file, or off; default audit.log in the directory")] = "",
-    audit_max_size: Annotated[int, typer.Option(help="megabytes after which the audit log is turned over")] = 100,
+    audit_max_size: Annotated[int, typer.Option(help="megabytes after which the audit log is rotated")] = 100,
     audit_max_backups: Annotated[int, typer.Option(help="old audit logs to keep; 0 keeps all")] = 10,
-    audit_max_age: Annotated[int, typer.Option(help="days to keep old audit logs; 0 is no limit")] = 0,
+    audit_max_age: Annotated[int, typer.Option(help="days to keep old audit logs; 0 for no limit")] = 0,
     log_level: Annotated[str, typer.Option(help=", ".join(logs.LEVELS), envvar="SHOAL_LOG_LEVEL")] = "info",
     stop_on_eof: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
-    """Start a cluster and print `ready URL` when it answers; SIGTERM or Ctrl-C ends it."""
+    """Start a cluster and print `ready URL` when it serves requests; SIGTERM or Ctrl-C stops it."""
     logs.configure(level=log_level)
     options = ClusterOptions(
         dir=directory(dir),

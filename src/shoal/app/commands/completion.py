@@ -1,4 +1,4 @@
-"""``shoal completion``: scripts that make a shell complete commands, options and kinds, all of it static."""
+"""``shoal completion``: static completion scripts for commands, options and kinds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Shell(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What may follow a command: ``path`` is its words, ``next`` subcommands or kinds."""
+    """Completions of one command: ``path`` is its words, ``next`` its subcommands or kinds."""
 
     path: tuple[str, ...]
     summary: str
@@ -45,11 +45,11 @@ def completion(shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish")]
 
 
 def catalog_words() -> list[Words]:
-    """Every command with what may follow it; the first is ``shoal`` itself."""
+    """The completions of every command; the first entry is ``shoal`` itself."""
     from shoal.app.main import COMMANDS
 
     top = tuple((command.name, command.summary) for command in COMMANDS)
-    found = [Words((), "", top, (("--help", "the commands"), ("--version", "the version")))]
+    found = [Words((), "", top, (("--help", "list the commands"), ("--version", "print the version")))]
     for command in COMMANDS:
         module, _, attribute = command.target.partition(":")
         made: Any = typer.main.get_command(getattr(import_module(module), attribute))
@@ -69,7 +69,7 @@ def _words(path: tuple[str, ...], summary: str, command: Any) -> list[Words]:
         for option in (*parameter.opts, *parameter.secondary_opts)
         if option.startswith("--")
     )
-    own = Words(path, summary, following, (*options, ("--help", "how to use it")))
+    own = Words(path, summary, following, (*options, ("--help", "show the options")))
     return [own, *(each for name, sub in below.items() for each in _words((*path, name), _summary(sub), sub))]
 
 
@@ -110,7 +110,7 @@ complete -o default -F _shoal shoal
 
 
 def zsh_script(words: Iterable[Words]) -> str:
-    """zsh runs the script of bash."""
+    """The bash script, run by zsh's bashcompinit."""
     return "#compdef shoal\nautoload -U +X bashcompinit && bashcompinit\n" + bash_script(words)
 
 

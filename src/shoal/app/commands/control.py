@@ -1,4 +1,4 @@
-"""``shoal control``: the control plane of a fleet, the relay of a region, and what several of them share."""
+"""``shoal control``: runs the control plane of a fleet or the relay of a region, and exports credentials to share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shoal.base import logs
 from shoal.cli.apps import new_app
 
 app = new_app("Run the control plane of a fleet.", group=True)
-credentials_app = new_app("What several control planes of one fleet share.", group=True)
+credentials_app = new_app("Share credentials between the control planes of one fleet.", group=True)
 app.add_typer(credentials_app, name="credentials")
 
 
@@ -25,12 +25,15 @@ def start(
         Path | None, typer.Option(help="state directory; default `control` in $SHOAL_HOME, else in ~/.shoal")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="file with settings, YAML; read again at SIGHUP", envvar="SHOAL_CONTROL_CONFIG")
+        Path | None, typer.Option(help="YAML file with settings; SIGHUP reads it again", envvar="SHOAL_CONTROL_CONFIG")
     ] = None,
     port: Annotated[
-        int | None, typer.Option(help="of REST API and agents; default the last one used, else 7400 or the next free")
+        int | None,
+        typer.Option(
+            help="port of the REST API and of agents; default: the last one used, else 7400 or the next free port"
+        ),
     ] = None,
-    host: Annotated[str | None, typer.Option(help="address to bind; default 127.0.0.1")] = None,
+    host: Annotated[str | None, typer.Option(help="address to listen on; default 127.0.0.1")] = None,
     database: Annotated[
         list[str] | None,
         typer.Option(
@@ -40,7 +43,7 @@ def start(
         ),
     ] = None,
     workspace: Annotated[
-        list[str] | None, typer.Option(help="WORKSPACE=DATABASE, where a workspace is not in the first one")
+        list[str] | None, typer.Option(help="WORKSPACE=DATABASE: a workspace that is not in the first database")
     ] = None,
     events: Annotated[
         str | None,
@@ -55,27 +58,27 @@ def start(
     ] = None,
     credentials: Annotated[
         Path | None,
-        typer.Option(help="file of `shoal control credentials export`, or directory of another control plane"),
+        typer.Option(help="file from `shoal control credentials export`, or state directory of another control plane"),
     ] = None,
     tls_san: Annotated[
-        list[str] | None, typer.Option(help="further name or address in the certificate; may be repeated")
+        list[str] | None, typer.Option(help="additional DNS name or IP address in the certificate; may be repeated")
     ] = None,
     relay: Annotated[
-        str | None, typer.Option(metavar="URL", help="be the relay of a region, for the control plane at this address")
+        str | None, typer.Option(metavar="URL", help="run a region's relay of the control plane at this URL")
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(help="of a relay: what `shoal token create --kind relay` printed")
+        Path | None, typer.Option(help="relay only: file with the output of `shoal token create --kind relay`")
     ] = None,
     ca: Annotated[
-        Path | None, typer.Option(help="of a relay: who signs the control plane's certificate; default the join file's")
+        Path | None, typer.Option(help="relay only: CA of the control plane's certificate; default: the join file's")
     ] = None,
     log_level: Annotated[
         str | None, typer.Option(help=f"{', '.join(logs.LEVELS)}; default info", envvar="SHOAL_LOG_LEVEL")
     ] = None,
     stop_on_eof: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
-    """Start a control plane, or with --relay the relay of a region, and print `ready URL` when it answers; SIGTERM or
-    Ctrl-C ends it, SIGHUP reads the settings again. They also come from SHOAL_CONTROL_* variables."""
+    """Start a control plane, or with --relay the relay of a region, and print `ready URL` when it serves requests.
+    SIGTERM or Ctrl-C stops it; SIGHUP reads the settings again. SHOAL_CONTROL_* variables set them too."""
     from shoal.app.fleet.config import DYNAMIC, ControlOptions
     from shoal.app.fleet.reloading import Reloading
     from shoal.base.settings import load
@@ -126,15 +129,17 @@ def _run(options: Any, reloading: Any) -> None:
 
 @credentials_app.command("export")
 def export(
-    file: Annotated[Path, typer.Argument(help="to write, for your eyes only")],
+    file: Annotated[Path, typer.Argument(help="file to write; only your user can read it")],
     dir: Annotated[
         Path | None, typer.Option(help="state directory of the control plane; default `control` in $SHOAL_HOME")
     ] = None,
 ) -> None:
-    """Write what another control plane on the same database needs: CA, administrator's token, master key. Whoever has
-    the file has the fleet."""
+    """Write the CA, the administrator's token and the master key to a file, for another control plane on the same
+    database. The file gives full access to the fleet: keep it secret."""
     from shoal.app.fleet.credentials import export_credentials
 
     folder = dir.expanduser().absolute() if dir is not None else directory(None) / "control"
     export_credentials(folder, file.expanduser().absolute())
-    typer.echo(f"the credentials are in {file}; start with `shoal control start --credentials {file}`")
+    typer.echo(
+        f"credentials written to {file}; start another control plane with `shoal control start --credentials {file}`"
+    )

@@ -1,4 +1,4 @@
-"""``shoal doctor``: what this machine has and lacks."""
+"""``shoal doctor``: checks this machine for the requirements of Shoal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from shoal.app.ports import is_free
 from shoal.cli.apps import new_app
 from shoal.cli.printers import Format, render
 
-app = new_app("Check this machine for what Shoal needs.")
+app = new_app("Check that this machine meets Shoal's requirements.")
 
 _OLDEST_PYTHON = (3, 11)
 _OLDEST_SQLITE = (3, 35)  # the first with RETURNING
@@ -37,7 +37,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing looked at. ``fix`` is empty when nothing has to be done."""
+    """The result of one check. ``fix`` is empty when nothing has to be done."""
 
     name: str
     verdict: Verdict
@@ -48,9 +48,9 @@ class Check:
 @app.command()
 def doctor(
     dir: Annotated[Path | None, typer.Option(help="state directory; default $SHOAL_HOME, else ~/.shoal")] = None,
-    output: Annotated[Format, typer.Option("--output", "-o", help="how to print")] = Format.TABLE,
+    output: Annotated[Format, typer.Option("--output", "-o", help="output format")] = Format.TABLE,
 ) -> None:
-    """Check this machine for what Shoal needs; fails when something necessary is missing."""
+    """Check that this machine meets Shoal's requirements; exit code 1 if a required one is missing."""
     checks = list(examine(directory(dir)))
     typer.echo(render([asdict(check) for check in checks], ("name", "verdict", "found", "fix"), output), nl=False)
     if any(check.verdict is Verdict.FAILED for check in checks):
@@ -58,7 +58,7 @@ def doctor(
 
 
 def examine(state: Path) -> Iterator[Check]:
-    """Every check, in the order of printing."""
+    """Run every check, in the order of printing."""
     yield _at_least("python", sys.version_info[:2], _OLDEST_PYTHON, platform.python_version())
     yield _at_least("sqlite", sqlite3.sqlite_version_info[:2], _OLDEST_SQLITE, sqlite3.sqlite_version)
     yield _schema_tables()
@@ -100,14 +100,16 @@ def _directory(state: Path) -> Check:
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         return Check("directory", Verdict.FAILED, f"{existing} is not writable", "choose another with --dir")
     if existing == state and state.stat().st_mode & 0o077:
-        return Check("directory", Verdict.WARNING, f"{state} is open to others", f"run: chmod 700 {state}")
+        return Check("directory", Verdict.WARNING, f"other users can read {state}", f"run: chmod 700 {state}")
     return Check("directory", Verdict.OK, str(state))
 
 
 def _port() -> Check:
     if is_free(LOOPBACK, DEFAULT_PORT):
         return Check("port", Verdict.OK, f"{DEFAULT_PORT} is free")
-    return Check("port", Verdict.WARNING, f"{DEFAULT_PORT} is taken", "the next free one is used; --port names one")
+    return Check(
+        "port", Verdict.WARNING, f"{DEFAULT_PORT} is in use", "Shoal uses the next free port; choose one with --port"
+    )
 
 
 def _open_files() -> Check:

@@ -1,4 +1,4 @@
-"""``shoal down``: stops what runs in a directory and waits until it has stopped."""
+"""``shoal down``: stops the processes of a state directory and waits until they have ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shoal.base.clock import Clock, RealClock
 from shoal.cli.apps import new_app
 from shoal.errors import ShoalError
 
-app = new_app("Stop what runs in a directory.")
+app = new_app("Stop the processes of a state directory.")
 
 STOP_BUDGET_S = 20.0
 _POLL_S = 0.05
@@ -25,7 +25,8 @@ _POLL_S = 0.05
 def down(
     dir: Annotated[Path | None, typer.Option(help="state directory; default $SHOAL_HOME, else ~/.shoal")] = None,
 ) -> None:
-    """Stop what `shoal up`, `shoal cluster start` or `shoal control start` runs in a directory; the state stays."""
+    """Stop the processes that `shoal up`, `shoal cluster start` or `shoal control start` runs in a state directory. The
+    state is kept."""
     import asyncio
 
     stopped = asyncio.run(stop_all(directory(dir), clock=RealClock()))
@@ -33,13 +34,13 @@ def down(
 
 
 def locks_of(state: Path) -> list[Path]:
-    """Every lock that a process of this directory may hold; the one that stops the others comes first."""
+    """Every lock that a process of this directory can hold; first the one of `shoal up`, which stops the others."""
     below = (*sorted(state.glob("clusters/*/cluster.lock")), state / "control" / "control.lock")
     return [state / UP_LOCK, state / "cluster.lock", state / "control.lock", *below]
 
 
 async def stop_all(state: Path, *, clock: Clock) -> list[str]:
-    """Ask each process to stop, in order, and wait for it; returns what was stopped."""
+    """Stop each process in order and wait for its end; return the names of the stopped ones."""
     stopped: list[str] = []
     for lock in locks_of(state):
         pid = holder_of(lock)
@@ -49,7 +50,7 @@ async def stop_all(state: Path, *, clock: Clock) -> list[str]:
         deadline = clock.monotonic() + STOP_BUDGET_S
         while holder_of(lock) == pid:
             if clock.monotonic() > deadline:
-                raise ShoalError(f"process {pid} did not stop within {STOP_BUDGET_S:.0f} s; it holds {lock}")
+                raise ShoalError(f"process {pid} did not stop within {STOP_BUDGET_S:.0f} s and still holds {lock}")
             await clock.sleep(_POLL_S)
         stopped.append(f"{lock.stem} (process {pid})")
     return stopped

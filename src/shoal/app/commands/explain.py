@@ -1,4 +1,4 @@
-"""``shoal explain``: why an app is where it is, and why a pod is on its node, or on none."""
+"""``shoal explain``: explains the placement of an app, and the scheduling of a pod."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from shoal.cli.fleet.session import ContextName, Environment, Name, Output, Proj
 from shoal.cli.printers import Format, document, render
 from shoal.errors import ConfigError
 
-if TYPE_CHECKING:  # one of the two commands needs a client of Kubernetes
+if TYPE_CHECKING:  # only one of the two commands needs a Kubernetes client
     from shoal.client import AccessConfig
     from shoal.scheduler.explain import PodExplanation
 
-app = new_app("Say why something is as it is.", group=True, default="app")
+app = new_app("Explain the placement of an app or a pod.", group=True, default="app")
 
 _COLUMNS = ("node", "fits", "score", "why")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which cluster is asked: what the options say."""
+    """The cluster that the options select."""
 
     dir: Path | None = None
     kubeconfig: str = ""
     context: str = ""
 
     def access(self, environ: Mapping[str, str] = os.environ) -> AccessConfig:
-        """The kubeconfig given, that of ``--dir``, ``$KUBECONFIG``, the cluster of `shoal up`, or the usual one."""
+        """From ``--kubeconfig``, ``--dir``, ``$KUBECONFIG``, the cluster of `shoal up` or kubectl's file, in order."""
         from shoal.app.commands.token import cluster_directory
         from shoal.client import load
 
@@ -61,7 +61,7 @@ def fleet_app(
     environment: Environment = "",
     context: ContextName = "",
 ) -> None:
-    """Say why an app is in the clusters where it is, and why it is not ready."""
+    """Explain why an app is in its clusters, and why it is not ready."""
     with opened(context, project, environment) as session:
         found = session.get(session.find("app", name), "explain")
     typer.echo("\n".join(found["lines"]) + "\n" if output is Format.TABLE else document(found, output), nl=False)
@@ -69,14 +69,14 @@ def fleet_app(
 
 @app.command("pod")
 def pod(
-    name: Annotated[str, typer.Argument(help="of the pod")],
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="default: that of the kubeconfig")] = "",
-    output: Annotated[Format, typer.Option("--output", "-o", help="how to print")] = Format.TABLE,
-    dir: Annotated[Path | None, typer.Option(help="state directory of a cluster of this machine")] = None,
-    kubeconfig: Annotated[str, typer.Option(help="of any Kubernetes cluster")] = "",
-    context: Annotated[str, typer.Option(help="of the kubeconfig; default the current one")] = "",
+    name: Annotated[str, typer.Argument(help="name of the pod")],
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="default: the kubeconfig's")] = "",
+    output: Annotated[Format, typer.Option("--output", "-o", help="output format")] = Format.TABLE,
+    dir: Annotated[Path | None, typer.Option(help="state directory of a cluster on this machine")] = None,
+    kubeconfig: Annotated[str, typer.Option(help="kubeconfig of any Kubernetes cluster")] = "",
+    context: Annotated[str, typer.Option(help="context in the kubeconfig; default: the current one")] = "",
 ) -> None:
-    """Show every node as the pod sees it now: its score, or why it does not take the pod."""
+    """Show each node's score for the pod, or why the pod does not fit there."""
     access = Place(dir, kubeconfig, context).access()
     found = asyncio.run(_ask(access, namespace or access.namespace, name))
     typer.echo(_text(found) if output is Format.TABLE else document(_content(found), output), nl=False)
@@ -96,11 +96,11 @@ def _text(found: PodExplanation) -> str:
     if found.message and found.phase not in ("Succeeded", "Failed"):
         lines.append(f"now: {found.message}")
     if found.said and found.said != found.message:
-        lines.append(f"its scheduler said: {found.said}")
+        lines.append(f"the scheduler reported: {found.said}")
     if found.nominated and not found.node:
-        lines.append(f"room can be made on {found.nominated} by removing other pods")
+        lines.append(f"the pod fits on {found.nominated} if pods of lower priority are evicted")
     if found.unseen:
-        lines.append(f"could not be read and was left out: {', '.join(found.unseen)}")
+        lines.append(f"left out, because they could not be read: {', '.join(found.unseen)}")
     rows = [{**row, "why": _why(row)} for row in _rows(found)]
     table = f"\n{render(rows, _COLUMNS)}" if rows else ""
     return "\n".join(lines) + "\n" + table
@@ -108,14 +108,14 @@ def _text(found: PodExplanation) -> str:
 
 def _where(found: PodExplanation) -> str:
     if not found.node:
-        return "on no node"
+        return "not on a node"
     row = next((row for row in found.nodes if row.node == found.node), None)
     if row is None:
         return f"on {found.node}, which does not exist"
     if row.refusal is not None:
-        return f"on {found.node}, which would not take it now"
+        return f"on {found.node}, where it would not fit now"
     better = sum(other.refusal is None and other.total > row.total for other in found.nodes)
-    return f"on {found.node}, " + (f"and {better} would score higher now" if better else "the best now")
+    return f"on {found.node}, " + (f"nodes with a higher score now: {better}" if better else "the best score now")
 
 
 def _rows(found: PodExplanation) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""``shoal krane``: the agent of a cluster, and what it may do there."""
+"""``shoal krane``: runs the agent of a cluster, and prints the manifests of its account and permissions."""
 
 from __future__ import annotations
 
@@ -16,33 +16,37 @@ app = new_app("Run the agent of a cluster.", group=True)
 
 @app.command("start")
 def start(
-    join: Annotated[Path | None, typer.Option(help="join file, as `shoal token create --kind agent` prints it")] = None,
+    join: Annotated[Path | None, typer.Option(help="join file from `shoal token create --kind agent`")] = None,
     config: Annotated[
-        Path | None, typer.Option(help="file with settings, YAML; read again at SIGHUP", envvar="SHOAL_KRANE_CONFIG")
+        Path | None, typer.Option(help="YAML file with settings; SIGHUP reads it again", envvar="SHOAL_KRANE_CONFIG")
     ] = None,
     kubeconfig: Annotated[
-        Path | None, typer.Option(help="the cluster; default the agent's own service account, or kubectl's file")
+        Path | None,
+        typer.Option(help="kubeconfig of the cluster; default: the pod's service account, else kubectl's file"),
     ] = None,
-    context: Annotated[str | None, typer.Option(help="context of the kubeconfig")] = None,
+    context: Annotated[str | None, typer.Option(help="context in the kubeconfig")] = None,
     dir: Annotated[
-        Path | None, typer.Option(help="where key and last known state are kept; default `krane` in $SHOAL_HOME")
+        Path | None, typer.Option(help="directory for the key and the last known state; default `krane` in $SHOAL_HOME")
     ] = None,
-    port: Annotated[int | None, typer.Option(help="of health and metrics; 0 for any free one; default 8070")] = None,
+    port: Annotated[
+        int | None, typer.Option(help="port of health and metrics; 0 for any free port; default 8070")
+    ] = None,
     host: Annotated[str | None, typer.Option(help="address of health and metrics; default 127.0.0.1")] = None,
     name: Annotated[
-        str | None, typer.Option(help="of this process among its standbys; default made from the host's")
+        str | None,
+        typer.Option(help="identity of this process in the leader election; default: derived from the host name"),
     ] = None,
     elect: Annotated[
         bool | None,
-        typer.Option("--elect/--no-elect", help="take part in an election, so that standbys can be started"),
+        typer.Option("--elect/--no-elect", help="use leader election, so that standbys can run"),
     ] = None,
     log_level: Annotated[
         str | None, typer.Option(help=f"{', '.join(logs.LEVELS)}; default info", envvar="SHOAL_LOG_LEVEL")
     ] = None,
     stop_on_eof: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
-    """Start an agent and print `ready` once it runs; SIGTERM or Ctrl-C ends it, what it applied goes on running.
-    Settings also come from SHOAL_KRANE_* variables; SIGHUP reads them again."""
+    """Start an agent and print `ready` once it runs; SIGTERM or Ctrl-C stops it. Applied workloads keep running.
+    SHOAL_KRANE_* variables set the settings too; SIGHUP reads them again."""
     from shoal.app.fleet.start_agent import Start, become
 
     flags = {
@@ -62,10 +66,11 @@ def _text(path: Path | None) -> str | None:
 
 @app.command("manifests")
 def manifests(
-    namespace: Annotated[str, typer.Option(help="of the agent; default shoal-system")] = "",
-    service_account: Annotated[str, typer.Option(help="of the agent; default krane")] = "",
+    namespace: Annotated[str, typer.Option(help="namespace of the agent; default shoal-system")] = "",
+    service_account: Annotated[str, typer.Option(help="service account of the agent; default krane")] = "",
 ) -> None:
-    """Print what an administrator applies to a cluster before an agent can run there: its account and its rights."""
+    """Print the manifests that an agent needs in its cluster: its service account and RBAC roles. An administrator
+    applies them."""
     import yaml
 
     from shoal.krane.rbac import NAMESPACE, SERVICE_ACCOUNT

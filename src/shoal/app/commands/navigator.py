@@ -1,4 +1,4 @@
-"""``shoal navigator``: the manager that has all clusters in one view, and the edge of each cluster."""
+"""``shoal navigator``: runs the manager, which keeps the view of all clusters, and the edge of a cluster."""
 
 from __future__ import annotations
 
@@ -14,27 +14,31 @@ from shoal.app.processes import run_until_signal, stop_when_stdin_ends
 from shoal.base import logs
 from shoal.cli.apps import new_app
 
-app = new_app("See all clusters in one live view.", group=True)
+app = new_app("Run the navigator, the live view of all clusters.", group=True)
 
 
 @app.command("edge")
 def edge(
-    join: Annotated[Path, typer.Option(help="join file, as `shoal navigator token create` prints it")],
-    config: Annotated[Path | None, typer.Option(help="YAML file with further settings")] = None,
+    join: Annotated[Path, typer.Option(help="join file from `shoal navigator token create`")],
+    config: Annotated[Path | None, typer.Option(help="YAML file with more settings")] = None,
     kubeconfig: Annotated[
-        Path | None, typer.Option(help="the cluster; default the edge's own service account, or kubectl's file")
+        Path | None,
+        typer.Option(help="kubeconfig of the cluster; default: the pod's service account, else kubectl's file"),
     ] = None,
-    context: Annotated[str | None, typer.Option(help="context of the kubeconfig")] = None,
+    context: Annotated[str | None, typer.Option(help="context in the kubeconfig")] = None,
     name: Annotated[
-        str | None, typer.Option(help="of this process among its standbys; default made from the host's")
+        str | None,
+        typer.Option(help="identity of this process in the leader election; default: derived from the host name"),
     ] = None,
-    port: Annotated[int | None, typer.Option(help="of health and metrics; 0 for any free one; default 8071")] = None,
+    port: Annotated[
+        int | None, typer.Option(help="port of health and metrics; 0 for any free port; default 8071")
+    ] = None,
     host: Annotated[str | None, typer.Option(help="address of health and metrics")] = None,
     log_level: Annotated[str, typer.Option(help=", ".join(logs.LEVELS), envvar="SHOAL_LOG_LEVEL")] = "info",
     stop_on_eof: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
-    """Start the edge of a cluster and print `ready` once it runs; SIGTERM or Ctrl-C ends it. Every setting can also be
-    an environment variable: SHOAL_EDGE_ and its name."""
+    """Start the edge of a cluster and print `ready` once it runs; SIGTERM or Ctrl-C stops it. SHOAL_EDGE_* variables
+    set every setting too."""
     import os
 
     from shoal.base.settings import load
@@ -59,13 +63,14 @@ def edge(
 
 @app.command("manifests")
 def manifests(
-    namespace: Annotated[str, typer.Option(help="of the edge; default shoal-system")] = "",
-    service_account: Annotated[str, typer.Option(help="of the edge; default navigator-edge")] = "",
+    namespace: Annotated[str, typer.Option(help="namespace of the edge; default shoal-system")] = "",
+    service_account: Annotated[str, typer.Option(help="service account of the edge; default navigator-edge")] = "",
     revision: Annotated[
-        list[str] | None, typer.Option(help="revision of Istio whose mesh config is read; may be repeated")
+        list[str] | None, typer.Option(help="Istio revision whose mesh config the edge reads; may be repeated")
     ] = None,
 ) -> None:
-    """Print what an administrator applies to a cluster before an edge can run there: its account and its rights."""
+    """Print the manifests that an edge needs in its cluster: its service account and RBAC roles. An administrator
+    applies them."""
     import yaml
 
     from shoal.navigator.edge.rbac import NAMESPACE, SERVICE_ACCOUNT
@@ -85,37 +90,43 @@ def manager(
         Path | None, typer.Option(help="state directory; default `navigator` in $SHOAL_HOME, else in ~/.shoal")
     ] = None,
     port: Annotated[
-        int | None, typer.Option(help="of edges and REST API; default the last one used, else 7410 or the next free")
+        int | None,
+        typer.Option(
+            help="port of edges and the REST API; default: the last one used, else 7410 or the next free port"
+        ),
     ] = None,
-    host: Annotated[str, typer.Option(help="address to bind")] = LOOPBACK,
+    host: Annotated[str, typer.Option(help="address to listen on")] = LOOPBACK,
     database: Annotated[
         str,
         typer.Option(
-            help="sqlite:///PATH or postgresql://USER@HOST/DATABASE, which may be the control plane's; default SQLite "
+            help="sqlite:///PATH or postgresql://USER@HOST/DATABASE (can be the control plane's); default SQLite "
             "in the directory",
             envvar="SHOAL_NAVIGATOR_DATABASE",
         ),
     ] = "",
     control_dir: Annotated[
-        Path | None, typer.Option(help="directory of the control plane whose apps are joined with pods")
+        Path | None, typer.Option(help="state directory of the control plane, to show which app a pod belongs to")
     ] = None,
     tls_san: Annotated[
-        list[str] | None, typer.Option(help="further name or address in the certificate; may be repeated")
+        list[str] | None, typer.Option(help="additional DNS name or IP address in the certificate; may be repeated")
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="YAML file with further settings")] = None,
+    config: Annotated[Path | None, typer.Option(help="YAML file with more settings")] = None,
     grace: Annotated[
-        float | None, typer.Option(help="seconds in which only the same edge may return; default 10")
+        float | None,
+        typer.Option(help="seconds after a disconnect in which only the same edge process can reconnect; default 10"),
     ] = None,
-    retention: Annotated[str, typer.Option(help="how long the past is kept, for example 24h; default 7d")] = "",
-    max_message_bytes: Annotated[int | None, typer.Option(help="largest message of an edge; default 4194304")] = None,
+    retention: Annotated[str, typer.Option(help="how long to keep history, for example 24h; default 7d")] = "",
+    max_message_bytes: Annotated[
+        int | None, typer.Option(help="size limit of a message from an edge; default 4194304")
+    ] = None,
     keep_alive: Annotated[
-        float | None, typer.Option(help="seconds of silence after which an edge is asked; default 15")
+        float | None, typer.Option(help="seconds without a message after which the manager probes an edge; default 15")
     ] = None,
     log_level: Annotated[str, typer.Option(help=", ".join(logs.LEVELS), envvar="SHOAL_LOG_LEVEL")] = "info",
     stop_on_eof: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
-    """Start the manager and print `ready URL` when it answers; SIGTERM or Ctrl-C ends it. Every setting can also be an
-    environment variable: SHOAL_NAVIGATOR_ and its name."""
+    """Start the manager and print `ready URL` when it serves requests; SIGTERM or Ctrl-C stops it. SHOAL_NAVIGATOR_*
+    variables set every setting too."""
     import os
 
     from shoal.app.home import directory

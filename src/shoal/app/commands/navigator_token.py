@@ -1,4 +1,4 @@
-"""``shoal navigator token``: who may speak for a cluster, and who may ask."""
+"""``shoal navigator token``: the tokens of edges and of API users."""
 
 from __future__ import annotations
 
@@ -19,41 +19,43 @@ from shoal.cli.durations import seconds_of
 from shoal.cli.printers import Format, render
 from shoal.errors import ConfigError
 
-app = new_app("Make, list, rotate and revoke the tokens of edges and of those who ask.", group=True)
+app = new_app("Create, list, rotate and revoke the tokens of edges and API users.", group=True)
 
 T = TypeVar("T")
 _COLUMNS = ("id", "kind", "cluster", "created", "expires", "state")
 
-_Dir = Annotated[Path | None, typer.Option(help="the manager's directory; default `navigator` in $SHOAL_HOME")]
-_Database = Annotated[str, typer.Option(help="the manager's, where it is not in its directory")]
-_Id = Annotated[str, typer.Argument(metavar="ID", help="as `shoal navigator token list` shows it")]
-_Url = Annotated[str, typer.Option(help="where the edge reaches the manager; default this machine")]
-_Region = Annotated[str, typer.Option(help="of the cluster; default what its nodes say")]
-_Environment = Annotated[str, typer.Option(help="what the cluster is for")]
+_Dir = Annotated[Path | None, typer.Option(help="state directory of the manager; default `navigator` in $SHOAL_HOME")]
+_Database = Annotated[str, typer.Option(help="URL of the manager's database, if it is not in the state directory")]
+_Id = Annotated[str, typer.Argument(metavar="ID", help="id from `shoal navigator token list`")]
+_Url = Annotated[str, typer.Option(help="URL at which the edge reaches the manager; default: this machine's")]
+_Region = Annotated[str, typer.Option(help="region of the cluster; default: from the labels of its nodes")]
+_Environment = Annotated[str, typer.Option(help="environment label of the cluster")]
 _To = Annotated[Path | None, typer.Option("--to", metavar="FILE", help="write it to a file that only you can read")]
 
 
 @app.command("create")
 def create(
-    cluster: Annotated[str, typer.Option(help="that the edge speaks for; needed for an edge")] = "",
-    kind: Annotated[str, typer.Option(help="edge, viewer (asks) or admin (asks, and saves checks)")] = "edge",
+    cluster: Annotated[str, typer.Option(help="cluster of the edge; required for an edge")] = "",
+    kind: Annotated[str, typer.Option(help="edge, viewer (reads) or admin (reads, and saves checks)")] = "edge",
     region: _Region = "",
     environment: _Environment = "",
-    ttl: Annotated[str, typer.Option(help="how long it is good, for example 24h or 7d; default for ever")] = "",
+    ttl: Annotated[str, typer.Option(help="lifetime, for example 24h or 7d; default: it does not expire")] = "",
     url: _Url = "",
     dir: _Dir = None,
     database: _Database = "",
     to: _To = None,
 ) -> None:
-    """Make a token and print it, once: only its digest is kept. For an edge, what is printed is the file it joins
-    with."""
+    """Create a token and print it. It cannot be shown again: only its digest is stored. For an edge, the output is its
+    join file."""
     from shoal.navigator.manager.tokens import EDGE, KINDS, Tokens
 
     if kind not in KINDS:
         raise ConfigError(f"kind is {kind!r}: use {', '.join(KINDS)}")
     if (kind == EDGE) != bool(cluster):
         raise ConfigError(
-            "cluster: name the one that the edge speaks for" if kind == EDGE else "cluster: only of edges"
+            "cluster is missing: name the edge's cluster with --cluster"
+            if kind == EDGE
+            else "--cluster is only for --kind edge"
         )
     folder = _folder(dir)
     ttl_s = float(seconds_of("ttl", ttl)) if ttl else 0.0
@@ -74,7 +76,7 @@ def list_(
     database: _Database = "",
     output: Annotated[Format, typer.Option("--output", "-o", help="table, json or yaml")] = Format.TABLE,
 ) -> None:
-    """Show the tokens, those that do not work any more too."""
+    """List the tokens, expired and revoked ones too."""
     from shoal.base.clock import RealClock
     from shoal.navigator.manager.tokens import Tokens
 
@@ -99,7 +101,7 @@ def list_(
 @app.command("rotate")
 def rotate(
     id: _Id,
-    grace: Annotated[str, typer.Option(help="how long the old one works; default 1h")] = "1h",
+    grace: Annotated[str, typer.Option(help="how long the old token stays valid; default 1h")] = "1h",
     region: _Region = "",
     environment: _Environment = "",
     url: _Url = "",
@@ -107,7 +109,7 @@ def rotate(
     database: _Database = "",
     to: _To = None,
 ) -> None:
-    """Replace a token's text and print the new one, once; the old one works for a while longer."""
+    """Replace a token and print the new one. It cannot be shown again. The old one stays valid for --grace."""
     from shoal.navigator.manager.rows import StoredToken
     from shoal.navigator.manager.tokens import EDGE, Tokens
 
@@ -124,7 +126,7 @@ def rotate(
 
 @app.command("revoke")
 def revoke(id: _Id, dir: _Dir = None, database: _Database = "") -> None:
-    """End a token: within a second nobody can use it, and the stream of its edge ends."""
+    """Revoke a token: within a second the manager refuses it and closes its edge's stream."""
     from shoal.navigator.manager.tokens import Tokens
 
     async def revoked(tokens: Tokens) -> None:
@@ -151,7 +153,7 @@ def _with_tokens(folder: Path, database: str, work: Callable[[Any], Awaitable[T]
 
     url = database_url(database, folder)
     if not database and not folder.is_dir():
-        raise ConfigError(f"dir is {str(folder)!r}: no manager was started there; name its directory with --dir")
+        raise ConfigError(f"dir is {str(folder)!r}: no manager was started there; give its state directory with --dir")
 
     async def main() -> T:
         rows = rows_for(url)
@@ -170,7 +172,9 @@ def _join_file(folder: Path, token: str, *, cluster: str, region: str, environme
         try:
             url = f"https://{LOOPBACK}:{int((folder / 'port').read_text())}"
         except (OSError, ValueError):
-            raise ConfigError("url: the manager has not run in this directory; say where the edge reaches it") from None
+            raise ConfigError(
+                "url is missing: the manager has not run in this directory; give its URL with --url"
+            ) from None
     made = {"url": url, "token": token, "cluster": cluster, "region": region, "environment": environment}
     made["ca"] = authority.read_text() if authority.exists() else ""
     return json.dumps({name: value for name, value in made.items() if value}, indent=2)

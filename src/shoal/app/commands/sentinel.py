@@ -1,4 +1,4 @@
-"""``shoal sentinel start``: a gateway."""
+"""``shoal sentinel start``: runs a gateway."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ app = new_app("Run a gateway.", group=True)
 
 @app.command("start")
 def start(
-    name: Annotated[str | None, typer.Option(help="of this gateway")] = None,
-    environment: Annotated[str | None, typer.Option(help="id of the environment it serves")] = None,
-    region: Annotated[str | None, typer.Option(help="where it stands")] = None,
-    host: Annotated[str | None, typer.Option(help="address of its ports; default $POD_IP, else 127.0.0.1")] = None,
-    port: Annotated[int | None, typer.Option(help="for traffic; default 8040")] = None,
-    health_port: Annotated[int | None, typer.Option(help="for /livez and /readyz; default 8041")] = None,
-    metrics_port: Annotated[int | None, typer.Option(help="for /metrics; default 8042")] = None,
+    name: Annotated[str | None, typer.Option(help="name of this gateway")] = None,
+    environment: Annotated[str | None, typer.Option(help="id of the environment that it serves")] = None,
+    region: Annotated[str | None, typer.Option(help="region that it runs in")] = None,
+    host: Annotated[str | None, typer.Option(help="address to listen on; default $POD_IP, else 127.0.0.1")] = None,
+    port: Annotated[int | None, typer.Option(help="port for traffic; default 8040")] = None,
+    health_port: Annotated[int | None, typer.Option(help="port for /livez and /readyz; default 8041")] = None,
+    metrics_port: Annotated[int | None, typer.Option(help="port for /metrics; default 8042")] = None,
     config: Annotated[
-        Path | None, typer.Option(help="file with settings, YAML; read again at SIGHUP", envvar="SHOAL_SENTINEL_CONFIG")
+        Path | None, typer.Option(help="YAML file with settings; SIGHUP reads it again", envvar="SHOAL_SENTINEL_CONFIG")
     ] = None,
     log_level: Annotated[
         str | None, typer.Option(help=f"{', '.join(logs.LEVELS)}; default info", envvar="SHOAL_LOG_LEVEL")
     ] = None,
 ) -> None:
-    """Start a gateway and print `ready`; settings also come from SHOAL_SENTINEL_* variables; SIGHUP reads them."""
+    """Start a gateway and print `ready`. SHOAL_SENTINEL_* variables set the settings too; SIGHUP reads them again."""
     from random import Random
 
     from shoal.app.fleet.gateway import SentinelSettings
@@ -52,7 +52,9 @@ def start(
     def read() -> SentinelSettings:
         found = load(SentinelSettings, file=config, environ=os.environ, prefix="SHOAL_SENTINEL_", flags=flags)
         if found.state is not None and (folder := os.environ.get("SHOAL_POD_DIR")):
-            found = replace(found, state=Path(folder) / str(found.state).lstrip("/"))  # where volumes are on such nodes
+            found = replace(
+                found, state=Path(folder) / str(found.state).lstrip("/")
+            )  # Shoal's process nodes keep a pod's volumes there
         return found
 
     settings = read()

@@ -1,4 +1,4 @@
-"""``shoal shard``: the manager of sharded controllers, and what an administrator applies for it."""
+"""``shoal shard``: runs the shard manager, workers and proxies, and prints their manifests."""
 
 from __future__ import annotations
 
@@ -16,28 +16,33 @@ from shoal.errors import ConfigError
 if TYPE_CHECKING:
     from shoal.sharding.rbac import TargetKind
 
-app = new_app("Run many active workers for one controller.", group=True)
+app = new_app("Run a controller as several active workers.", group=True)
 
 
 @app.command("manager")
 def manager(
     kubeconfig: Annotated[
-        Path | None, typer.Option(help="the cluster; default the manager's own service account, or kubectl's file")
+        Path | None,
+        typer.Option(help="kubeconfig of the cluster; default: the pod's service account, else kubectl's file"),
     ] = None,
-    context: Annotated[str, typer.Option(help="context of the kubeconfig")] = "",
-    namespace: Annotated[str, typer.Option(help="of the election's Lease; default shoal-system")] = "",
+    context: Annotated[str, typer.Option(help="context in the kubeconfig")] = "",
+    namespace: Annotated[str, typer.Option(help="namespace of the leader election's Lease; default shoal-system")] = "",
     host: Annotated[str, typer.Option(help="address of health and metrics")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="of health and metrics; 0 for any free one")] = 8060,
-    name: Annotated[str, typer.Option(help="of this process among its replicas; default made from the host's")] = "",
-    elect: Annotated[bool, typer.Option(help="take part in an election, so that replicas can be started")] = True,
-    install: Annotated[bool, typer.Option(help="apply the definitions of the kinds first")] = False,
-    webhook_port: Annotated[int, typer.Option(help="give slots at admission here; 0: only by the sweep")] = 0,
-    webhook_certificate: Annotated[Path | None, typer.Option(help="of the webhook, PEM")] = None,
-    webhook_key: Annotated[Path | None, typer.Option(help="of the webhook's certificate, PEM")] = None,
+    port: Annotated[int, typer.Option(help="port of health and metrics; 0 for any free port")] = 8060,
+    name: Annotated[
+        str, typer.Option(help="identity of this process in the leader election; default: derived from the host name")
+    ] = "",
+    elect: Annotated[bool, typer.Option(help="use leader election, so that replicas can run")] = True,
+    install: Annotated[bool, typer.Option(help="apply the CustomResourceDefinitions first")] = False,
+    webhook_port: Annotated[
+        int, typer.Option(help="port of the webhook that assigns slots at admission; 0: only the sweep assigns slots")
+    ] = 0,
+    webhook_certificate: Annotated[Path | None, typer.Option(help="certificate of the webhook, PEM")] = None,
+    webhook_key: Annotated[Path | None, typer.Option(help="private key of the webhook's certificate, PEM")] = None,
     log_level: Annotated[str, typer.Option(help=", ".join(logs.LEVELS), envvar="SHOAL_LOG_LEVEL")] = "info",
     stop_on_eof: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
-    """Start a manager and print `ready` once it answers; SIGTERM or Ctrl-C ends it. Workers go on without it."""
+    """Start a manager and print `ready` once it serves requests; SIGTERM or Ctrl-C stops it. Workers keep running."""
     from shoal.app.sharding.manager import run_manager
     from shoal.sharding.manager.config import ManagerConfig
     from shoal.sharding.rbac import NAMESPACE
@@ -69,19 +74,21 @@ def manager(
 def manifests(
     kind: Annotated[
         list[str] | None,
-        typer.Option(help="what is sharded, PLURAL.GROUP; with a + in front what follows its owner; may be repeated"),
+        typer.Option(
+            help="sharded kind as PLURAL.GROUP; with a + in front, a kind that follows its owner; may be repeated"
+        ),
     ] = None,
-    namespace: Annotated[str, typer.Option(help="of the manager; default shoal-system")] = "",
+    namespace: Annotated[str, typer.Option(help="namespace of the manager; default shoal-system")] = "",
     worker_namespace: Annotated[
-        list[str] | None, typer.Option(help="where ShardConfigs and workers are; may be repeated; default `default`")
+        list[str] | None, typer.Option(help="namespace of ShardConfigs and workers; may be repeated; default `default`")
     ] = None,
-    image: Annotated[str, typer.Option(help="of the manager; none: it runs elsewhere")] = "",
-    epochs: Annotated[str, typer.Option(help="name of a ShardConfig: adds the policy that refuses late writes")] = "",
-    webhook: Annotated[str, typer.Option(help="name of a ShardConfig: adds the webhook that gives slots")] = "",
-    webhook_url: Annotated[str, typer.Option(help="where a manager answers it, https://HOST:PORT")] = "",
-    webhook_ca: Annotated[Path | None, typer.Option(help="who signed the webhook's certificate, PEM")] = None,
+    image: Annotated[str, typer.Option(help="image of the manager; default: no Deployment of the manager")] = "",
+    epochs: Annotated[str, typer.Option(help="name of a ShardConfig; adds the policy that refuses late writes")] = "",
+    webhook: Annotated[str, typer.Option(help="name of a ShardConfig; adds the webhook that assigns slots")] = "",
+    webhook_url: Annotated[str, typer.Option(help="URL of the manager's webhook, https://HOST:PORT")] = "",
+    webhook_ca: Annotated[Path | None, typer.Option(help="CA of the webhook's certificate, PEM")] = None,
 ) -> None:
-    """Print what an administrator applies: definitions, accounts and rights, network policies, the manager."""
+    """Print the manifests that an administrator applies: definitions, RBAC, network policies, the manager."""
     import yaml
 
     from shoal.sharding.manager.admission import webhook_configuration
@@ -95,7 +102,7 @@ def manifests(
     )
     if epochs:
         if not kinds:
-            raise ConfigError("--epochs needs at least one --kind: the policy is about its objects")
+            raise ConfigError("--epochs needs at least one --kind: the policy guards its objects")
         made += epoch_policy(epochs, kinds)
     if webhook:
         if not kinds or not webhook_url or webhook_ca is None:
@@ -105,28 +112,34 @@ def manifests(
 
 
 _CONFIG = Annotated[str, typer.Option(envvar="SHARD_CONFIG", help="name of the ShardConfig")]
-_SHARD = Annotated[str, typer.Option("--shard", envvar="SHARD_ID", help="id of this shard; never used for another")]
-_PLACE = Annotated[str, typer.Option(envvar="SHARD_NAMESPACE", help="of the ShardConfig")]
-_KUBECONFIG = Annotated[Path | None, typer.Option(help="the cluster; default the pod's own account, or kubectl's file")]
+_SHARD = Annotated[str, typer.Option("--shard", envvar="SHARD_ID", help="unique id of this shard; never reuse one")]
+_PLACE = Annotated[str, typer.Option(envvar="SHARD_NAMESPACE", help="namespace of the ShardConfig")]
+_KUBECONFIG = Annotated[
+    Path | None, typer.Option(help="kubeconfig of the cluster; default: the pod's service account, else kubectl's")
+]
 _LEVEL = Annotated[str, typer.Option(help=", ".join(logs.LEVELS), envvar="SHOAL_LOG_LEVEL")]
 
 
 @app.command("worker")
 def worker(
-    controller: Annotated[str, typer.Argument(metavar="MODULE:NAME", help="a ShardedController of a Python module")],
+    controller: Annotated[str, typer.Argument(metavar="MODULE:NAME", help="a ShardedController in a Python module")],
     config: _CONFIG = "",
     shard: _SHARD = "",
     namespace: _PLACE = "default",
     kubeconfig: _KUBECONFIG = None,
-    concurrency: Annotated[int, typer.Option(help="handlers at once")] = 16,
-    cpus: Annotated[float, typer.Option(envvar="SHARD_CPUS", help="that it may use; its load is a part of that")] = 1.0,
-    memory_bytes: Annotated[int, typer.Option(envvar="SHARD_MEMORY_BYTES", help="likewise")] = 256 * 1024 * 1024,
+    concurrency: Annotated[int, typer.Option(help="concurrent handlers")] = 16,
+    cpus: Annotated[
+        float, typer.Option(envvar="SHARD_CPUS", help="CPUs available to the worker, to compute its load")
+    ] = 1.0,
+    memory_bytes: Annotated[int, typer.Option(envvar="SHARD_MEMORY_BYTES", help="memory available to the worker")] = 256
+    * 1024
+    * 1024,
     host: Annotated[str, typer.Option(envvar="POD_IP", help="address of health and metrics")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="of health and metrics; 0: none")] = 0,
+    port: Annotated[int, typer.Option(help="port of health and metrics; 0: none")] = 0,
     log_level: _LEVEL = "info",
     stop_on_eof: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
-    """Run a controller on one shard. SIGTERM hands its slots over before it ends."""
+    """Run a controller on one shard. On SIGTERM it hands its slots over, then ends."""
     from shoal.app.sharding.worker import controller_of, run_worker
     from shoal.sharding.worker import WorkerConfig
 
@@ -155,14 +168,14 @@ def proxy(
     namespace: _PLACE = "default",
     kubeconfig: _KUBECONFIG = None,
     folder: Annotated[
-        Path, typer.Option("--dir", help="gets a certificate, and the kubeconfig for the controller")
+        Path, typer.Option("--dir", help="directory to write a certificate and the controller's kubeconfig to")
     ] = Path(),
-    host: Annotated[str, typer.Option(help="address to serve on")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="to serve on")] = 8061,
+    host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="port to listen on")] = 8061,
     log_level: _LEVEL = "info",
     stop_on_eof: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
-    """Stand before a controller that knows nothing of shards: through DIR/kubeconfig it sees and writes one share."""
+    """Run a proxy for a controller without shard support: through DIR/kubeconfig it sees and writes only its shard."""
     from shoal.app.sharding.proxy import run_proxy
     from shoal.sharding.worker import WorkerConfig
 

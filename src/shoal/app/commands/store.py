@@ -1,4 +1,4 @@
-"""``shoal store``: moves a cluster's objects to another store, and undoes the mark of such a move."""
+"""``shoal store``: moves a cluster's objects to another store, and makes a moved store writable again."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ _PROGRESS_EVERY_S = 1.0
 def copy(
     source: Annotated[str, typer.Argument(metavar="SRC", help=_PLACE)],
     target: Annotated[str, typer.Argument(metavar="DST", help=_PLACE)],
-    force: Annotated[bool, typer.Option("--force", help="replace what is in DST")] = False,
+    force: Annotated[bool, typer.Option("--force", help="replace the content of DST")] = False,
 ) -> None:
-    """Move a cluster's objects from SRC to DST. Servers on SRC go on answering reads and refuse writes from then on."""
+    """Move a cluster's objects from SRC to DST. From then on servers on SRC serve reads and refuse writes."""
     from shoal.store.copy import copy_store, shown
 
     source_url, target_url = store_url(source), store_url(target)
     progress = _progress(RealClock())
     copied = _run(copy_store(source_url, target_url, fence_of=_fences(), force=force, progress=progress))
     typer.echo(f"copied {copied.objects} objects at revision {copied.revision}, digest {copied.digest}")
-    typer.echo(f"{shown(target_url)} takes writes from now on, {shown(source_url)} refuses them")
-    typer.echo("start the servers again with --store and the new place")
+    typer.echo(f"{shown(target_url)} now accepts writes, {shown(source_url)} refuses them")
+    typer.echo("restart the servers with --store and the new URL")
 
 
 @app.command("thaw")
 def thaw(place: Annotated[str, typer.Argument(metavar="STORE", help=_PLACE)]) -> None:
-    """Let a store take writes again that was copied or moved. Make sure that only one of the two does."""
+    """Let a store accept writes again after `shoal store copy`. Make sure that only one of the two stores does."""
     from shoal.store.copy import shown, thaw_store
 
     url = store_url(place)
     reason = _run(thaw_store(url))
-    said = f"it refused them because {reason}" if reason else "it did before"
-    typer.echo(f"{shown(url)} takes writes; {said}")
+    said = f"it refused them because {reason}" if reason else "it accepted them before"
+    typer.echo(f"{shown(url)} accepts writes; {said}")
 
 
 def _fences() -> Callable[[Key, bytes], str]:
-    """The fence of an object: of a Lease what it says, of all others nothing."""
+    """A function that returns the fence of a Lease, and "" for any other object."""
     from shoal.apiserver.fencing import LEASES
     from shoal.apiserver.registry import Registry
 
@@ -62,7 +62,7 @@ def _fences() -> Callable[[Key, bytes], str]:
 
 
 def store_url(place: str) -> str:
-    """The store that an argument names: a URL, or a directory with a cluster in it."""
+    """The URL of the store that an argument names by a URL or by a cluster's directory."""
     if place.startswith(("postgresql://", "postgres://")):
         return place
     if ":" not in place or Path(place).is_dir():
@@ -78,7 +78,7 @@ def _file_in(directory: Path) -> Path:
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Run to the end; both Ctrl-C and SIGTERM stop it in order, so that the source is left as it was."""
+    """Run to the end; Ctrl-C and SIGTERM cancel it, so that its cleanup leaves the source as it was."""
 
     asked = False
 
@@ -102,12 +102,14 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
     except Exception as error:
         if not asked:
             raise
-        typer.echo(f"error while stopping: {error}", err=True)  # a connection that is cut off says so in its own way
+        typer.echo(
+            f"error while stopping: {error}", err=True
+        )  # drivers raise errors of their own for a cancelled query
         raise KeyboardInterrupt from error
 
 
 def _progress(clock: Clock) -> Callable[[str, int, int], None]:
-    """Says how far it is, on standard error, for copies that take longer than a moment."""
+    """Print progress to standard error, at most every ``_PROGRESS_EVERY_S``."""
     said_s = clock.monotonic()
 
     def show(doing: str, done: int, total: int) -> None:

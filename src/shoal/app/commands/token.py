@@ -1,7 +1,7 @@
-"""``shoal token``: who may talk to a control plane, or with ``--dir`` to a cluster of this machine.
+"""``shoal token``: the tokens of a control plane, or with ``--dir`` of a cluster on this machine.
 
-The control plane is that of the context. Where there is none, and wherever a directory or a user of Kubernetes is
-named, it is the cluster of the directory.
+The commands use the context's control plane. Without a context, or with a directory or a Kubernetes user in the
+options, they use the cluster of the directory.
 """
 
 from __future__ import annotations
@@ -34,39 +34,41 @@ from shoal.cli.fleet.session import ContextName, opened
 from shoal.cli.printers import Format, document, render
 from shoal.errors import ConfigError
 
-app = new_app("Make, list, rotate and revoke the tokens of a control plane or a cluster.", group=True)
+app = new_app("Create, list, rotate and revoke the tokens of a control plane or a cluster.", group=True)
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._@:-]{0,251}[A-Za-z0-9])?")
 _COLUMNS = ("name", "user", "groups", "expires", "expired")
 
 _Dir = Annotated[
-    Path | None, typer.Option(help="state directory of a cluster, for its tokens; default the control plane's")
+    Path | None, typer.Option(help="state directory of a cluster, for its tokens; default: tokens of the control plane")
 ]
-_Which = Annotated[str, typer.Argument(metavar="NAME", help="name or id, as `shoal token list` shows it")]
+_Which = Annotated[str, typer.Argument(metavar="NAME", help="name or id from `shoal token list`")]
 _To = Annotated[Path | None, typer.Option("--to", metavar="FILE", help="write it to a file that only you can read")]
 
 
 @app.command("create")
 def create(
     kind: Annotated[str, typer.Option(help="user, agent, edge or relay")] = "user",
-    name: Annotated[str, typer.Option(help="under which it is listed and revoked; default made from the rest")] = "",
-    role: Annotated[str, typer.Option(help="of a user: viewer, editor or admin; default viewer")] = "",
-    workspace: Annotated[str, typer.Option(help="of a user; default your own")] = "",
-    cluster: Annotated[str, typer.Option(help="that an agent or edge speaks for")] = "",
-    region: Annotated[str, typer.Option(help="of that cluster, or that a relay serves")] = "",
-    shard: Annotated[str, typer.Option(help="that an agent speaks for; default the cluster's default one")] = "",
-    ttl: Annotated[str, typer.Option(help="how long it is good, for example 24h or 7d; default for ever")] = "",
+    name: Annotated[
+        str, typer.Option(help="name to list and revoke it by; default: derived from the other options")
+    ] = "",
+    role: Annotated[str, typer.Option(help="role of a user: viewer, editor or admin; default viewer")] = "",
+    workspace: Annotated[str, typer.Option(help="workspace of a user; default: your own")] = "",
+    cluster: Annotated[str, typer.Option(help="cluster of an agent or edge")] = "",
+    region: Annotated[str, typer.Option(help="region of that cluster, or of a relay")] = "",
+    shard: Annotated[str, typer.Option(help="shard of an agent; default: the cluster's default shard")] = "",
+    ttl: Annotated[str, typer.Option(help="lifetime, for example 24h or 7d; default: it does not expire")] = "",
     to: _To = None,
-    user: Annotated[str, typer.Option(help="of a cluster's token: who it stands for")] = "",
-    group: Annotated[list[str] | None, typer.Option(help="of a cluster's token; may be repeated")] = None,
+    user: Annotated[str, typer.Option(help="for a cluster: user name of the token")] = "",
+    group: Annotated[list[str] | None, typer.Option(help="for a cluster: group of the user; may be repeated")] = None,
     kubeconfig: Annotated[
-        bool, typer.Option("--kubeconfig", help="of a cluster's token: print a kubeconfig with it")
+        bool, typer.Option("--kubeconfig", help="for a cluster: print a kubeconfig with the token")
     ] = False,
     dir: _Dir = None,
     context: ContextName = "",
 ) -> None:
-    """Make a token and print it, once: only its digest is kept. For all but users, what is printed is the file it
-    joins with."""
+    """Create a token and print it. It cannot be shown again: only its digest is stored. For an agent, edge or relay the
+    output is its join file."""
     if kind not in fleet.KINDS:
         raise ConfigError(f"kind is {kind!r}: use {', '.join(fleet.KINDS)}")
     if dir is not None or user or group or kubeconfig:
@@ -84,12 +86,12 @@ def create(
 
 @app.command("list")
 def list_(
-    kind: Annotated[str, typer.Option(help="only user, agent, edge or relay")] = "",
-    output: Annotated[Format, typer.Option("--output", "-o", help="how to print")] = Format.TABLE,
+    kind: Annotated[str, typer.Option(help="only this kind: user, agent, edge or relay")] = "",
+    output: Annotated[Format, typer.Option("--output", "-o", help="output format")] = Format.TABLE,
     dir: _Dir = None,
     context: ContextName = "",
 ) -> None:
-    """List the tokens: whose they are and until when. The tokens themselves are not known any more."""
+    """List the tokens with their owners and expiry. The secrets cannot be shown: only digests are stored."""
     if _of_cluster(dir, context):
         tokens = read_tokens(cluster_directory(directory(dir)) / "tokens.json")
         now = RealClock().now()
@@ -103,7 +105,7 @@ def list_(
 
 @app.command("revoke")
 def revoke(name: _Which, dir: _Dir = None, context: ContextName = "") -> None:
-    """End a token. It is refused within a second."""
+    """Revoke a token. It is refused within a second."""
     if _of_cluster(dir, context):
         revoke_token(cluster_directory(directory(dir)) / "tokens.json", name)
     else:
@@ -115,11 +117,14 @@ def revoke(name: _Which, dir: _Dir = None, context: ContextName = "") -> None:
 @app.command("rotate")
 def rotate(
     name: _Which,
-    grace: Annotated[str, typer.Option(help="how long the old one works on, for example 10m; 0 for not at all")] = "1h",
+    grace: Annotated[
+        str, typer.Option(help="how long the old token stays valid, for example 10m; 0 to end it at once")
+    ] = "1h",
     to: _To = None,
     context: ContextName = "",
 ) -> None:
-    """Make a new text for a token of the control plane and print it, once; the old one works on for a while."""
+    """Replace a token of the control plane and print the new one. It cannot be shown again. The old one stays valid for
+    --grace."""
     grace_s = 0 if grace in ("0", "0s") else seconds_of("grace", grace)
     with opened(context) as session:
         made = fleet.rotate(session.rest, name, grace_s)
@@ -128,23 +133,25 @@ def rotate(
 
 @app.command("rotate-key")
 def rotate_key(dir: _Dir = None) -> None:
-    """Sign the tokens of service accounts with a new key. Those of the old one stay good until its file is deleted."""
+    """Sign service account tokens with a new key. Tokens of the old key stay valid until its file is deleted."""
     from shoal.app.pki import Pki
 
     kept = Pki(cluster_directory(directory(dir)) / "pki", now=RealClock().now()).rotate_service_account_key()
-    typer.echo(f"a new key signs from now on; delete {kept} to end the tokens of the old one")
+    typer.echo(f"a new key signs from now on; delete {kept} to invalidate the tokens of the old key")
 
 
 def cluster_directory(state: Path) -> Path:
-    """Where the cluster of a state directory keeps its files: there, or below when `shoal up` runs the only one."""
+    """The folder of the cluster: the state directory, or the only cluster folder of `shoal up` in it."""
     if any((state / name).exists() for name in ("cluster.lock", "tokens.json", "kubeconfig")):
         return state
     below = [folder for folder in sorted(state.glob("clusters/*")) if (folder / "pki").is_dir()]
     if len(below) == 1:
         return below[0]
     if below:
-        raise ConfigError(f"dir is {str(state)!r}: it has several clusters; choose one with --dir {below[0]}")
-    raise ConfigError(f"dir is {str(state)!r}: there is no cluster; start one with `shoal up`, or say where with --dir")
+        raise ConfigError(f"dir is {str(state)!r}: it has several clusters; choose one, for example --dir {below[0]}")
+    raise ConfigError(
+        f"dir is {str(state)!r}: no cluster found there; start one with `shoal up`, or choose another with --dir"
+    )
 
 
 def lifetime(text: str) -> timedelta:
@@ -153,7 +160,7 @@ def lifetime(text: str) -> timedelta:
 
 
 def _of_cluster(dir: Path | None, context: str) -> bool:
-    """Whether a command is about a cluster of this machine: where one is named, or no control plane is known."""
+    """Whether a command is for a cluster on this machine: a directory is given, or no control plane is known."""
     return dir is not None or not (context or has_context(directory(None)))
 
 
@@ -162,23 +169,25 @@ def _only_of_the_fleet(kind: str, **given: str) -> None:
     for name, value in said.items():
         if value:
             raise ConfigError(
-                f"{name} is {value!r}: a token of a cluster is a user's and has none; leave --dir and --user out "
-                "to make a token of the control plane"
+                f"{name} is {value!r}: not for tokens of a cluster, which belong to users; leave --dir and --user out "
+                "to create a token of the control plane"
             )
 
 
 def _create_of_cluster(
     user: str, groups: list[str], ttl: str, name: str, dir: Path | None, *, kubeconfig: bool
 ) -> str:  # fmt: skip
-    """The token, or a kubeconfig with it. A running cluster accepts it within a second."""
+    """Return the token, or a kubeconfig with it. A running cluster accepts it within a second."""
     if not user.strip():
-        raise ConfigError("user is empty: say who the token stands for with --user")
+        raise ConfigError("user is empty: name the user of the token with --user")
     now = RealClock().now()
     expires_at = now + lifetime(ttl) if ttl else None
     found = cluster_directory(directory(dir))
     access = read_access(found / "kubeconfig") if kubeconfig else None
     if kubeconfig and access is None:
-        raise ConfigError(f"{found / 'kubeconfig'} cannot be read, and with it where the cluster is; start it once")
+        raise ConfigError(
+            f"{found / 'kubeconfig'} cannot be read, so the cluster's URL is unknown; start the cluster once"
+        )
     wanted = StaticToken(name=_name(name, user), user=user, groups=_groups(groups), expires_at=expires_at)
     made = create_token(found / "tokens.json", wanted, now=now)
     if access is None:
@@ -192,7 +201,7 @@ def _deliver(text: str, to: Path | None, what: str) -> None:
         typer.echo(text, nl=False)
         return
     write_private(to.expanduser().absolute(), text.encode())
-    typer.echo(f"{what} is in {to}")
+    typer.echo(f"{what} was written to {to}")
 
 
 def _name(given: str, user: str) -> str:
@@ -200,13 +209,13 @@ def _name(given: str, user: str) -> str:
         readable = re.sub("[^A-Za-z0-9._@-]+", "-", user).strip("-._@")[:200] or "token"
         return f"{readable}-{Ids().new_suffix()}"
     if not _NAME.fullmatch(given):
-        raise ConfigError(f"name is {given!r}: use letters, digits and . _ @ : - between them")
+        raise ConfigError(f"name is {given!r}: use letters and digits, with . _ @ : - between them")
     return given
 
 
 def _groups(given: list[str] | tuple[str, ...]) -> tuple[str, ...]:
     if any(not group.strip() for group in given):
-        raise ConfigError("group is empty: leave --group out or name one")
+        raise ConfigError("group is empty: leave --group out or give a name")
     return tuple(dict.fromkeys(given))
 
 

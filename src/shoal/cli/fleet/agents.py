@@ -1,4 +1,4 @@
-"""``shoal agents``: who speaks for the clusters, and how they are."""
+"""``shoal agents``: the agents of the clusters and their health."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from shoal.cli.printers import Format, document, render
 from shoal.cli.rest import Refused
 from shoal.errors import ConfigError
 
-app = new_app("Show the agents of the clusters, and release what they hold back.")
+app = new_app("Show the agents of the clusters, and confirm deletions that they hold back.")
 
 
 @app.callback(invoke_without_command=True)
 def agents(
     context: typer.Context,
     output: Output = Format.TABLE,
-    name: Annotated[str, typer.Option("--context", help="a context of `shoal config get-contexts`")] = "",
+    name: Annotated[str, typer.Option("--context", help="a context from `shoal config get-contexts`")] = "",
 ) -> None:
     """Show the agents of the clusters: heartbeat, lag, breaker, and deletions that they hold back."""
     if context.invoked_subcommand is not None:
@@ -39,10 +39,10 @@ def agents(
 
 @app.command("confirm")
 def confirm(
-    place: Annotated[str, typer.Argument(metavar="CLUSTER/SHARD", help="as `shoal agents` shows it")],
+    place: Annotated[str, typer.Argument(metavar="CLUSTER/SHARD", help="an agent from `shoal agents`")],
     context: ContextName = "",
 ) -> None:
-    """Agree to the deletions that an agent holds back because they are so many."""
+    """Confirm the deletions that an agent holds back because there are too many."""
     cluster, slash, shard = place.partition("/")
     if not cluster or (slash and not shard) or "/" in shard:
         raise ConfigError(f"agent is {place!r}: use CLUSTER/SHARD, as `shoal agents` shows it")
@@ -53,19 +53,19 @@ def confirm(
         )
         if found is None:
             names = ", ".join(f"{each['cluster']}/{each['shard']}" for each in known) or "none"
-            raise NoSuchObject(f"there is no agent {place!r}; there are: {names}")
+            raise NoSuchObject(f"agent {place!r} not found (existing agents: {names})")
         try:
             session.rest.request("POST", f"{ROOT}/agents/{cluster}/{shard or 'default'}/confirm-deletes")
         except Refused as refused:
             raise refused from None
     if found.get("held"):
-        typer.echo(f"{place}: confirmed; the agent goes on within a moment")
+        typer.echo(f"{place}: confirmed; the agent continues within seconds")
     else:
         typer.echo(f"{place}: nothing is held back")
 
 
 def held_lines(agents: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What is held back, and how it is released."""
+    """Lines that list the held deletions and the command that confirms them."""
     lines: list[str] = []
     for agent in agents:
         place = f"{agent['cluster']}/{agent['shard']}"
@@ -75,5 +75,5 @@ def held_lines(agents: Sequence[Mapping[str, Any]]) -> list[str]:
             lines.append(f"\n{place} holds deletions of {name} back: {brake.get('reason') or brake.get('count')}")
             if keys:
                 lines.append(f"  {keys}")
-            lines.append(f"  if they are meant: shoal agents confirm {place}")
+            lines.append(f"  to confirm them: shoal agents confirm {place}")
     return lines

@@ -1,4 +1,4 @@
-"""``shoal apply``: make the fleet what files say."""
+"""``shoal apply``: creates or changes the objects that files describe."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from shoal.cli.printers import Format, brief, document, indented
 from shoal.cli.rest import Refused, in_lines
 from shoal.errors import ConfigError, ShoalError
 
-app = new_app("Make the fleet what files say.")
+app = new_app("Create or change the objects that files describe.")
 
-MOST_DOCUMENTS = 500  # in one request
+MOST_DOCUMENTS = 500  # per request
 MOST_BYTES = 900_000
 _place = re.compile(r"documents\[(\d+)\]\.?")
 
@@ -31,7 +31,7 @@ Files = Annotated[
 
 
 class NothingApplied(ShoalError):
-    """A document is wrong in itself, so none was applied."""
+    """A document is invalid, so none was applied."""
 
 
 @app.command()
@@ -43,10 +43,10 @@ def apply(
     environment: Environment = "",
     context: ContextName = "",
 ) -> None:
-    """Create or change what the documents describe, in the order in which kinds need each other. All documents are
-    checked before any is applied; one that fails later does not undo the others. Ends with 1 when something failed."""
+    """Create or change the objects that files describe, in the order of their dependencies. All documents are validated
+    before any is applied; one that fails later does not undo the others. The exit code is 1 if one failed."""
     if not filename:
-        raise ConfigError("filename is missing: say which with -f FILE, or -f - for standard input")
+        raise ConfigError("filename is missing: use -f FILE, or -f - for standard input")
     documents = ordered(read_all(filename))
     with opened(context, project, environment) as session:
         documents = [placed(each, session.project, session.environment) for each in documents]
@@ -65,7 +65,7 @@ def apply(
 
 
 def batches(documents: Sequence[Document]) -> Iterator[list[Document]]:
-    """As many as one request takes."""
+    """The documents in batches within the limits of one request."""
     batch: list[Document] = []
     size = 0
     for each in documents:
@@ -80,13 +80,13 @@ def batches(documents: Sequence[Document]) -> Iterator[list[Document]]:
 
 
 def send(session: Session, batch: Sequence[Document], *, dry_run: bool) -> list[dict[str, Any]]:
-    """What became of each document, in their order."""
+    """Apply one batch; the results are in the order of its documents."""
     body = [each.content for each in batch]
     try:
         answer = session.rest.request("POST", f"{ROOT}/apply", body, params={"dryRun": dry_run}).body
     except Refused as refused:
         if isinstance(refused.body, dict) and refused.body.get("items"):
-            answer = refused.body  # each failed, and says why
+            answer = refused.body  # the items carry their own errors
         elif refused.status == 422 and refused.details:
             raise NothingApplied(_wrong(session, batch, refused)) from None
         elif len(batch) == 1:
@@ -98,7 +98,7 @@ def send(session: Session, batch: Sequence[Document], *, dry_run: bool) -> list[
 
 
 def _wrong(session: Session, batch: Sequence[Document], refused: Refused) -> str:
-    """Which documents are wrong, and where."""
+    """The error message: invalid documents with their fields and hints."""
     lines = ["nothing was applied:"]
     by_document: dict[int, list[dict[str, str]]] = {}
     for each in refused.details:
@@ -114,7 +114,7 @@ def _wrong(session: Session, batch: Sequence[Document], refused: Refused) -> str
 
 
 def report(results: Sequence[dict[str, Any]]) -> str:
-    """A line for each object, with what changed below it."""
+    """One line per object, with its changed fields below."""
     named = [(_name(each["object"]), each) for each in results]
     width = max((len(name) for name, _ in named), default=0)
     return "".join(f"{name:<{width}}   {outcome(each)}\n{_below(each)}" for name, each in named)
@@ -130,7 +130,7 @@ def outcome(result: dict[str, Any]) -> str:
     word = "created" if result["created"] else "changed" if result["changed"] else "unchanged"
     if not result.get("dryRun"):
         return word
-    return f"would be {word}" if word != "unchanged" else "would stay as it is"
+    return f"would be {word}" if word != "unchanged" else "would not change"
 
 
 def _below(result: dict[str, Any]) -> str:
@@ -141,7 +141,7 @@ def _below(result: dict[str, Any]) -> str:
         lines += [effect_line(each) for each in result["effects"]]
     key = (result["object"].get("status") or {}).get("key")
     if key:
-        lines.append(f"its key, shown only now: {key}")
+        lines.append(f"key (shown only once): {key}")
     lines += [f"note: {each}" for each in result.get("warnings") or ()]
     return indented("\n".join(lines)) if lines else ""
 
@@ -152,10 +152,10 @@ def _change(diff: dict[str, Any]) -> str:
 
 
 def effect_line(effect: dict[str, Any]) -> str:
-    """What happens in one place."""
+    """The effect of a change on one cluster, as a line."""
     where = "/".join(part for part in (effect["region"], effect["cluster"], effect["shard"]) if part)
     what = " ".join(part for part in (effect["action"], effect["kind"], effect["name"]) if part)
-    return f"{where or 'nowhere yet'}: {what}"
+    return f"{where or 'not placed yet'}: {what}"
 
 
 def failure(session: Session, which: Document, error: dict[str, Any]) -> str:

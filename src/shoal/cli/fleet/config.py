@@ -1,4 +1,4 @@
-"""``shoal config``: which control plane commands talk to, and where they look in it."""
+"""``shoal config``: contexts, that is the control plane and the default project and environment of commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shoal.cli.fleet.session import Output, home
 from shoal.cli.printers import Format, document, render
 from shoal.errors import ConfigError
 
-app = new_app("Choose the control plane that commands talk to.", group=True)
+app = new_app("Choose the control plane of the commands.", group=True)
 
 _COLUMNS = ("current", "name", "url", "project", "environment")
 _HIDDEN = "(hidden)"
@@ -22,7 +22,7 @@ _HIDDEN = "(hidden)"
 
 @app.command("get-contexts")
 def get_contexts(output: Output = Format.TABLE) -> None:
-    """List the contexts; the current one has a star."""
+    """List the contexts; a star marks the current one."""
     found = read_contexts(home())
     rows = [
         {"current": "*" if name == found.current else "", **_shown(each)} for name, each in sorted(found.known.items())
@@ -34,7 +34,9 @@ def get_contexts(output: Output = Format.TABLE) -> None:
 
 
 @app.command("use-context")
-def use_context(name: Annotated[str, typer.Argument(metavar="NAME", help="as `get-contexts` lists it")]) -> None:
+def use_context(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="a context from `shoal config get-contexts`")],
+) -> None:
     """Make a context the current one."""
     found = read_contexts(home())
     found.named(name, home() / FILE)
@@ -44,15 +46,17 @@ def use_context(name: Annotated[str, typer.Argument(metavar="NAME", help="as `ge
 
 @app.command("set-context")
 def set_context(
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="default the current one")] = "",
-    url: Annotated[str, typer.Option(help="of the control plane, https://HOST:PORT")] = "",
-    token: Annotated[str, typer.Option(help="of a user; - reads it from standard input")] = "",
-    ca: Annotated[Path | None, typer.Option(help="file with the certificates that sign the control plane's")] = None,
-    project: Annotated[str | None, typer.Option(help="where commands look; empty for everywhere")] = None,
-    environment: Annotated[str | None, typer.Option(help="where commands look; empty for everywhere")] = None,
-    navigator: Annotated[str | None, typer.Option(help="of the navigator, https://HOST:PORT; empty for none")] = None,
-    navigator_token: Annotated[str, typer.Option(help="of the navigator, if it is another; - for stdin")] = "",
-    navigator_ca: Annotated[Path | None, typer.Option(help="certificates of the navigator, if others")] = None,
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="default: the current context")] = "",
+    url: Annotated[str, typer.Option(help="URL of the control plane, https://HOST:PORT")] = "",
+    token: Annotated[str, typer.Option(help="token of a user; - reads it from standard input")] = "",
+    ca: Annotated[Path | None, typer.Option(help="file with the CA certificates of the control plane")] = None,
+    project: Annotated[str | None, typer.Option(help="default for commands; empty for all")] = None,
+    environment: Annotated[str | None, typer.Option(help="default for commands; empty for all")] = None,
+    navigator: Annotated[
+        str | None, typer.Option(help="URL of the navigator, https://HOST:PORT; empty for none")
+    ] = None,
+    navigator_token: Annotated[str, typer.Option(help="token of the navigator, if different; - for stdin")] = "",
+    navigator_ca: Annotated[Path | None, typer.Option(help="CA certificates of the navigator, if different")] = None,
 ) -> None:
     """Change a context, or add one."""
     found = read_contexts(home())
@@ -76,10 +80,10 @@ def set_context(
 
 @app.command("view")
 def view(
-    raw: Annotated[bool, typer.Option("--raw", help="with the tokens")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="include the tokens")] = False,
     output: Annotated[Format, typer.Option("--output", "-o", help="yaml or json")] = Format.YAML,
 ) -> None:
-    """Show the file of contexts; tokens are hidden."""
+    """Show the context file; tokens are hidden."""
     found = read_contexts(home())
     listed = [asdict(each) if raw else _shown(each) for each in found.known.values()]
     fmt = Format.YAML if output is Format.TABLE else output

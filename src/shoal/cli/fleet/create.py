@@ -1,4 +1,4 @@
-"""``shoal create``: projects, environments and secrets without a file."""
+"""``shoal create``: creates projects, environments and secrets without a file."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from shoal.cli.fleet.session import ContextName, DryRun, Environment, Project, S
 from shoal.cli.rest import Refused
 from shoal.errors import ConfigError, ShoalError
 
-app = new_app("Make a project, an environment or a secret without a file.", group=True)
+app = new_app("Create a project, an environment or a secret without a file.", group=True)
 
-NewName = Annotated[str, typer.Argument(metavar="NAME", help="small letters, digits and dashes")]
-Description = Annotated[str, typer.Option(help="for people")]
+NewName = Annotated[str, typer.Argument(metavar="NAME", help="lowercase letters, digits and dashes")]
+Description = Annotated[str, typer.Option(help="free text")]
 
 
 @app.command("project")
 def project(
     name: NewName, description: Description = "", dry_run: DryRun = False, context: ContextName = ""
 ) -> None:  # fmt: skip
-    """Make a project."""
+    """Create a project."""
     with opened(context) as session:
         make(session, Ref(BY_NAME["Project"], name), _described(description), dry_run=dry_run)
 
@@ -40,7 +40,7 @@ def environment(
     dry_run: DryRun = False,
     context: ContextName = "",
 ) -> None:
-    """Make an environment in a project."""
+    """Create an environment in a project."""
     with opened(context, project) as session:
         ref = Ref(BY_NAME["Environment"], name, _said(session, "project"))
         make(session, ref, _described(description), dry_run=dry_run)
@@ -49,21 +49,27 @@ def environment(
 @app.command("secret")
 def secret(
     name: NewName,
-    from_literal: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="may be repeated")] = None,
+    from_literal: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="a variable; may be repeated")
+    ] = None,
     from_file: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=FILE", help="the content of a file, or of standard input with -; may be repeated"),
+        typer.Option(
+            metavar="NAME=FILE",
+            help="a variable with the content of a file, or of standard input with -; may be repeated",
+        ),
     ] = None,
     from_env_file: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="lines of NAME=VALUE; may be repeated")
+        list[Path] | None, typer.Option(metavar="FILE", help="file with lines of NAME=VALUE; may be repeated")
     ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="also when there is one: all its values go")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="replace all values of an existing secret")] = False,
     project: Project = "",
     environment: Environment = "",
     dry_run: DryRun = False,
     context: ContextName = "",
 ) -> None:
-    """Make a secret of an environment. Its values cannot be read again; apps that name it get them as variables."""
+    """Create a secret in an environment. Its values cannot be read back; apps that use it get them as environment
+    variables."""
     values = secret_values(from_literal or (), from_file or (), from_env_file or ())
     with opened(context, project, environment) as session:
         places = (_said(session, "project"), _said(session, "environment"))
@@ -71,7 +77,7 @@ def secret(
 
 
 def make(session: Session, ref: Ref, spec: dict[str, Any], *, dry_run: bool, replace: bool = False) -> None:
-    """Create it, and say so."""
+    """Create or replace the object and print the result."""
     metadata = {"name": ref.name, "project": ref.project, "environment": ref.environment}
     named = {name: value for name, value in metadata.items() if value}
     body = {"apiVersion": API_VERSION, "kind": ref.kind.name, "metadata": named, "spec": spec}
@@ -81,13 +87,13 @@ def make(session: Session, ref: Ref, spec: dict[str, Any], *, dry_run: bool, rep
     except Refused as refused:
         fixes = [f"  → {each}" for each in hints(session, refused.details, metadata)]
         if refused.code == "AlreadyExists" and ref.kind.name == "Secret":
-            fixes.append("  → with --replace its values are replaced")
+            fixes.append("  → use --replace to replace its values")
         raise ShoalError("\n".join([str(refused), *fixes])) from None
     typer.echo(report([made]), nl=False)
 
 
 def secret_values(literals: Sequence[str], files: Sequence[str], lists: Sequence[Path]) -> dict[str, str]:
-    """The variables that the options name, each once."""
+    """The variables from all options; raises ConfigError if a name is repeated."""
     pairs = [_pair("from-literal", each) for each in literals]
     pairs += [(name, _content(path)) for name, path in (_pair("from-file", each) for each in files)]
     for path in lists:
@@ -95,21 +101,21 @@ def secret_values(literals: Sequence[str], files: Sequence[str], lists: Sequence
         pairs += [_pair("from-env-file", line) for line in lines if line and not line.startswith("#")]
     if not pairs:
         raise ConfigError(
-            "a secret needs values: use --from-literal NAME=VALUE, --from-file NAME=FILE or --from-env-file"
+            "the secret has no values: use --from-literal NAME=VALUE, --from-file NAME=FILE or --from-env-file"
         )
     values = dict(pairs)
     if len(values) != len(pairs):
         names = [name for name, _ in pairs]
         twice = sorted({name for name in names if names.count(name) > 1})
-        raise ConfigError(f"name each variable once: {', '.join(twice)}")
+        raise ConfigError(f"variables given more than once: {', '.join(twice)}")
     return values
 
 
 def _pair(option: str, text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        # the text may be a value that nobody should see
-        raise ConfigError(f"{option} is not NAME=…: put the name of the variable in front")
+        # do not print the text: it may be a secret value
+        raise ConfigError(f"invalid --{option}: expected NAME=…, starting with the name of the variable")
     return name, value
 
 
@@ -117,7 +123,7 @@ def _content(path: str) -> str:
     try:
         return sys.stdin.read() if path == "-" else Path(path).read_text()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        why = error.strerror if isinstance(error, OSError) else "not valid UTF-8"
         raise ConfigError(f"{path} cannot be read: {why}") from None
 
 
@@ -130,6 +136,6 @@ def _said(session: Session, part: str) -> str:
     if not found:
         kind = "Project" if part == "project" else "Environment"
         known = session.names(kind, session.project)
-        there = f"; there are: {', '.join(known[:10])}" if known else ""
-        raise ConfigError(f"{part} is missing: use --{part}, $SHOAL_{part.upper()} or the context{there}")
+        there = f" (existing: {', '.join(known[:10])})" if known else ""
+        raise ConfigError(f"{part} is missing: set it with --{part}, $SHOAL_{part.upper()} or in the context{there}")
     return found

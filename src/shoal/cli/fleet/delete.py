@@ -1,4 +1,4 @@
-"""``shoal delete``: objects go, and with them what runs of them."""
+"""``shoal delete``: deletes objects, and with them their running instances."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ app = new_app("Delete objects.")
 
 @app.command()
 def delete(
-    kind: Annotated[str, typer.Argument(metavar="[KIND NAME]", help="what to delete; else -f FILE")] = "",
+    kind: Annotated[str, typer.Argument(metavar="[KIND NAME]", help="the object to delete; or use -f FILE")] = "",
     name: Annotated[str, typer.Argument(metavar="", help="")] = "",
     filename: Files = None,
-    cascade: Annotated[bool, typer.Option("--cascade", help="with everything that is in it")] = False,
+    cascade: Annotated[bool, typer.Option("--cascade", help="also delete all objects in it")] = False,
     dry_run: DryRun = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask, also on a terminal")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask for confirmation")] = False,
     output: Output = Format.TABLE,
     project: Project = "",
     environment: Environment = "",
     context: ContextName = "",
 ) -> None:
-    """Delete one object, or all that files describe, those that need others first. On a terminal it asks before."""
+    """Delete one object, or all objects that files describe, dependents first. It asks first on a terminal."""
     if bool(kind) == bool(filename) or bool(kind) != bool(name):
-        raise ConfigError("say what to delete: `shoal delete KIND NAME`, or `shoal delete -f FILE`")
+        raise ConfigError("nothing to delete: use `shoal delete KIND NAME` or `shoal delete -f FILE`")
     with opened(context, project, environment) as session:
         if kind:
             refs = [session.find(kind, name)]
@@ -54,14 +54,14 @@ def delete(
 def _ref(session: Session, document: Document) -> Ref:
     kind = BY_NAME.get(document.kind)
     if kind is None or not document.metadata.get("name"):
-        raise ConfigError(f"{document.origin}: kind and metadata.name must say what it is")
+        raise ConfigError(f"{document.origin}: kind or metadata.name is missing or unknown")
     metadata = placed(document, session.project, session.environment).metadata
     ref = Ref(
         kind, str(metadata["name"]), str(metadata.get("project") or ""), str(metadata.get("environment") or "")
     )  # fmt: skip
     for part in kind.parts:
         if not getattr(ref, part):
-            raise ConfigError(f"{document.shown}: metadata.{part} is missing: name it there, or with --{part}")
+            raise ConfigError(f"{document.shown}: metadata.{part} is missing: set it there, or with --{part}")
     return ref
 
 
@@ -78,8 +78,8 @@ def _ask(session: Session, refs: list[Ref], *, cascade: bool) -> None:
 def _delete_all(
     session: Session, refs: list[Ref], *, cascade: bool, dry_run: bool, strict: bool, tolerant: bool = False
 ) -> list[tuple[Ref, dict[str, Any] | None]]:
-    """What became of each; None where there was nothing. ``strict``: that is an error. ``tolerant``: of a dry run, that
-    what is still in an object would be gone by then."""
+    """Delete the objects; the result is None for one that does not exist, which is an error with ``strict``.
+    ``tolerant``: a dry run ignores that an object is not empty, because its content would be deleted before."""
     results: list[tuple[Ref, dict[str, Any] | None]] = []
     tolerant = tolerant or (dry_run and len(refs) > 1)
     for ref in refs:
@@ -105,11 +105,11 @@ def _with_fix(refused: Refused, *, cascade: bool) -> Refused:
 
 def _line(ref: Ref, result: dict[str, Any] | None, *, dry_run: bool) -> str:
     if result is None:
-        return f"{ref.shown}   there is none\n"
+        return f"{ref.shown}   not found\n"
     lines = [f"{ref.shown}   {'would be deleted' if dry_run else 'deleted'}"]
     for other in result["also"]:
         inside = Ref(kind_called(other["kind"]), other["name"], other["project"], other["environment"])
-        lines.append(f"  with it {inside.shown}")
+        lines.append(f"  and {inside.shown}")
     if dry_run:
         lines += [f"  {effect_line(each)}" for each in result["effects"]]
     return "\n".join(lines) + "\n"

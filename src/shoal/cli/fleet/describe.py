@@ -1,4 +1,4 @@
-"""``shoal describe``: everything that is known of one object."""
+"""``shoal describe``: one object with its status and recent events."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from shoal.cli.fleet.views import (
 )
 from shoal.cli.printers import Format, brief, document, duration, facts, indented, render
 
-app = new_app("Show everything that is known of one object.")
+app = new_app("Show one object in full.")
 
 EVENTS = 10
 REVISIONS = 5
@@ -49,7 +49,7 @@ def describe(
     environment: Environment = "",
     context: ContextName = "",
 ) -> None:
-    """Show an object, what became of it in every place, and what happened to it lately."""
+    """Show an object with its state in every cluster and its recent events."""
     with opened(context, project, environment) as session:
         known = gather(session, session.find(kind, name))
     if output is Format.TABLE:
@@ -59,7 +59,7 @@ def describe(
 
 
 def gather(session: Session, ref: Ref) -> dict[str, Any]:
-    """All of it, as the control plane answers it."""
+    """The object, its status and its events, as the control plane returns them."""
     known: dict[str, Any] = {"object": session.get(ref), "status": session.get(ref, "status")}
     if ref.kind.name == "App":
         known["revisions"] = session.get(ref, "deployments", limit=REVISIONS)["items"]
@@ -115,7 +115,7 @@ def _is_live(status: Shown) -> bool:
 
 
 def _spec(spec: Shown) -> str:
-    """The spec of an app, a line for each part."""
+    """The spec of an app, one line per field."""
     rows: list[tuple[str, Any]] = [(name, _value(value)) for name, value in spec.items() if name != "topology"]
     rows += [(f"region {row['region']}", _region(row)) for row in spec.get("topology") or ()]
     return facts(rows)
@@ -142,7 +142,7 @@ def _placement(row: Shown) -> str:
     placement = row["placement"]
     where = f"{row['region']} → {row['cluster'] or '(no cluster)'}"
     refused = "; ".join(f"{name}: {why}" for name, why in (placement.get("refused") or {}).items())
-    text = f"{where}: {placement.get('because') or reason_of(row) or 'not told'}"
+    text = f"{where}: {placement.get('because') or reason_of(row) or 'unknown'}"
     return f"{text} (refused: {refused})" if refused else text
 
 

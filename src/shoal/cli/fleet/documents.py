@@ -1,4 +1,4 @@
-"""Documents to apply or delete, from files, folders or standard input, each with where it came from."""
+"""Reads documents to apply or delete from files, folders or standard input."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from shoal.errors import BadRequest, ConfigError, TooLarge
 
 SUFFIXES = (".yaml", ".yml", ".json")
 
-# Three dashes at the start of a line begin a document wherever they stand, also inside of a text.
+# Three dashes at the start of a line always begin a document, even inside a block of text.
 _boundary = re.compile(rb"^---(?=[ \t\r\n]|\Z)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """``origin`` says where it was read."""
+    """``origin`` names its file, and its number if the file has several."""
 
     content: dict[str, Any]
     origin: str
@@ -41,7 +41,7 @@ class Document:
 
 
 def read_all(sources: Sequence[str], stdin: BinaryIO | None = None) -> list[Document]:
-    """Every document of files, folders and ``-``; ``ConfigError`` for what cannot be read."""
+    """Every document of files, folders and ``-``; raises ``ConfigError`` if one cannot be read."""
     found: list[Document] = []
     for source in sources:
         if source == "-":
@@ -54,12 +54,12 @@ def read_all(sources: Sequence[str], stdin: BinaryIO | None = None) -> list[Docu
                 raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
             found += parse(content, str(path))
     if not found:
-        raise ConfigError(f"there is no document in {', '.join(sources)}")
+        raise ConfigError(f"no documents found in {', '.join(sources)}")
     return found
 
 
 def parse(body: bytes, origin: str) -> list[Document]:
-    """The documents of one file; the items of a list are documents of their own."""
+    """The documents of one file; each item of a List is a document."""
     from shoal.kube import yamlcodec
 
     found: list[dict[str, Any]] = []
@@ -69,7 +69,7 @@ def parse(body: bytes, origin: str) -> list[Document]:
             line += part.count(b"\n")
             continue
         try:
-            # the lines before it stay, so that a fault is found where it is said to be
+            # keep the lines before it, so that line numbers in errors are right
             decoded = yamlcodec.decode(b"\n" * line + part)
         except (BadRequest, TooLarge) as error:
             raise ConfigError(f"{origin}: {error.message.rpartition('yaml: ')[2]}") from None
@@ -78,7 +78,7 @@ def parse(body: bytes, origin: str) -> list[Document]:
         line += part.count(b"\n")
         for value in _items(decoded.value):
             if not isinstance(value, dict):
-                raise ConfigError(f"{origin}: a document must be a mapping with apiVersion, kind, metadata and spec")
+                raise ConfigError(f"{origin}: not a mapping; expected apiVersion, kind, metadata and spec")
             found.append(value)
     if len(found) == 1:
         return [Document(found[0], origin)]
@@ -86,12 +86,12 @@ def parse(body: bytes, origin: str) -> list[Document]:
 
 
 def ordered(documents: Sequence[Document]) -> list[Document]:
-    """In the order in which kinds need each other."""
+    """The documents sorted by the dependencies of their kinds."""
     return sorted(documents, key=lambda each: ORDER.get(each.kind, len(ORDER)))
 
 
 def placed(document: Document, project: str, environment: str) -> Document:
-    """With the project and environment that were said for all, where it needs them and does not say itself."""
+    """The document with the default project and environment, if its kind needs them and it has none."""
     kind = BY_NAME.get(document.kind)
     if kind is None or not isinstance(document.content.get("metadata"), dict):
         return document
@@ -104,12 +104,12 @@ def placed(document: Document, project: str, environment: str) -> Document:
 
 def _files(path: Path) -> list[Path]:
     if not path.exists():
-        raise ConfigError(f"{path} cannot be read: there is no such file or folder")
+        raise ConfigError(f"{path} cannot be read: no such file or folder")
     if not path.is_dir():
         return [path]
     found = sorted(each for each in path.iterdir() if each.suffix in SUFFIXES and each.is_file())
     if not found:
-        raise ConfigError(f"{path} has no file that ends with {', '.join(SUFFIXES)}")
+        raise ConfigError(f"{path} has no files ending with {', '.join(SUFFIXES)}")
     return found
 
 

@@ -1,4 +1,4 @@
-"""``shoal events``: what happened."""
+"""``shoal events``: events of the fleet and of clusters."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ from shoal.cli.fleet.watching import Stream
 from shoal.cli.printers import Format, cell, document, render
 from shoal.errors import ConfigError
 
-app = new_app("Show what happened.")
+app = new_app("Show events.")
 
 EVENT_COLUMNS = ("time", "type", "reason", "object", "region", "message")
 
 
 @app.command()
 def events(
-    kind: Annotated[str, typer.Argument(metavar="[KIND NAME]", help="only of this object")] = "",
+    kind: Annotated[str, typer.Argument(metavar="[KIND NAME]", help="only events of this object")] = "",
     name: Annotated[str, typer.Argument(metavar="", help="")] = "",
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="go on as things happen")] = False,
-    limit: Annotated[int, typer.Option(min=1, max=500, help="how many to begin with")] = 50,
-    cluster: Annotated[str, typer.Option("--cluster", help="Kubernetes' own events of a cluster, or of all")] = "",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="follow events as they happen")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="number of past events to show")] = 50,
+    cluster: Annotated[
+        str, typer.Option("--cluster", help="Kubernetes events of this cluster, or of all clusters with `all`")
+    ] = "",
     output: Output = Format.TABLE,
     project: Project = "",
     environment: Environment = "",
@@ -50,7 +52,7 @@ def events(
         if output is not Format.TABLE:
             typer.echo(document(found, output), nl=False)
         else:
-            typer.echo(render(event_rows(found), EVENT_COLUMNS) if found else "there are no events\n", nl=False)
+            typer.echo(render(event_rows(found), EVENT_COLUMNS) if found else "no events\n", nl=False)
 
 
 def _named(session: Session, kind: str, name: str) -> dict[str, str]:
@@ -60,8 +62,8 @@ def _named(session: Session, kind: str, name: str) -> dict[str, str]:
 
 
 def _follow(session: Session, params: Mapping[str, Any], output: Format) -> NoReturn:
-    """Until it is interrupted."""
-    session.rest.get(f"{ROOT}/events", **params)  # what is wrong is said before the waiting begins
+    """Print events until interrupted."""
+    session.rest.get(f"{ROOT}/events", **params)  # report an invalid request before waiting
     with Stream(session.rest, f"{ROOT}/events", {**params, "follow": True}) as stream:
         while True:
             sys.stdout.write(_streamed(stream.next(), output))

@@ -1,4 +1,4 @@
-"""``shoal get``: what there is."""
+"""``shoal get``: lists objects."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _POLL_S = 1.0
 @app.command()
 def get(
     kind: KindWord,
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="NAME, or PROJECT/ENVIRONMENT/NAME; default all")] = "",
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="NAME, or PROJECT/ENVIRONMENT/NAME; default: all")] = "",
     project: Project = "",
     environment: Environment = "",
-    everywhere: Annotated[bool, typer.Option("--all", "-A", help="of all projects and environments")] = False,
+    everywhere: Annotated[bool, typer.Option("--all", "-A", help="in all projects and environments")] = False,
     labels: Annotated[str, typer.Option("--labels", "-l", help="a label selector, for example tier=web")] = "",
     output: Output = Format.TABLE,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="go on and print what changes")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="keep running and print changes")] = False,
     context: ContextName = "",
 ) -> None:
-    """Show one object, or all of a kind: those of the project and environment that are set, else everything."""
+    """Show one object, or all of a kind in the current project and environment; without these, all."""
     wanted = kind_called(kind)
     with opened(context, project, environment) as session:
         if everywhere:
@@ -67,7 +67,7 @@ def text_of(kind: Kind, objects: list[dict[str, Any]], output: Format, *, single
         whole = objects[0] if single else {"apiVersion": API_VERSION, "kind": "List", "items": objects}
         return document(whole, output)
     if not objects:
-        return f"there are no {kind.plural}{where if kind.parts else ''}\n"
+        return f"no {kind.plural}{where if kind.parts else ''}\n"
     now = RealClock().now()
     rows = [row_of(kind, each) | {"age": age_of(each["metadata"].get("createdAt"), now)} for each in objects]
     return render(rows, ("name", *kind.columns, "age"))

@@ -1,4 +1,4 @@
-"""``shoal history``: the revisions of an app, and who changed an object when."""
+"""``shoal history``: the revisions of an app, and the changes of an object with their authors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shoal.cli.fleet.times import age_of, clock_time
 from shoal.cli.fleet.views import REVISION_COLUMNS
 from shoal.cli.printers import Format, brief, document, duration, render
 
-app = new_app("Show the revisions of an app, and who changed what when.")
+app = new_app("Show the revisions of an app, and the changes of an object with their authors.")
 
 CHANGE_COLUMNS = ("time", "who", "action", "changed")
 
@@ -24,13 +24,13 @@ CHANGE_COLUMNS = ("time", "who", "action", "changed")
 def history(
     kind: KindWord,
     name: Name,
-    limit: Annotated[int, typer.Option(min=1, max=500, help="how many of each")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="number of revisions and of changes to show")] = 20,
     output: Output = Format.TABLE,
     project: Project = "",
     environment: Environment = "",
     context: ContextName = "",
 ) -> None:
-    """Show what an object was: for an app its revisions, newest first, and for all who changed it when."""
+    """Show the changes of an object with author and time, newest first; for an app also its revisions."""
     with opened(context, project, environment) as session:
         ref = session.find(kind, name)
         known: dict[str, Any] = {}

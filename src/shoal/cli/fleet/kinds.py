@@ -1,6 +1,6 @@
-"""The kinds of objects as the command line knows them: their words, where they live, what a table of them shows.
+"""The kinds of objects on the command line: their names, API paths and table columns.
 
-Plain data, so that a command need not import the control plane; a test compares it with what that says.
+Plain data, so that a command need not import the control plane; a test compares it with the control plane's kinds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """Names one object."""
+    """Identifies one object."""
 
     kind: Kind
     name: str
@@ -55,12 +55,12 @@ class Kind:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """What its objects are in."""
+        """The containers in its objects' names: project, environment, both or none."""
         needs = {"project": ("project",), "environment": ("project", "environment")}
         return needs.get(self.scope, ())
 
     def path(self, project: str = "", environment: str = "") -> str:
-        """The collection; without a project, that of everything."""
+        """The API path of the collection; without a project, of all objects."""
         if not project or self.scope in ("fleet", "workspace"):
             return f"{ROOT}/{self.plural}"
         if self.scope == "project":
@@ -93,7 +93,7 @@ def _regions(found: Object) -> list[str]:
 _PROJECT = {"project": _meta("project")}
 _PLACE = {**_PROJECT, "environment": _meta("environment")}
 
-# In the order in which they can be applied.
+# In the order of their dependencies: apply in this order.
 KINDS = (
     Kind(
         "Region", "regions", "fleet",
@@ -150,11 +150,11 @@ _BY_WORD = {word: kind for kind in KINDS for word in (kind.word, kind.plural, *k
 
 
 def kind_called(word: str) -> Kind:
-    """By any of its words, large or small."""
+    """The kind with this name, plural or abbreviation, in any case; raises ConfigError."""
     found = _BY_WORD.get(word.lower())
     if found is None:
         if command := _COMMANDS.get(word.lower(), _COMMANDS.get(f"{word.lower()}s")):
-            raise ConfigError(f"kind is {word!r}: that is no object; use `{command}`")
+            raise ConfigError(f"kind is {word!r}: not an object; use `{command}`")
         near = get_close_matches(word.lower(), _BY_WORD, n=1)
         hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(kind.word for kind in KINDS)}"
         raise ConfigError(f"kind is {word!r}: {hint}")
@@ -162,7 +162,7 @@ def kind_called(word: str) -> Kind:
 
 
 def ref_of(found: Object) -> Ref:
-    """The name of an object that the control plane answered."""
+    """The reference to an object that the control plane returned."""
     metadata = found["metadata"]
     return Ref(
         BY_NAME[found["kind"]],

@@ -1,4 +1,4 @@
-"""``shoal move``: an app goes to another cluster of its region; the new place becomes ready before the old one goes."""
+"""``shoal move``: moves an app to another cluster of its region; the old instances stop once the new ones are ready."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ app = new_app("Move an app to another cluster of its region.", group=True, defau
 @app.command("app")
 def move_app(
     name: Name,
-    region: Annotated[str, typer.Option(help="where the app is")],
-    cluster: Annotated[str, typer.Option(help="of that region, where it is to go")],
-    shard: Annotated[str, typer.Option(help="of that cluster; default its first")] = "",
+    region: Annotated[str, typer.Option(help="region of the app")],
+    cluster: Annotated[str, typer.Option(help="target cluster in that region")],
+    shard: Annotated[str, typer.Option(help="shard of that cluster; default: its first")] = "",
     dry_run: DryRun = False,
     output: Output = Format.TABLE,
     project: Project = "",
     environment: Environment = "",
     context: ContextName = "",
 ) -> None:
-    """Begin to move an app of one region to a cluster: it goes on running where it is until it is ready there. To
-    another shard of its cluster it is handed over, and its pods are replaced one after the other."""
+    """Start to move an app to another cluster of a region. It keeps running on the old cluster until it is ready on the
+    new one. A move to another shard of the same cluster replaces its pods one by one."""
     body = {"region": region, "cluster": cluster, **({"shard": shard} if shard else {})}
     with opened(context, project, environment) as session:
         ref = session.find("app", name)
@@ -44,7 +44,7 @@ def move_app(
         return
     word = "would move" if dry_run else "moves"
     if not moved["effects"]:
-        typer.echo(f"{ref.shown} is there already")
+        typer.echo(f"{ref.shown} is already there")
         return
     typer.echo(f"{ref.shown} {word} to {cluster} in {region}")
     for effect in moved["effects"]:

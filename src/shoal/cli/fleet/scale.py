@@ -1,4 +1,4 @@
-"""``shoal scale``: how many instances of an app run."""
+"""``shoal scale``: changes the number of instances of an app."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from shoal.cli.fleet.apply import report
 from shoal.cli.fleet.session import ContextName, DryRun, Environment, Name, Output, Project, opened
 from shoal.cli.printers import Format, document
 
-app = new_app("Change how many instances of an app run.", group=True, default="app")
+app = new_app("Change the number of instances of an app.", group=True, default="app")
 
 
 @app.command("app")
 def scale_app(
     name: Name,
-    replicas: Annotated[int, typer.Option(min=0, max=10_000, help="in each region")],
-    region: Annotated[str, typer.Option(help="only in this region; default all of the app")] = "",
+    replicas: Annotated[int, typer.Option(min=0, max=10_000, help="instances in each region")],
+    region: Annotated[str, typer.Option(help="only in this region; default: all regions of the app")] = "",
     dry_run: DryRun = False,
     output: Output = Format.TABLE,
     project: Project = "",
     environment: Environment = "",
     context: ContextName = "",
 ) -> None:
-    """Change how many instances of an app run, in one region or in all. A file that is applied later says it again."""
+    """Change the number of instances of an app, in one region or in all. Applying a file later overrides it."""
     body = {"replicas": replicas, **({"region": region} if region else {})}
     with opened(context, project, environment) as session:
         ref = session.find("app", name)

@@ -1,4 +1,4 @@
-"""``shoal secrets``: the master keys that seal the secrets of a fleet, and replacing the one in use."""
+"""``shoal secrets``: shows and rotates the master keys that encrypt the secrets of a fleet."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from shoal.cli.printers import Format, document, render
 from shoal.cli.rest import CannotReach, Rest
 from shoal.errors import ShoalError
 
-app = new_app("Replace the master key that seals the secrets, and show which are in use.", group=True)
+app = new_app("Rotate the master key that encrypts the secrets, and show the keys in use.", group=True)
 
 _PATH = f"{ROOT}/master-keys"
 _COLUMNS = ("master_key", "seals", "secrets")
 
 
 class NotMoved(ShoalError):
-    """Some secrets are still under an older master key."""
+    """Some secrets are still encrypted with an older master key."""
 
 
 @app.command("keys")
 def keys(output: Output = Format.TABLE, context: ContextName = "") -> None:
-    """Show the master keys: which one seals, and how many secrets are under each. One that is not listed may go."""
+    """Show the master keys in use and how many secrets each encrypts. A key that is not listed can be deleted."""
     with opened(context) as session:
         found = session.rest.get(_PATH)
     if output is not Format.TABLE:
@@ -42,35 +42,41 @@ def keys(output: Output = Format.TABLE, context: ContextName = "") -> None:
 @app.command("rotate")
 def rotate(
     new_key: Annotated[
-        bool, typer.Option("--new-key/--no-new-key", help="make a new master key first; not where others make them")
+        bool,
+        typer.Option(
+            "--new-key/--no-new-key",
+            help="create a new master key first; turn it off if another system creates the keys",
+        ),
     ] = True,
     output: Output = Format.TABLE,
     context: ContextName = "",
 ) -> None:
-    """Make a new master key and move every secret to it, while everything runs. After an interruption, go on with
-    --no-new-key."""
+    """Create a new master key and re-encrypt every secret with it, without downtime. After an interruption, continue
+    with --no-new-key."""
     with opened(context) as session:
         done = move_all(session.rest, new_key=new_key)
     if output is not Format.TABLE:
         typer.echo(document(done, output), nl=False)
     else:
-        typer.echo(f"{done['moved']} secrets moved to the master key {done['masterKey']}")
+        typer.echo(f"{done['moved']} secrets re-encrypted with master key {done['masterKey']}")
     if done["unmoved"]:
         lines = [f"  {each['name']}: {each['why']}" for each in done["unmoved"]]
-        raise NotMoved("\n".join([f"{len(lines)} secrets stay under older master keys; keep those keys:", *lines]))
+        raise NotMoved(
+            "\n".join([f"{len(lines)} secrets are still encrypted with older master keys; keep those keys:", *lines])
+        )
 
 
 def move_all(rest: Rest, *, new_key: bool) -> dict[str, Any]:
-    """Ask again until everything was looked at; what is left is said on standard error."""
+    """Repeat the request until no secret is left; print progress to standard error."""
     moved, wanted = 0, new_key
     while True:
         try:
             done = rest.request("POST", f"{_PATH}/rotate", {"newKey": wanted}).body
         except CannotReach as error:
-            hint = f"{moved} secrets were moved; go on with `shoal secrets rotate --no-new-key`"
+            hint = f"{moved} secrets were re-encrypted; continue with `shoal secrets rotate --no-new-key`"
             raise CannotReach(f"{error}\n{hint}") from None
         wanted = False
         moved += done["moved"]
         if done["complete"]:
             return {"masterKey": done["masterKey"], "moved": moved, "unmoved": list(done["unmoved"])}
-        typer.echo(f"moved {moved}, {done['remaining']} left", err=True)
+        typer.echo(f"{moved} secrets re-encrypted, {done['remaining']} left", err=True)

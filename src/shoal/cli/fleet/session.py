@@ -1,7 +1,7 @@
-"""What every command of the fleet begins with: which control plane, which project and environment, what a name means.
+"""The session of a fleet command: its control plane, project and environment, and the lookup of objects by name.
 
-A project and an environment come from the options, else from ``SHOAL_PROJECT`` and ``SHOAL_ENVIRONMENT``, else from the
-context. Where they are still missing, a name that only one object has is enough.
+Project and environment come from the options, else from ``SHOAL_PROJECT`` and ``SHOAL_ENVIRONMENT``, else from the
+context. Without them, a name that only one object has is enough.
 """
 
 from __future__ import annotations
@@ -26,19 +26,21 @@ _SHOWN = 10
 
 KindWord = Annotated[str, typer.Argument(metavar="KIND", help="app, project, environment, secret, region, cluster, …")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="NAME, or PROJECT/ENVIRONMENT/NAME")]
-Project = Annotated[str, typer.Option("--project", "-p", help="default $SHOAL_PROJECT, else the context's")]
-Environment = Annotated[str, typer.Option("--environment", "-e", help="default $SHOAL_ENVIRONMENT, else the context's")]
-ContextName = Annotated[str, typer.Option("--context", help="a context of `shoal config get-contexts`")]
-Output = Annotated[Format, typer.Option("--output", "-o", help="how to print")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="change nothing, say what would change and where")]
+Project = Annotated[str, typer.Option("--project", "-p", help="project; default $SHOAL_PROJECT, else the context's")]
+Environment = Annotated[
+    str, typer.Option("--environment", "-e", help="environment; default $SHOAL_ENVIRONMENT, else the context's")
+]
+ContextName = Annotated[str, typer.Option("--context", help="a context from `shoal config get-contexts`")]
+Output = Annotated[Format, typer.Option("--output", "-o", help="output format")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="change nothing; show what would change, and where")]
 
 
 class NoSuchObject(ShoalError):
-    """A name that nothing has."""
+    """No object has the given name."""
 
 
 class Session:
-    """One control plane, and where to look in it."""
+    """A connection to one control plane, with the default project and environment."""
 
     def __init__(self, rest: Rest, project: str = "", environment: str = "") -> None:
         self.rest = rest
@@ -46,7 +48,7 @@ class Session:
         self.environment = environment
 
     def list_(self, kind: Kind, project: str = "", environment: str = "", labels: str = "") -> Iterator[dict[str, Any]]:
-        """Every object of a kind, page after page."""
+        """Every object of a kind, over all pages."""
         whole = bool(project) and not environment and kind.scope in ("environment", "either")
         path = kind.path() if whole else kind.path(project, environment)
         position = ""
@@ -63,7 +65,7 @@ class Session:
                 return
 
     def find(self, word: str, name: str) -> Ref:
-        """What a person means by a kind and a name."""
+        """The object of a kind and a name; raises NoSuchObject, or ConfigError if the name is ambiguous."""
         kind = kind_called(word)
         ref = self._spelled(kind, name)
         if all(getattr(ref, part) for part in kind.parts) and not (kind.scope == "either" and not ref.project):
@@ -73,20 +75,20 @@ class Session:
             return found[0]
         if found:
             raise ConfigError(
-                f"name is {name!r}: there are {', '.join(str(each) for each in found[:_SHOWN])}; say which, with "
+                f"name {name!r} is ambiguous: {', '.join(str(each) for each in found[:_SHOWN])}; choose one with "
                 "--project and --environment"
             )
         raise self.missing(ref)
 
     def get(self, ref: Ref, what: str = "", **params: Any) -> Any:
-        """An object, or what is known of it: status, history, events."""
+        """An object, or with ``what`` its status, history or events."""
         try:
             return self.rest.get(f"{ref.path}/{what}" if what else ref.path, **params)
         except Refused as refused:
             raise self.explained(refused, ref) from None
 
     def send(self, method: str, ref: Ref, what: str = "", body: Any = None, **params: Any) -> Any:
-        """Change an object."""
+        """Send a change of an object."""
         path = f"{ref.path}/{what}" if what else ref.path
         try:
             return self.rest.request(method, path, body, params=params).body
@@ -94,7 +96,7 @@ class Session:
             raise self.explained(refused, ref) from None
 
     def explained(self, refused: Refused, ref: Ref) -> ShoalError:
-        """The same, with what there is, when it is a name that nothing has."""
+        """The error itself, or for 404 one that lists existing names."""
         return self.missing(ref) if refused.status == 404 else refused
 
     def missing(self, ref: Ref) -> NoSuchObject:
@@ -103,16 +105,16 @@ class Session:
         inside = [name for name in known if not where or name.startswith(f"{where}/")]
         there = f" in {where}" if where else ""
         if not known:
-            return NoSuchObject(f"there is no {ref.kind.word} {ref.name!r}{there}; there are no {ref.kind.plural} yet")
+            return NoSuchObject(f"{ref.kind.word} {ref.name!r} not found{there}; no {ref.kind.plural} exist yet")
         shown = inside or known
         by_name = {name.rpartition("/")[2]: name for name in shown}
         near = [by_name[name] for name in get_close_matches(ref.name, by_name, n=1, cutoff=0.6)]
         more = f", and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
-        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(shown[:_SHOWN])}{more}"
-        return NoSuchObject(f"there is no {ref.kind.word} {ref.name!r}{there}; {hint}")
+        hint = f"did you mean {near[0]}?" if near else f"existing: {', '.join(shown[:_SHOWN])}{more}"
+        return NoSuchObject(f"{ref.kind.word} {ref.name!r} not found{there}; {hint}")
 
     def names(self, kind: str, project: str = "", environment: str = "") -> list[str]:
-        """For hints: empty when they cannot be had."""
+        """Names for hints; empty if the control plane cannot list them."""
         try:
             return [str(each["metadata"]["name"]) for each in self.list_(BY_NAME[kind], project, environment)]
         except ShoalError:
@@ -120,12 +122,12 @@ class Session:
 
     @property
     def where(self) -> str:
-        """For a sentence that ends with it."""
+        """`` in PROJECT/ENVIRONMENT`` for the end of a sentence, or empty."""
         place = "/".join(part for part in (self.project, self.environment) if part)
         return f" in {place}" if place else ""
 
     def _no_place(self, refused: Refused, project: str, environment: str) -> ShoalError:
-        """What is wrong with the place of a list."""
+        """The error for a list in a project or environment that does not exist."""
         if refused.status != 404 or not project:
             return refused
         known = self.names("Project")
@@ -137,7 +139,7 @@ class Session:
         return sorted((ref_of(item) for item in self.list_(kind)), key=str)
 
     def _spelled(self, kind: Kind, name: str) -> Ref:
-        """The name with what the options and the context say of where it is."""
+        """The name, completed with the project and environment of the options or the context."""
         parts = name.split("/")
         places = ("project", "environment") if kind.scope == "either" else kind.parts
         if not all(parts) or len(parts) > len(places) + 1:

@@ -1,4 +1,4 @@
-"""``shoal status``: what should run, what runs, and why they differ."""
+"""``shoal status``: desired and actual state, and why they differ."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ from shoal.cli.fleet.watching import Display, Stream
 from shoal.cli.printers import Format, document, render
 from shoal.errors import ShoalError
 
-app = new_app("Show what should run, what runs, and why they differ.")
+app = new_app("Show the desired and the actual state, and why they differ.")
 
-_REFRESH_S = 2.0  # on a terminal, so that ages stay true
+_REFRESH_S = 2.0  # on a terminal, to update the ages
 
 Shown = dict[str, Any]
 
 
 class NotReady(ShoalError):
-    """The time is over and something is not ready."""
+    """Something is not ready before the timeout."""
 
 
 @app.command()
 def status(
-    name: Annotated[str, typer.Argument(metavar="[APP]", help="NAME, or PROJECT/ENVIRONMENT/NAME; default all")] = "",
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="go on and show every change")] = False,
-    wait_ready: Annotated[bool, typer.Option("--wait-ready", help="end when everything shown is ready")] = False,
-    timeout: Annotated[str, typer.Option(help="how long to wait, for example 90s or 5m; then it ends with 1")] = "",
+    name: Annotated[str, typer.Argument(metavar="[APP]", help="NAME, or PROJECT/ENVIRONMENT/NAME; default: all")] = "",
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="keep running and show every change")] = False,
+    wait_ready: Annotated[bool, typer.Option("--wait-ready", help="wait until everything shown is ready")] = False,
+    timeout: Annotated[str, typer.Option(help="how long to wait, for example 90s or 5m; then the exit code is 1")] = "",
     output: Output = Format.TABLE,
     project: Project = "",
     environment: Environment = "",
-    everywhere: Annotated[bool, typer.Option("--all", "-A", help="of all projects and environments")] = False,
+    everywhere: Annotated[bool, typer.Option("--all", "-A", help="in all projects and environments")] = False,
     context: ContextName = "",
 ) -> None:
     """Show every app in each of its regions: the version desired and applied, how many instances are ready, how old the
-    report is, and the reason of a difference. Agents follow."""
+    report is, and the reason for a difference. Agents follow."""
     within_s = seconds_of("timeout", timeout) if timeout else None
     with opened(context, project, environment) as session:
         if everywhere:
@@ -68,7 +68,7 @@ def status(
 
 
 def _chooser(session: Session, name: str) -> Callable[[Shown], Shown]:
-    """Keeps of an overview what was asked for."""
+    """A function that filters an overview by the options."""
     ref: Ref | None = session.find("app", name) if name else None
     if ref is not None:
         session.get(ref)
@@ -94,14 +94,14 @@ def _chooser(session: Session, name: str) -> Callable[[Shown], Shown]:
 def picture(shown: Shown, output: Format = Format.TABLE, where: str = "") -> str:
     if output is not Format.TABLE:
         return document(shown, output)
-    apps = render(app_rows(shown["apps"]), APP_COLUMNS) if shown["apps"] else f"there are no apps{where}\n"
+    apps = render(app_rows(shown["apps"]), APP_COLUMNS) if shown["apps"] else f"no apps{where}\n"
     agents = render(agent_rows(shown["agents"]), AGENT_COLUMNS) if shown["agents"] else "no agent has joined\n"
     refused = render(refused_rows(shown["refused"]), REFUSED_COLUMNS) if shown.get("refused") else ""
     return f"{apps}\n{agents}" + (f"\n{refused}" if refused else "")
 
 
 def lines_of(shown: Shown) -> list[str]:
-    """For output that is no terminal: what a line says changes only when something happens."""
+    """Lines for output that is not a terminal: a line changes only when the state does, not with time."""
     found = []
     for row in app_rows(shown["apps"]):
         versions = f"{row.get('applied') or '-'} of {row.get('desired') or '-'}"
@@ -118,7 +118,7 @@ def lines_of(shown: Shown) -> list[str]:
 
 
 class _Follow:
-    """Goes on until it is interrupted, everything is ready, or the time is over."""
+    """Follows the status until it is interrupted, everything is ready, or the timeout ends."""
 
     def __init__(self, session: Session, choose: Callable[[Shown], Shown], output: Format, *, drawn: bool) -> None:
         self._session = session
@@ -139,7 +139,7 @@ class _Follow:
                     return self._end(shown)
                 left_s = None if deadline is None else deadline - self._clock.monotonic()
                 if left_s is not None and left_s <= 0:
-                    lines = not_ready_lines(shown["apps"]) or ["there are no apps"]
+                    lines = not_ready_lines(shown["apps"]) or ["no apps"]
                     raise NotReady("\n".join(["not ready in time:", *lines]))
                 shown = self._next(stream, left_s, shown)
 

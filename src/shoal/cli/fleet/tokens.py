@@ -1,4 +1,4 @@
-"""Tokens of the control plane: made, listed, rotated and revoked over its API."""
+"""Creates, lists, rotates and revokes tokens of the control plane over its API."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLUMNS = ("name", "kind", "role", "cluster", "region", "shard", "state", "expir
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What the options say; empty where they say nothing."""
+    """The options of `shoal token create`; empty if not given."""
 
     kind: str
     name: str = ""
@@ -47,15 +47,15 @@ def create(rest: Rest, wanted: Wanted) -> dict[str, Any]:
 def _check(wanted: Wanted) -> None:
     if wanted.kind == "user":
         if not wanted.name:
-            raise ConfigError("name is missing: say whose token it is with --name")
+            raise ConfigError("name is missing: name the owner of the token with --name")
         return
     for name in ("cluster", "region") if wanted.kind == "agent" else ():
         if not getattr(wanted, name):
-            raise ConfigError(f"{name} is missing: an agent speaks for one cluster of one region; use --{name}")
+            raise ConfigError(f"{name} is missing: an agent belongs to one cluster of one region; use --{name}")
     if wanted.kind == "relay" and not wanted.region:
         raise ConfigError("region is missing: a relay serves the agents of one region; use --region")
     if not (wanted.name or wanted.cluster or wanted.region):
-        raise ConfigError("name is missing: use --name, or say what it is for with --cluster or --region")
+        raise ConfigError("name is missing: use --name, --cluster or --region")
 
 
 def _default_name(wanted: Wanted) -> str:
@@ -83,7 +83,7 @@ def rotate(rest: Rest, name: str, grace_s: int) -> dict[str, Any]:
 
 
 def once(made: dict[str, Any]) -> str:
-    """What is shown this one time: the file to join with, or the token of a user."""
+    """The secret that is shown only once: a join file, or the token of a user."""
     return json.dumps(made["join"], indent=2) + "\n" if "join" in made else f"{made['token']}\n"
 
 
@@ -98,6 +98,6 @@ def _id_of(rest: Rest, name: str) -> str:
         return str(active[0]["id"])
     if active:
         ids = ", ".join(f"{each['id']} ({each['kind']})" for each in active)
-        raise ConfigError(f"name is {name!r}: several tokens have it; use the id: {ids}")
+        raise ConfigError(f"name {name!r} is ambiguous: several tokens have it; use the id: {ids}")
     known = ", ".join(sorted({str(each["name"]) for each in found if each["state"] == "active"}))
-    raise ConfigError(f"name is {name!r}: there is no such token; known: {known}")
+    raise ConfigError(f"token {name!r} not found (existing: {known})")

@@ -1,4 +1,4 @@
-"""What the control plane knows of apps and agents, as rows of tables. Pure functions over its answers."""
+"""Turns the control plane's data of apps and agents into table rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def app_name(app: Shown) -> str:
 
 
 def app_rows(apps: Sequence[Shown]) -> list[dict[str, Any]]:
-    """A row for each app in each of its places; one that has none keeps a row. Revisions on their way out follow."""
+    """One row per app and place; an app without a place has one row. Revisions that are being removed follow."""
     rows: list[dict[str, Any]] = []
     for app in apps:
         places = [region_row(place) for place in app.get("regions") or ()]
@@ -38,7 +38,7 @@ def app_rows(apps: Sequence[Shown]) -> list[dict[str, Any]]:
 
 
 def refused_rows(refused: Sequence[Shown]) -> list[dict[str, Any]]:
-    """A row for each piece that a gateway did not take."""
+    """One row per configuration item that a gateway rejected."""
     return [
         {
             "refused": f"{one['kind']} {one['name']}",
@@ -51,7 +51,7 @@ def refused_rows(refused: Sequence[Shown]) -> list[dict[str, Any]]:
 
 
 def gateway_rows(places: Sequence[Shown]) -> list[dict[str, Any]]:
-    """A row for each replica of a gateway: what it has counted since it started, and what it did not take."""
+    """One row per replica of a gateway: its counters since its start, and the configuration that it rejected."""
     rows = []
     for place in places:
         stats = (place["reported"].get("stats") or {}).get("gateways") or {}
@@ -72,7 +72,7 @@ def gateway_rows(places: Sequence[Shown]) -> list[dict[str, Any]]:
 
 
 def refused_of_gateways(places: Sequence[Shown]) -> list[dict[str, Any]]:
-    """What the replicas of a gateway did not take."""
+    """The configuration that the replicas of a gateway rejected."""
     return [
         {
             "refused": f"{one['type']} {one['name']}",
@@ -87,7 +87,7 @@ def refused_of_gateways(places: Sequence[Shown]) -> list[dict[str, Any]]:
 
 
 def region_row(place: Shown) -> dict[str, Any]:
-    """What should be in a place, what was applied, what is."""
+    """Desired, applied and actual state of one place."""
     desired, applied, reported = place["desired"], place["applied"], place["reported"]
     counted = "ready" in reported
     return {
@@ -109,7 +109,7 @@ def _leaving(place: Shown, other: Shown) -> dict[str, Any]:
 
 
 def reason_of(place: Shown) -> str:
-    """Why a place is not as it should be."""
+    """Why the actual state of a place differs from the desired one."""
     reason, message = place.get("reason") or "", place.get("message") or ""
     if not reason or not message or reason in message:
         return str(message or reason)
@@ -126,12 +126,12 @@ def _version(part: Shown) -> str:
 
 
 def is_ready(app: Shown) -> bool:
-    """Whether the newest revision is everywhere what it should be."""
+    """Whether the newest revision is ready in every place."""
     return app.get("state") in ("Ready", "Stopped")
 
 
 def not_ready_lines(apps: Sequence[Shown]) -> list[str]:
-    """Why it is not, app by app."""
+    """Why apps are not ready, app by app."""
     lines: list[str] = []
     for app in apps:
         if is_ready(app):

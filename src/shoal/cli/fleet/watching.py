@@ -1,4 +1,4 @@
-"""Watch mode: a picture that is drawn again on a terminal, or the lines that are new where output goes elsewhere."""
+"""Watch mode: redraws the screen of a terminal, or prints only new lines to other outputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOOK_S = 1.0
 
 
 class Display:
-    """Shows one picture after the other."""
+    """Shows one text after the other."""
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stdout
@@ -43,7 +43,7 @@ class Display:
 
 
 def until_stopped(every_s: float, look: Callable[[], object]) -> None:
-    """Call it now and then until somebody interrupts. A control plane that is away for a while ends nothing."""
+    """Call ``look`` every ``every_s`` until interrupted. It waits while the control plane is unreachable."""
     pause = threading.Event()
     told = False
     while True:
@@ -52,13 +52,13 @@ def until_stopped(every_s: float, look: Callable[[], object]) -> None:
             told = False
         except CannotReach as error:
             if not told:
-                typer.echo(f"{error}; waiting for it", err=True)
+                typer.echo(f"{error}; retrying", err=True)
             told = True
         pause.wait(every_s)
 
 
 class Stream:
-    """The messages of an event stream, read by a thread that connects again whenever the stream ends."""
+    """The messages of an event stream, read by a thread that reconnects when the stream ends."""
 
     def __init__(self, rest: Rest, path: str, params: Mapping[str, Any] | None = None) -> None:
         self._rest = rest
@@ -76,18 +76,18 @@ class Stream:
     def __exit__(self, *_: object) -> None:
         self._closed.set()
         while self._thread.is_alive():
-            with suppress(queue.Empty):  # it may be waiting for room
+            with suppress(queue.Empty):  # the thread may wait for space in the queue
                 self._queue.get_nowait()
             if self._reading is not None:
                 self._reading.close()
             self._thread.join(_LET_GO_S)
 
     def next(self, timeout_s: float | None = None) -> Any:
-        """The data of the next message; None when none came in time. Raises what ended the stream for good."""
+        """The data of the next message; None after the timeout. Raises the error that ended the stream for good."""
         clock = RealClock()
         deadline = None if timeout_s is None else clock.monotonic() + timeout_s
         while True:
-            # a wait without end would not notice an interrupt on every platform
+            # a wait without a timeout cannot be interrupted on every platform
             left_s = _LOOK_S if deadline is None else min(_LOOK_S, deadline - clock.monotonic())
             try:
                 found = self._queue.get(timeout=max(0.0, left_s))
@@ -109,12 +109,12 @@ class Stream:
                     if message.event == "error":
                         raise Refused(401, str(message.data.get("code", "")), str(message.data.get("message", "")), [])
                     self._queue.put(message.data)
-            except Exception as error:  # handed over to whoever reads
+            except Exception as error:  # raised by next() in the reader's thread
                 passing = isinstance(error, CannotReach) or (isinstance(error, Refused) and error.status in (429, 503))
                 if not passing:
                     self._queue.put(error)
                     return
                 if not told and not self._closed.is_set():
-                    typer.echo(f"{error}; waiting for it", err=True)
+                    typer.echo(f"{error}; retrying", err=True)
                 told = True
             self._closed.wait(_AGAIN_S)

@@ -1,1 +1,1 @@
-"""Commands over the view of all clusters: queries, services, the mesh, logs, what changed."""
+"""Commands on the navigator, the view of all clusters: queries, services, mesh, logs, differences."""

@@ -1,4 +1,4 @@
-"""``shoal checks``: queries that must find nothing, or something, saved by name."""
+"""``shoal checks``: saved queries that must find nothing, or something."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from shoal.cli.fleet.session import ContextName, Output
 from shoal.cli.navigator.session import At, opened, path_of, tell_not_fresh
 from shoal.cli.printers import Format, document, indented, render
 
-app = new_app("Save queries as checks, and see how they stand.", group=True)
+app = new_app("Save queries as checks, and show their results.", group=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="of the check")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="name of the check")]
 
 
 @app.command("run")
 def run(
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="default all")] = "",
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="default: all")] = "",
     output: Output = Format.TABLE,
     at: At = "",
     context: ContextName = "",
 ) -> None:
-    """Show how checks stand, with examples of what is wrong. The exit code is 1 when one fails."""
+    """Show the results of checks, with examples of failures. The exit code is 1 if one fails."""
     with opened(context) as rest:
         answer = rest.get(path_of("checks", name or "results"), at=at)
     tell_not_fresh(answer)
@@ -31,7 +31,7 @@ def run(
     if output is not Format.TABLE:
         typer.echo(document(items, output), nl=False)
     else:
-        typer.echo(_results(items) if items else "there are no checks: `shoal checks save` makes one\n", nl=False)
+        typer.echo(_results(items) if items else "no checks; save one with `shoal checks save`\n", nl=False)
     if not all(each["ok"] for each in items):
         raise typer.Exit(1)
 
@@ -54,22 +54,22 @@ def _results(items: list[dict[str, Any]]) -> str:
 
 @app.command("list")
 def list_(output: Output = Format.TABLE, context: ContextName = "") -> None:
-    """Show the checks that are saved."""
+    """Show the saved checks."""
     with opened(context) as rest:
         items = rest.get(path_of("checks"))["items"]
     if output is not Format.TABLE:
         typer.echo(document(items, output), nl=False)
     else:
         shown = render(items, ("name", "expect", "query", "description"))
-        typer.echo(shown if items else "there are no checks\n", nl=False)
+        typer.echo(shown if items else "no checks\n", nl=False)
 
 
 @app.command("save")
 def save(
     name: Name,
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="as for `shoal query`")],
-    some: Annotated[bool, typer.Option("--some", help="it must find something; default nothing")] = False,
-    description: Annotated[str, typer.Option(help="what it means when it fails")] = "",
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="a query as in `shoal query`")],
+    some: Annotated[bool, typer.Option("--some", help="the query must find something; default: nothing")] = False,
+    description: Annotated[str, typer.Option(help="the meaning of a failure")] = "",
     context: ContextName = "",
 ) -> None:
     """Save a check, or change one."""

@@ -1,4 +1,4 @@
-"""``shoal diff``: what differs between two moments or two clusters, and what became of one object."""
+"""``shoal diff``: differences between two points in time or two clusters, and the history of one object."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shoal.cli.navigator.session import At, Cluster, Namespace, opened, path_of,
 from shoal.cli.printers import Format, brief, document
 from shoal.errors import ConfigError
 
-app = new_app("Show what differs between two moments or two clusters.")
+app = new_app("Show the differences between two points in time or two clusters.")
 
 _SIGNS = {"added": "+", "removed": "-", "changed": "~", "put": "="}
 
@@ -21,17 +21,18 @@ _SIGNS = {"added": "+", "removed": "-", "changed": "~", "put": "="}
 @app.command()
 def diff(
     clusters: Annotated[
-        list[str] | None, typer.Argument(metavar="[CLUSTER CLUSTER]", help="two clusters; else two moments")
+        list[str] | None,
+        typer.Argument(metavar="[CLUSTER CLUSTER]", help="two clusters; or use --from for two points in time"),
     ] = None,
-    since: Annotated[str, typer.Option("--from", help="the earlier moment: 1h, 2026-01-31T12:00:00Z")] = "",
-    to: Annotated[str, typer.Option("--to", help="the later one; default now")] = "",
+    since: Annotated[str, typer.Option("--from", help="the earlier time: 1h (ago), or 2026-01-31T12:00:00Z")] = "",
+    to: Annotated[str, typer.Option("--to", help="the later time; default now")] = "",
     of: Annotated[
-        str, typer.Option("--of", metavar="KIND/NAMESPACE/NAME", help="what became of one object, step by step")
+        str, typer.Option("--of", metavar="KIND/NAMESPACE/NAME", help="show every change of one object")
     ] = "",
-    kind: Annotated[str, typer.Option("--kind", "-k", help="only of these kinds, with commas between them")] = "",
+    kind: Annotated[str, typer.Option("--kind", "-k", help="only these kinds, separated by commas")] = "",
     cluster: Cluster = "",
     namespace: Namespace = "",
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="how many objects to show at most")] = 200,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="maximum number of objects to show")] = 200,
     output: Output = Format.TABLE,
     at: At = "",
     context: ContextName = "",
@@ -49,7 +50,7 @@ def diff(
         params: dict[str, Any] = {"kind": kind, "namespace": namespace, "limit": limit}
         if clusters:
             if len(clusters) != 2:
-                raise ConfigError(f"clusters are {', '.join(clusters)}: two are compared")
+                raise ConfigError(f"clusters are {', '.join(clusters)}: give exactly two")
             params |= {"left": clusters[0], "right": clusters[1], "at": at}
         else:
             params |= {"from": since or "1h", "to": to, "cluster": cluster}
@@ -66,7 +67,7 @@ def _diff_text(answer: dict[str, Any]) -> str:
             lines += _fields(each)
     totals = answer["totals"]
     if not any(totals.values()):
-        return "nothing differs\n"
+        return "no differences\n"
     summary = ", ".join(f"{totals[change]} {change}" for change in ("added", "removed", "changed"))
     lines.append(summary + ("" if answer["complete"] else "; not all are shown (--limit)"))
     return "\n".join(lines) + "\n"
@@ -74,7 +75,7 @@ def _diff_text(answer: dict[str, Any]) -> str:
 
 def _history_text(items: list[dict[str, Any]]) -> str:
     if not items:
-        return "nothing happened to it in that time\n"
+        return "no changes in that time\n"
     lines: list[str] = []
     for each in items:
         words = {"put": "was", "added": "added", "removed": "removed", "changed": "changed"}

@@ -1,4 +1,4 @@
-"""Events of the clusters themselves, for ``shoal events --cluster``."""
+"""Kubernetes events of clusters, for ``shoal events --cluster``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _POLL_S = 2.0
 def show_cluster_events(
     cluster: str, kind: str, name: str, *, limit: int, follow: bool, output: Format, context: str
 ) -> None:
-    """Of one cluster, or of ``all``; with ``follow`` until somebody interrupts."""
+    """Print the events of one cluster, or of ``all``; with ``follow`` until interrupted."""
     with opened(context) as rest:
         params = {"cluster": "" if cluster == ALL else cluster, "kind": kind.capitalize(), "limit": limit}
         if "/" in name:
@@ -29,7 +29,7 @@ def show_cluster_events(
         if output is not Format.TABLE:
             sys.stdout.write(document(items, output))
         else:
-            sys.stdout.write(render(_rows(items), COLUMNS) if items else "there are no events\n")
+            sys.stdout.write(render(_rows(items), COLUMNS) if items else "no events\n")
         if follow:
             _follow(rest, params, items)
 

@@ -1,4 +1,4 @@
-"""``shoal logs``: what the pods of an app write, in all clusters at once."""
+"""``shoal logs``: logs of the pods of an app in all clusters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shoal.cli.navigator.session import Cluster, Namespace, opened, path_of
 from shoal.cli.rest import Rest, TextStream
 from shoal.errors import ConfigError, ShoalError
 
-app = new_app("Show what the pods of an app write, in all clusters.")
+app = new_app("Show the logs of an app's pods in all clusters.")
 
 MOST_STREAMS = 50
 _PROXY = "istio-proxy"
@@ -28,23 +28,25 @@ _LOOK_S = 0.5
 @app.command()
 def logs(
     name: Annotated[str, typer.Argument(metavar="APP|POD", help="an app, a workload or a pod; or NAMESPACE/NAME")],
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="go on as more is written")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="follow the logs")] = False,
     cluster: Cluster = "",
     namespace: Namespace = "",
-    container: Annotated[str, typer.Option("--container", "-c", help="default the first that is no proxy")] = "",
-    tail: Annotated[int, typer.Option(min=-1, help="the last so many lines of each pod; -1 for all")] = -1,
-    since: Annotated[str, typer.Option(help="only of the last 10m, 2h")] = "",
-    previous: Annotated[bool, typer.Option("--previous", "-p", help="of the container's run before")] = False,
-    timestamps: Annotated[bool, typer.Option("--timestamps", help="each line with its time")] = False,
+    container: Annotated[
+        str, typer.Option("--container", "-c", help="container; default: the first that is not a proxy")
+    ] = "",
+    tail: Annotated[int, typer.Option(min=-1, help="number of last lines of each pod; -1 for all")] = -1,
+    since: Annotated[str, typer.Option(help="only lines of the last 10m, 2h")] = "",
+    previous: Annotated[bool, typer.Option("--previous", "-p", help="logs of the container's previous run")] = False,
+    timestamps: Annotated[bool, typer.Option("--timestamps", help="show the time of each line")] = False,
     context: ContextName = "",
 ) -> None:
-    """Show what one pod writes, or all pods of an app, each line with where it comes from."""
+    """Show the logs of one pod, or of all pods of an app with the pod's name before each line."""
     since_s = seconds_of("--since", since) if since else 0
     with opened(context) as rest:
         pods = find_pods(rest, name, cluster=cluster, namespace=namespace)
         if len(pods) > MOST_STREAMS:
             raise ConfigError(
-                f"{name!r} has {len(pods)} pods: {MOST_STREAMS} can be read at once; use --cluster or a pod"
+                f"{name!r} has {len(pods)} pods, more than the limit of {MOST_STREAMS}; use --cluster, or name a pod"
             )
         params = {
             "follow": follow, "previous": previous, "timestamps": timestamps, "tail": str(tail) if tail >= 0 else None,
@@ -79,7 +81,7 @@ def _print_one(source: _Source) -> bool:
 
 
 def _print_all(sources: list[_Source]) -> bool:
-    """Line by line as they come. A pod whose log cannot be had does not keep the others from being read."""
+    """Print lines as they arrive; return whether a log failed. The logs of the other pods continue."""
     lines: queue.Queue[tuple[_Source, str | ShoalError | None]] = queue.Queue(maxsize=10_000)
     threads = [
         threading.Thread(target=_read, args=(each, lines), name=f"logs {each.label}", daemon=True) for each in sources
@@ -91,7 +93,7 @@ def _print_all(sources: list[_Source]) -> bool:
     try:
         while left:
             try:
-                source, line = lines.get(timeout=_LOOK_S)  # a wait without end would not notice an interrupt
+                source, line = lines.get(timeout=_LOOK_S)  # a wait without a timeout cannot be interrupted
             except queue.Empty:
                 continue
             if line is None:
@@ -111,7 +113,7 @@ def _end(sources: list[_Source], threads: list[threading.Thread], lines: queue.Q
     for source, thread in zip(sources, threads, strict=True):
         while thread.is_alive():
             source.stream.close()
-            with suppress(queue.Empty):  # it may be waiting for room
+            with suppress(queue.Empty):  # the thread may wait for space in the queue
                 lines.get_nowait()
             thread.join(0.05)
 

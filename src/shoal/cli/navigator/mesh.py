@@ -1,4 +1,4 @@
-"""``shoal mesh``: what Istio's configuration does to a workload, what is wrong in it, and who calls whom."""
+"""``shoal mesh``: the Istio resources of a workload, configuration mistakes, and the service graph."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shoal.cli.navigator.session import At, Cluster, Namespace, Watch, opened, p
 from shoal.cli.printers import Format, document, facts, indented, render
 from shoal.cli.rest import Rest
 
-app = new_app("Show what the mesh does, and what is wrong in it.", group=True)
+app = new_app("Show the mesh configuration, mistakes in it, and the service graph.", group=True)
 
 
 @app.command("workload")
@@ -22,12 +22,12 @@ def workload(
     name: Annotated[str, typer.Argument(metavar="NAME", help="a pod, a workload or an app; or NAMESPACE/NAME")],
     cluster: Cluster = "",
     namespace: Namespace = "",
-    every: Annotated[bool, typer.Option("--all", help="every pod, not one of each cluster and proxy")] = False,
+    every: Annotated[bool, typer.Option("--all", help="every pod, not only one per cluster and proxy")] = False,
     output: Output = Format.TABLE,
     at: At = "",
     context: ContextName = "",
 ) -> None:
-    """Show the Istio resources that act on a workload, and why each does."""
+    """Show the Istio resources that apply to a workload, and why."""
     with opened(context) as rest:
         pods = find_pods(rest, name, cluster=cluster, namespace=namespace, at=at)
         chosen = pods if every else _one_of_each(pods)
@@ -41,7 +41,7 @@ def workload(
 
 
 def _one_of_each(pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The pods of a workload are alike: one of each cluster and proxy stands for all."""
+    """One pod per cluster and proxy version: the pods of a workload are alike."""
     return list({(pod["cluster"], pod["workload"], pod["proxy"]): pod for pod in reversed(pods)}.values())[::-1]
 
 
@@ -49,7 +49,7 @@ def _acting_text(found: dict[str, Any]) -> str:
     head = facts([("pod", f"{found['namespace']}/{found['pod']}"), ("cluster", found["cluster"]),
                   ("proxy", found["proxy"])])  # fmt: skip
     if not found["items"]:
-        return head + "  nothing of Istio acts on it\n"
+        return head + "  no Istio resource applies to it\n"
     rows = [
         {**each, "resource": f"{each['kind']} {each['namespace']}/{each['name']}", "why": each["reason"]}
         for each in found["items"]
@@ -67,7 +67,7 @@ def mistakes(
     watch: Watch = False,
     context: ContextName = "",
 ) -> None:
-    """Show what is wrong in the mesh's configuration, and how to mend it. The exit code is 1 when there are errors."""
+    """Show mistakes in the mesh configuration, and how to fix them. The exit code is 1 if there are errors."""
     failed = False
     told: set[str] = set()
     with opened(context) as rest:
@@ -90,7 +90,7 @@ def mistakes(
 
 
 def _mistakes_text(items: list[dict[str, Any]]) -> str:
-    """The same one in several clusters is said once."""
+    """One entry per mistake, with all its clusters."""
     places: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for each in items:
         names = ("severity", "kind", "namespace", "name", "path", "message", "fix")
@@ -112,16 +112,18 @@ def _mistake_text(each: dict[str, Any], clusters: list[str]) -> str:
 
 @app.command("graph")
 def graph(
-    service: Annotated[str, typer.Argument(metavar="[SERVICE]", help="only what calls it and what it calls")] = "",
+    service: Annotated[
+        str, typer.Argument(metavar="[SERVICE]", help="only its callers and the services it calls")
+    ] = "",
     cluster: Cluster = "",
     namespace: Namespace = "",
-    since: Annotated[str, typer.Option("--since", help="over which time: 5m, 1h")] = "5m",
+    since: Annotated[str, typer.Option("--since", help="time window: 5m, 1h")] = "5m",
     output: Output = Format.TABLE,
     watch: Watch = False,
     context: ContextName = "",
 ) -> None:
-    """Show which service calls which: requests, success and latency, over all clusters. The exit code is 1 when none of
-    them could say."""
+    """Show the calls between services in all clusters: request rate, success and latency. The exit code is 1 if no
+    cluster has data."""
     asked = True
     with opened(context) as rest:
 
@@ -144,7 +146,7 @@ def graph(
 
 def _graph_text(answer: dict[str, Any]) -> str:
     if not answer["connections"]:
-        return "no calls were seen\n" if answer["clusters"] else "no cluster could say\n"
+        return "no calls\n" if answer["clusters"] else "no cluster has data\n"
     rows = [
         {
             "source": f"{each['source']['namespace']}/{each['source']['service']}",
@@ -169,8 +171,8 @@ def proxy(
     name: Annotated[str, typer.Argument(metavar="POD", help="NAME or NAMESPACE/NAME")],
     cluster: Cluster = "",
     namespace: Namespace = "",
-    raw: Annotated[bool, typer.Option("--raw", help="Envoy's own dump")] = False,
-    output: Annotated[Format, typer.Option("--output", "-o", help="how to print")] = Format.YAML,
+    raw: Annotated[bool, typer.Option("--raw", help="Envoy's own config dump")] = False,
+    output: Annotated[Format, typer.Option("--output", "-o", help="output format")] = Format.YAML,
     context: ContextName = "",
 ) -> None:
     """Show the configuration of a pod's Envoy: listeners, routes, clusters, endpoints."""

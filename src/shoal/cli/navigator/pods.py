@@ -1,4 +1,4 @@
-"""Which pods a person means by a name: a pod, a workload or an app, in all clusters or in one."""
+"""Finds pods by the name of a pod, a workload or an app, in all clusters or in one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _COLUMNS = "cluster, namespace, name, workload, app, status, ready, proxy, conta
 
 
 class NoSuchPod(ShoalError):
-    """A name that no pod has."""
+    """No pod, workload or app has the given name."""
 
 
 def find_pods(rest: Rest, name: str, *, cluster: str = "", namespace: str = "", at: str = "") -> list[dict[str, Any]]:
-    """By cluster, namespace and name; ``NoSuchPod`` when there are none."""
+    """The pods sorted by cluster, namespace and name; raises ``NoSuchPod`` if there are none."""
     if "/" in name:
         first, _, rest_of_name = name.partition("/")
         if first[:1].isupper():  # Deployment/web
@@ -51,4 +51,4 @@ def _missing(rest: Rest, name: str, cluster: str, namespace: str, at: str) -> st
     where = "".join(f" in {word} {value}" for word, value in (("cluster", cluster), ("namespace", namespace)) if value)
     hits = rest.get(path_of("search"), text=name, kind="pods", cluster=cluster, limit=3, at=at)["items"]
     near = ", ".join(f"{each['namespace']}/{each['name']} ({each['cluster']})" for each in hits)
-    return f"no pod, workload or app {name!r}{where}" + (f"; there is {near}" if near else "")
+    return f"no pod, workload or app {name!r} found{where}" + (f"; did you mean {near}?" if near else "")

@@ -1,4 +1,4 @@
-"""``shoal query``: ask for objects of all clusters."""
+"""``shoal query``: queries objects of all clusters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shoal.cli.printers import Format, document, render
 from shoal.cli.rest import Rest
 from shoal.errors import ConfigError
 
-app = new_app("Ask for objects of all clusters.")
+app = new_app("Query objects of all clusters.")
 
 _MOST = 500
 
@@ -31,14 +31,14 @@ def query(
     fields: Annotated[
         str, typer.Option("--fields", metavar="KIND", help="show the fields of a kind; `all` lists the kinds")
     ] = "",
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="how many to show at most")] = _MOST,
-    explain: Annotated[bool, typer.Option("--explain", help="also say which way the answer was found")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="maximum number of objects to show")] = _MOST,
+    explain: Annotated[bool, typer.Option("--explain", help="also show the query plan")] = False,
     output: Output = Format.TABLE,
     at: At = "",
     watch: Watch = False,
     context: ContextName = "",
 ) -> None:
-    """Ask for objects of all clusters: `shoal query "pods where image ~ 'v2' and region = 'eu' and not ready"`."""
+    """Query objects of all clusters: `shoal query "pods where image ~ 'v2' and region = 'eu' and not ready"`."""
     if not text and not fields:
         raise ConfigError('the query is missing: use for example `shoal query "pods where not ready"`')
     with opened(context) as rest:
@@ -76,5 +76,7 @@ def _fields(rest: Rest, kind: str, output: Format) -> str:
         return render(rows, ("kind", "also", "shows"), output)
     found = next((each for each in kinds if kind.lower() in (each["name"], *each["words"])), None)
     if found is None:
-        raise ConfigError(f"--fields is {kind!r}: use one of {', '.join(each['name'] for each in kinds)}, or all")
+        raise ConfigError(
+            f"--fields is {kind!r}: unknown kind; use one of {', '.join(each['name'] for each in kinds)}, or all"
+        )
     return render([{**each, "field": each["name"]} for each in found["fields"]], ("field", "type", "help"), output)

@@ -1,4 +1,4 @@
-"""``shoal search``: one text over everything."""
+"""``shoal search``: full-text search over all objects."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ from shoal.cli.fleet.session import ContextName, Output
 from shoal.cli.navigator.session import At, Cluster, opened, path_of, tell_not_fresh
 from shoal.cli.printers import Format, document, render
 
-app = new_app("Find objects of any kind in all clusters by a text.")
+app = new_app("Find objects of any kind in all clusters by text.")
 
 
 @app.command()
 def search(
-    words: Annotated[list[str], typer.Argument(metavar="WORD...", help="all must be found: names, images, addresses")],
-    kind: Annotated[str, typer.Option("--kind", "-k", help="only of these kinds, with commas between them")] = "",
+    words: Annotated[
+        list[str], typer.Argument(metavar="WORD...", help="words that must all match: names, images, addresses")
+    ],
+    kind: Annotated[str, typer.Option("--kind", "-k", help="only these kinds, separated by commas")] = "",
     cluster: Cluster = "",
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="how many to show at most")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="maximum number of objects to show")] = 20,
     output: Output = Format.TABLE,
     at: At = "",
     context: ContextName = "",
 ) -> None:
-    """Find objects by words in their names, namespaces, images, hosts, addresses or labels; the best come first."""
+    """Find objects by words in their names, namespaces, images, hosts, addresses or labels; the best matches first."""
     with opened(context) as rest:
         answer = rest.get(path_of("search"), text=" ".join(words), kind=kind, cluster=cluster, limit=limit, at=at)
     tell_not_fresh(answer)
@@ -33,7 +35,7 @@ def search(
         typer.echo(document(items, output), nl=False)
         return
     if not items:
-        typer.echo("nothing was found")
+        typer.echo("nothing found")
         return
     more = answer["total"] - len(items)
     text = render(

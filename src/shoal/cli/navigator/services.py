@@ -24,13 +24,13 @@ def services(
     name: Annotated[str, typer.Argument(metavar="[NAMESPACE/NAME]", help="one service, with its endpoints")] = "",
     cluster: Cluster = "",
     namespace: Namespace = "",
-    without: Annotated[bool, typer.Option("--without", help="show the pods that no service has instead")] = False,
+    without: Annotated[bool, typer.Option("--without", help="show pods without a service instead")] = False,
     output: Output = Format.TABLE,
     at: At = "",
     watch: Watch = False,
     context: ContextName = "",
 ) -> None:
-    """Show services; those with one name in several clusters are one. Endpoints that are not ready are shown too."""
+    """Show services; services with one name in several clusters are one. It includes endpoints that are not ready."""
     if name and "/" in name:
         namespace, _, name = name.partition("/")
     if name and not namespace:
@@ -58,7 +58,7 @@ def _list(items: list[dict[str, Any]], output: Format) -> str:
     if output is not Format.TABLE:
         return document(items, output)
     if not items:
-        return "there are no services\n"
+        return "no services\n"
     rows = [
         {**each, "type": each["types"], "ready": f"{each['readyEndpoints']}/{each['endpoints']}",
          "clusters": [_cluster(place) for place in each["clusters"]]}

@@ -1,4 +1,4 @@
-"""What every command over the view of all clusters begins with: which navigator, which moment, and how it is shown."""
+"""The session of a navigator command: connection, options for place and time, display."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ ROOT = "/api/v1"
 PAGE = 1000
 _POLL_S = 2.0
 
-At = Annotated[str, typer.Option("--at", help="as it was: 2026-01-31T12:00:00Z, or how long ago: 5m, 2h, 1d")]
-Cluster = Annotated[str, typer.Option("--cluster", help="only of this cluster")]
-Namespace = Annotated[str, typer.Option("--namespace", "-n", help="only of this namespace")]
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="go on and show it as it changes")]
+At = Annotated[str, typer.Option("--at", help="state at this time: 2026-01-31T12:00:00Z, or how long ago: 5m, 2h, 1d")]
+Cluster = Annotated[str, typer.Option("--cluster", help="only this cluster")]
+Namespace = Annotated[str, typer.Option("--namespace", "-n", help="only this namespace")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="keep running and show changes")]
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def path_of(*parts: str) -> str:
 
 
 def show(shown: Callable[[], str], *, watch: bool) -> None:
-    """Once, or again and again until somebody interrupts."""
+    """Print once, or with ``watch`` repeatedly until interrupted."""
     if not watch:
         typer.echo(shown(), nl=False)
         return
@@ -51,7 +51,7 @@ def show(shown: Callable[[], str], *, watch: bool) -> None:
 
 
 def tell_not_fresh(answer: Mapping[str, Any], told: set[str] | None = None) -> None:
-    """What may be wrong is said beside what is shown; with ``told`` once for each cluster and state."""
+    """Warn about stale clusters on standard error; with ``told`` once per cluster and state."""
     for each in answer.get("notFresh") or ():
         state = f"cluster {each['cluster']} is {each['freshness']}"
         if told is not None:
@@ -59,12 +59,12 @@ def tell_not_fresh(answer: Mapping[str, Any], told: set[str] | None = None) -> N
                 continue
             told.add(state)
         ago = each.get("heardSecondsAgo")
-        since = f", last heard {duration(ago)} ago" if ago is not None else ", never heard"
+        since = f", last report {duration(ago)} ago" if ago is not None else ", no report yet"
         sys.stderr.write(f"note: {state}{since}\n")
 
 
 def pages(rest: Rest, path: str, most: int, **params: Any) -> dict[str, Any]:
-    """All pages of a list as one, up to ``most`` items; ``continue`` is left where there are more."""
+    """All pages of a list as one, up to ``most`` items; ``continue`` is set if there are more."""
     found: dict[str, Any] = {}
     items: list[Any] = []
     position = ""
@@ -78,7 +78,7 @@ def pages(rest: Rest, path: str, most: int, **params: Any) -> dict[str, Any]:
 
 
 def by_type(value: Any, type_: str) -> Any:
-    """A value of a query as a table shows it."""
+    """A query value in the form for tables."""
     if value is None or value in ("", [], {}):
         return None
     if type_ == "age":

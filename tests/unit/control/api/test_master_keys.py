@@ -118,10 +118,12 @@ def test_the_command_asks_for_one_new_key_and_goes_on_until_nothing_is_left(caps
     rest: Any = Answers(part(500, 700, complete=False), part(500, 200, complete=False), part(200, 0, complete=True))
     assert move_all(rest, new_key=True) == {"masterKey": "mk-1", "moved": 1200, "unmoved": []}
     assert rest.bodies == [{"newKey": True}, {"newKey": False}, {"newKey": False}]
-    assert capsys.readouterr().err == "moved 500, 700 left\nmoved 1000, 200 left\n"
+    assert capsys.readouterr().err == "500 secrets re-encrypted, 700 left\n1000 secrets re-encrypted, 200 left\n"
 
 
 def test_a_command_that_is_cut_off_says_how_to_go_on() -> None:
     rest: Any = Answers(part(500, 700, complete=False), CannotReach("no answer"))
-    with pytest.raises(CannotReach, match="500 secrets were moved; go on with `shoal secrets rotate --no-new-key`"):
+    with pytest.raises(
+        CannotReach, match="500 secrets were re-encrypted; continue with `shoal secrets rotate --no-new-key`"
+    ):
         move_all(rest, new_key=True)

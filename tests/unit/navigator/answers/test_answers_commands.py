@@ -16,7 +16,7 @@ from shoal.errors import ConfigError
 
 def test_a_query_shows_a_table_and_names_clusters_that_may_be_wrong(shoal: Shoal) -> None:
     ran = shoal("query", "pods where image ~ 'v2' and region = 'eu' and not ready")
-    assert (ran.code, ran.err) == (0, "note: cluster us-2 is stale, last heard 5m ago\n")
+    assert (ran.code, ran.err) == (0, "note: cluster us-2 is stale, last report 5m ago\n")
     assert ran.rows() == [
         ["CLUSTER", "NAMESPACE", "NAME", "STATUS", "READY", "RESTARTS", "NODE", "IMAGE", "AGE"],
         ["eu-1", "shop", "web-2", "CrashLoopBackOff", "no", "2", "n1", "reg.io/web:v2,istio/proxy:1.24.0", "2m"],
@@ -73,7 +73,7 @@ def test_the_mesh_is_shown_for_a_workload_with_reasons(shoal: Shoal) -> None:
     assert text.count("pod:") == 1, "the pods of a workload are alike"
     assert "VirtualService shop/web" in text
     assert shoal("mesh", "workload", "web", "--cluster", "eu-1", "--all").out.count("pod:") == 2
-    assert "nothing of Istio acts on it" in shoal("mesh", "workload", "shop/batch-7", "--cluster", "eu-1").out
+    assert "no Istio resource applies to it" in shoal("mesh", "workload", "shop/batch-7", "--cluster", "eu-1").out
 
 
 def test_mistakes_are_shown_once_with_their_fix_and_fail_the_command(shoal: Shoal) -> None:
@@ -89,7 +89,7 @@ def test_the_graph_has_rates_success_and_latency_and_says_who_is_missing(shoal: 
     assert ran.rows()[1] == ["shop/web", "shop/db", "40.00/s", "95.00%", "91.0ms", "eu-1,us-1"]
     assert "cluster us-2 is missing" in ran.err
     nobody = shoal("mesh", "graph", "--cluster", "us-2")
-    assert (nobody.code, nobody.out) == (1, "no cluster could say\n")
+    assert (nobody.code, nobody.out) == (1, "no cluster has data\n")
 
 
 def test_the_configuration_of_a_proxy_is_printed(shoal: Shoal) -> None:
@@ -127,7 +127,10 @@ def test_a_pod_whose_log_cannot_be_had_does_not_hide_the_others(shoal: Shoal, se
 
 
 def test_a_name_that_nothing_has_is_said_with_what_is_near(shoal: Shoal) -> None:
-    assert shoal("logs", "lonely").err == "error: no pod, workload or app 'lonely'; there is lab/lonely-0 (us-2)\n"
+    assert (
+        shoal("logs", "lonely").err
+        == "error: no pod, workload or app 'lonely' found; did you mean lab/lonely-0 (us-2)?\n"
+    )
 
 
 def test_events_of_clusters_are_shown_with_their_cluster(shoal: Shoal) -> None:
@@ -141,17 +144,17 @@ def test_events_of_clusters_are_shown_with_their_cluster(shoal: Shoal) -> None:
 
 def test_search_and_diff_and_the_steps_of_an_object(shoal: Shoal) -> None:
     assert shoal("search", "lonely").rows()[1][:4] == ["pods", "us-2", "lab", "lonely-0"]
-    assert shoal("search", "unheard-of").out == "nothing was found\n"
+    assert shoal("search", "unheard-of").out == "nothing found\n"
     text = shoal("diff", "--from", "1h", "--cluster", "eu-1").out
     assert "- services shop/gone (eu-1)\n" in text
     assert "    spec.containers[main].image: reg.io/web:v0 → reg.io/web:v1\n" in text
-    assert shoal("diff", "eu-1", "us-1").out == "nothing differs\n"
-    assert "two are compared" in shoal("diff", "eu-1").err
+    assert shoal("diff", "eu-1", "us-1").out == "no differences\n"
+    assert "give exactly two" in shoal("diff", "eu-1").err
     assert "    spec.replicas: 1 → 2\n" in shoal("diff", "--of", "deployments/shop/web", "--from", "1d").out
 
 
 def test_checks_are_saved_run_and_removed(shoal: Shoal) -> None:
-    assert shoal("checks", "run").out.startswith("there are no checks")
+    assert shoal("checks", "run").out.startswith("no checks")
     assert shoal("checks", "save", "crash", "pods where status = CrashLoopBackOff").code == 0
     assert shoal("checks", "save", "up", "pods where ready", "--some").code == 0
     ran = shoal("checks", "run")
@@ -161,7 +164,7 @@ def test_checks_are_saved_run_and_removed(shoal: Shoal) -> None:
     assert "did you mean" in shoal("checks", "save", "bad", "pds").err
     assert shoal("checks", "remove", "crash").code == 0
     assert shoal("checks", "remove", "up").code == 0
-    assert shoal("checks", "list").out == "there are no checks\n"
+    assert shoal("checks", "list").out == "no checks\n"
 
 
 # Where the navigator is
