@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from shoal.apiserver.audit.config import AuditConfig
 from shoal.apiserver.flow.config import FlowConfig
@@ -15,9 +14,6 @@ from shoal.apiserver.registry import Registry, Served
 from shoal.base.clock import Clock
 from shoal.base.ids import Ids
 from shoal.store import Store
-
-if TYPE_CHECKING:
-    from shoal.apiserver.watch import WatchHub
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +54,7 @@ class ServerConfig:
 class Core:
     """Shared by all handlers of one server."""
 
-    __slots__ = ("_now_second", "_now_text", "clock", "config", "hub", "ids", "registry", "store")
+    __slots__ = ("_now_second", "_now_text", "clock", "config", "ids", "registry", "store")
 
     def __init__(self, store: Store, registry: Registry, clock: Clock, ids: Ids, config: ServerConfig) -> None:
         self.store = store
@@ -66,7 +62,6 @@ class Core:
         self.clock = clock
         self.ids = ids
         self.config = config
-        self.hub: WatchHub
         self._now_second = -1
         self._now_text = ""
 

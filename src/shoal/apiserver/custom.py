@@ -7,7 +7,7 @@ definition that is accepted but not served.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -89,10 +89,12 @@ class Definitions:
 
     before_validation = False
 
-    def __init__(self, core: Core, hooks: HookClient) -> None:
-        """``hooks`` calls conversion webhooks."""
+    def __init__(self, core: Core, hooks: HookClient, end_watches: Callable[[str], None]) -> None:
+        """``hooks`` calls conversion webhooks; ``end_watches`` closes those of a resource that is served differently
+        now, by its store key."""
         self.core = core
         self._hooks = hooks
+        self._end_watches = end_watches
         self._specs: dict[str, bytes] = {}  # what is served now, by definition name
 
     def load(self) -> None:
@@ -132,7 +134,7 @@ class Definitions:
             served.storage = served
         self.core.registry.set_custom(key, versions, storage)
         if changed:
-            self.core.hub.end_resource(key)
+            self._end_watches(key)
 
     def _converter(self, definition: Obj) -> Converter | None:
         if (definition["spec"].get("conversion") or {}).get("strategy") != "Webhook":
@@ -167,7 +169,7 @@ class Definitions:
             plural, _, group = name.partition(".")
             key = f"{plural}.{group}"
             self.core.registry.set_custom(key, [], None)
-            self.core.hub.end_resource(key)
+            self._end_watches(key)
 
     def guard(self, call: Call, new: Obj, old: Obj | None) -> None:
         """Nobody defines what the server has itself: the objects of both would be the same."""

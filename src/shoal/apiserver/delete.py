@@ -17,6 +17,7 @@ from shoal.apiserver.http import Response
 from shoal.apiserver.read import list_body
 from shoal.apiserver.selection import select
 from shoal.apiserver.write import ATTEMPTS, Writer, finished_deletion
+from shoal.apiserver.writing.operations import put
 from shoal.errors import Conflict, Forbidden
 from shoal.kube.objects import Obj
 from shoal.store import At, Delete, Entry, Op, Page, RequirementFailed
@@ -71,7 +72,7 @@ class Deleter:
             else:
                 extra = effects.on_update(obj, objects.decode(entry))
                 if storage.converter is None:
-                    op = self.writer.put(storage, obj, key)
+                    op = put(storage, obj, key)
                 else:
                     op = await self.writer.put_converted(storage, obj, key)
             try:

@@ -10,14 +10,15 @@ import orjson
 
 from shoal.apiserver import paths, read, watch
 from shoal.apiserver.authn import impersonation
-from shoal.apiserver.authn.authenticator import OPEN_PATHS, Authenticator, UnseenCredential
+from shoal.apiserver.authn.authenticator import OPEN_PATHS, UnseenCredential
+from shoal.apiserver.authn.service import Authentication
 from shoal.apiserver.authz.authorizer import Attributes, Authorizer
 from shoal.apiserver.context import Call, Core, User
 from shoal.apiserver.delete import Deleter
 from shoal.apiserver.http import Answer, Request, Response
 from shoal.apiserver.messages import RequestTimedOut, duration
 from shoal.apiserver.metrics.service import MetricsApi
-from shoal.apiserver.negotiate import NO_QUERY, Query, flag, query
+from shoal.apiserver.negotiate import Query, flag, query
 from shoal.apiserver.nodes.service import NodeAccess
 from shoal.apiserver.pages import Pages
 from shoal.apiserver.patch import Patcher
@@ -26,6 +27,7 @@ from shoal.apiserver.protection import Protection, RequestContext
 from shoal.apiserver.protection_metrics import FlowMetrics
 from shoal.apiserver.reviews import Reviews
 from shoal.apiserver.subresources import Subresources
+from shoal.apiserver.watch import WatchHub
 from shoal.apiserver.write import Writer
 from shoal.errors import ApiError, BadRequest, InternalError, MethodNotAllowed, NotFound, ServiceUnavailable, Timeout
 from shoal.store import StoreClosed, StoreReadOnly, StoreUnavailable
@@ -44,21 +46,24 @@ Verb = Callable[[Call], Awaitable[Answer]]
 class Handler:
     """Answers requests; the HTTP server and the in-process transport both call ``handle``."""
 
-    def __init__(self, core: Core, writer: Writer, authenticator: Authenticator, authorizer: Authorizer) -> None:
+    def __init__(
+        self, core: Core, hub: WatchHub, writer: Writer, authentication: Authentication, authorizer: Authorizer
+    ) -> None:
         self.core = core
-        self.authenticator = authenticator
+        self.hub = hub
+        self.authenticator = authentication.authenticator
         self.authorizer = authorizer
         self.writer = writer
-        writer.check_create = self._check_create
         self.patcher = Patcher(writer)
         self.deleter = Deleter(writer)
-        self.nodes = NodeAccess(core, authorizer, lambda: writer.admission)
-        self.subresources = Subresources(writer, self.patcher, self.deleter, self.nodes)
+        self.nodes = NodeAccess(core, authorizer, writer.admission)
+        issue_token = None if authentication.issuer is None else authentication.issuer.issue
+        self.subresources = Subresources(writer, self.patcher, self.deleter, self.nodes, issue_token)
         self.metrics = MetricsApi(core, self.nodes)
-        self.reviews = Reviews(core, authenticator, authorizer)
+        self.reviews = Reviews(core, self.authenticator, authorizer)
         self._answer = self._serve_shared if core.store.shared else self._serve
         self.protection = Protection(core)
-        self.pages = Pages(core, FlowMetrics(self.protection), self.metrics.schemas)
+        self.pages = Pages(core, FlowMetrics(self.protection), self.metrics.schemas, authentication.documents)
 
     async def handle(self, request: Request) -> Answer:
         """Who asks, and whether it is their turn; then what they ask for."""
@@ -173,7 +178,7 @@ class Handler:
         if verb == "list":
             return read.list_(self.core, call)
         if verb == "watch":
-            return watch.watch(self.core, call)
+            return watch.watch(self.hub, call)
         if verb == "create":
             return self._create(call)
         if not target.name:
@@ -195,10 +200,6 @@ class Handler:
         if call.served.resource.namespaced and call.namespace is None:
             raise self._not_allowed(call)
         return self.writer.create(call)
-
-    def _check_create(self, call: Call) -> None:
-        if not self.authorizer.allows_all(call.user):
-            self.authorizer.check_target(call.user, "create", call.target, NO_QUERY)
 
     async def _review(self, call: Call, verb: str) -> Answer:
         if verb != "create" or call.name:

@@ -22,6 +22,7 @@ from shoal.apiserver.negotiate import NO_QUERY
 from shoal.apiserver.paths import Target
 from shoal.apiserver.registry import Served
 from shoal.apiserver.write import Author, Retry, Writer
+from shoal.apiserver.writing.operations import own_put
 from shoal.base.logs import get_logger
 from shoal.errors import AlreadyExists, ApiError, NotFound
 from shoal.kube.objects import Obj
@@ -43,14 +44,13 @@ class NamespaceEffects:
 
     before_validation = False
 
-    def __init__(self, writer: Writer) -> None:
-        self.writer = writer
-        self.core = writer.core
+    def __init__(self, core: Core) -> None:
+        self.core = core
 
     def on_create(self, obj: Obj) -> Extra:
         name = obj["metadata"]["name"]
         wanted = (("serviceaccounts", _default_account(name)), ("configmaps", _root_ca(name, self.core.config)))
-        return Extra([self.writer.new(resource, content, _AUTHOR) for resource, content in wanted])
+        return Extra([own_put(self.core, resource, content, _AUTHOR) for resource, content in wanted])
 
     def on_update(self, new: Obj, old: Obj) -> Extra:
         begins = new["metadata"].get("deletionTimestamp") and not old["metadata"].get("deletionTimestamp")

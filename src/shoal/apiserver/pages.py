@@ -32,6 +32,7 @@ class Pages:
         core: Core,
         metrics: Collector | None = None,
         more_schemas: Callable[[], Sequence[tuple[Resource, dict[str, Any]]]] = tuple,
+        issuer: IssuerDocuments | None = None,
     ) -> None:
         """``more_schemas``: of served resources that are neither built in nor defined by users."""
         self.core = core
@@ -43,7 +44,7 @@ class Pages:
         self._openapi: object | None = None
         self._version = _version_body()
         self.ready = False
-        self.issuer: IssuerDocuments | None = None  # of service account tokens, when this server signs them
+        self.issuer = issuer  # of service account tokens, when this server signs them
 
     def handle(self, request: Request) -> Response:
         path = request.path.rstrip("/") or "/"

@@ -130,7 +130,7 @@ class Patcher:
         if live is None and call.target.subresource:
             raise self.writer.missing(call)
         if live is None:
-            self.writer.check_create(call)
+            self.writer.check_create(call.user, call.target)
         given = meta(applied).pop("resourceVersion", None) or ""
         if live is None and given:
             raise self.writer.conflict(call, "the object does not exist")

@@ -9,15 +9,17 @@ from collections.abc import Mapping, Sequence
 
 from shoal.apiserver.admission.builtin import QuotaEffects, QuotaStatus, builtin_chain
 from shoal.apiserver.admission.builtin.node_restriction import NodeRestriction
-from shoal.apiserver.admission.chain import Chain
+from shoal.apiserver.admission.chain import Chain, Plans
 from shoal.apiserver.admission.policies.model import VALIDATING
 from shoal.apiserver.admission.policies.service import Policies
 from shoal.apiserver.admission.policies.type_checking import TypeChecks
 from shoal.apiserver.admission.webhooks.client import HookClient
 from shoal.apiserver.admission.webhooks.service import Webhooks
 from shoal.apiserver.allocation import ServiceEffects
+from shoal.apiserver.authn.certificate_rules import certificate_guard
 from shoal.apiserver.authn.credential import Credential
 from shoal.apiserver.authn.service import Authentication, Authority
+from shoal.apiserver.authn.signer import REQUESTS
 from shoal.apiserver.authz.aggregation import Aggregation
 from shoal.apiserver.authz.authorizer import Authorizer
 from shoal.apiserver.authz.escalation import EscalationCheck
@@ -59,40 +61,46 @@ class ApiServer:
         verification_keys: Sequence[bytes] = (),
         authority: Authority | None = None,
     ) -> None:
-        self.core = Core(store, registry, clock, ids, config)
-        self.writer = Writer(self.core)
-        self.authentication = Authentication(
-            self.core, self.writer, tokens, signing_key=signing_key, verification_keys=verification_keys
-        )
-        self.handler = Handler(self.core, self.writer, self.authentication.authenticator, Authorizer(store))
+        """Built from the bottom up, each part complete: what decides about writes, the writer, what uses it."""
+        core = self.core = Core(store, registry, clock, ids, config)
+        authorizer = Authorizer(store)
+        self.hub = WatchHub(core)
         self.hooks = HookClient(store, clock)
-        self.webhooks = Webhooks(
-            self.core, lambda: self.writer.admission.changed(), self.hooks, decide=self.handler.authorizer.decide
-        )
-        self.builtin = builtin_chain(self.core)
-        self.policies = Policies(
-            self.core, lambda: self.writer.admission.changed(), authorizer_decide=self.handler.authorizer.decide
-        )
-        self.writer.admission = Chain(
-            mutators=self.builtin.mutators,
-            validators=(NodeRestriction(self.core, self.handler.authorizer), *self.builtin.validators),
-            chargers=self.builtin.chargers,
-            dynamic=[self.policies, self.webhooks], spec_context=self.builtin.spec_context,
-        )  # fmt: skip
-        self.quotas = QuotaStatus(self.core, self.writer)
-        self.definitions = Definitions(self.core, self.hooks)
-        self.writer.effects.update(
-            {
-                "services": ServiceEffects(self.core),
-                "namespaces": NamespaceEffects(self.writer),
-                "resourcequotas": QuotaEffects(self.core),
+        self.definitions = Definitions(core, self.hooks, self.hub.end_resource)
+        plans: Plans = {}
+        self.webhooks = Webhooks(core, plans.clear, self.hooks, decide=authorizer.decide)
+        self.policies = Policies(core, plans.clear, authorizer_decide=authorizer.decide)
+        self.builtin = builtin_chain(core)
+        self.writer = Writer(
+            core,
+            admission=Chain(
+                plans=plans,
+                mutators=self.builtin.mutators,
+                validators=(NodeRestriction(core, authorizer), *self.builtin.validators),
+                chargers=self.builtin.chargers,
+                dynamic=[self.policies, self.webhooks],
+                spec_context=self.builtin.spec_context,
+            ),
+            effects={
+                "services": ServiceEffects(core),
+                "namespaces": NamespaceEffects(core),
+                "resourcequotas": QuotaEffects(core),
                 CRDS: self.definitions,
-                VALIDATING: TypeChecks(self.core),
-            }
+                VALIDATING: TypeChecks(core),
+            },
+            guards={
+                **EscalationCheck(authorizer).guards(),
+                REQUESTS: certificate_guard(authorizer),
+                CRDS: self.definitions.guard,
+            },
+            check_create=authorizer.check_create,
         )
-        self.authentication.install(self.handler, authority)
-        self.writer.guards.update(EscalationCheck(self.handler.authorizer).guards())
-        self.writer.guards[CRDS] = self.definitions.guard
+        self.authentication = Authentication(
+            core, self.writer, authorizer, tokens,
+            signing_key=signing_key, verification_keys=verification_keys, authority=authority,
+        )  # fmt: skip
+        self.handler = Handler(core, self.hub, self.writer, self.authentication, authorizer)
+        self.quotas = QuotaStatus(core, self.writer)
         self.aggregation = Aggregation(self.core, self.writer)
         self.housekeeping = Housekeeping(self.core, self.writer, self.handler.deleter)
         self._tasks: list[asyncio.Task[None]] = []
@@ -102,7 +110,7 @@ class ApiServer:
     async def start(self) -> None:
         """The store must be started. Ready to answer when this returns."""
         check_same_cluster(self.core)
-        self.core.hub = WatchHub(self.core)
+        self.hub.start()
         self.core.store.subscribe(CRDS, self.definitions.on_events)
         self.definitions.load()
         self.housekeeping.start()
@@ -151,7 +159,7 @@ class ApiServer:
         self.handler.pages.ready = False
         for listener in self._listeners:
             listener.close()
-        self.core.hub.stop()
+        self.hub.stop()
         if self._http is not None:
             await self._http.stop()
         await self.handler.metrics.stop()

@@ -38,16 +38,19 @@ from shoal.kube.schema import type_of_kind
 from shoal.store import Entry
 
 Change = Callable[[Obj], Obj]
+IssueToken = Callable[[Call, Obj, Obj], Awaitable[Obj]]  # (call, TokenRequest, ServiceAccount)
 _SUCCESS = orjson.dumps({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
 
 
 class Subresources:
     """Dispatches the requests that name a subresource other than ``status``."""
 
-    def __init__(self, writer: Writer, patcher: Patcher, deleter: Deleter, nodes: NodeAccess) -> None:
+    def __init__(
+        self, writer: Writer, patcher: Patcher, deleter: Deleter, nodes: NodeAccess, issue_token: IssueToken | None
+    ) -> None:
         self.writer, self.patcher, self.deleter, self.nodes = writer, patcher, deleter, nodes
         self.core: Core = writer.core
-        self.issue_token: Callable[[Call, Obj, Obj], Awaitable[Obj]] | None = None
+        self.issue_token = issue_token  # None where the server has no key to sign with
 
     async def handle(self, call: Call, method: str) -> Answer:
         name = call.target.subresource

@@ -280,7 +280,11 @@ class WatchHub:
         self.loop = asyncio.get_running_loop()
         self._resources: dict[str, _Resource] = {}
         self._watchers: set[Watcher] = set()
-        self._ticker: asyncio.TimerHandle | None = self.loop.call_later(_TICK_S, self._tick)
+        self._ticker: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Send bookmarks from now on."""
+        self._ticker = self.loop.call_later(_TICK_S, self._tick)
 
     # -- fan-out -------------------------------------------------------------------------------------------------
 
@@ -472,12 +476,12 @@ def _plain_line(kind: bytes, entry: Entry, value: bytes, revision: int) -> bytes
     return b'{"type":"%b","object":%b}\n' % (kind, value)
 
 
-async def watch(core: Core, call: Call) -> Watcher:
+async def watch(hub: WatchHub, call: Call) -> Watcher:
     """Open a watch; errors of the request itself are raised before the stream starts, 410 comes inside it."""
     check_list_options(call, watch=True)
+    core, query = hub.core, call.query
     choice = _watch_representation(call)
     selection = select(call)
-    query = call.query
     version = query.get("resourceVersion", "")
     start = parse_revision(version) if version else 0
     wanted = query.get("sendInitialEvents")
@@ -499,9 +503,9 @@ async def watch(core: Core, call: Call) -> Watcher:
     if call.served.converter is not None:
         initial = selection.of(await call.served.converter.entries(call.served, initial))
     bookmarks = flag(query, "allowWatchBookmarks")
-    group = core.hub.group(call, selection, choice)
+    group = hub.group(call, selection, choice)
     return Watcher(
-        core.hub, group, revision, initial, _timeout_s(core, call),
+        hub, group, revision, initial, _timeout_s(core, call),
         bookmarks=bookmarks, initial_end=send_initial and bookmarks,
     )  # fmt: skip
 

@@ -9,13 +9,12 @@ own housekeeping use the same path as a client's POST and PUT.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import orjson
 
 from shoal.apiserver import objects
-from shoal.apiserver.admission.chain import NOTHING_CONFIGURED, Chain
+from shoal.apiserver.admission.chain import Chain
 from shoal.apiserver.admission.model import CREATE, UPDATE
 from shoal.apiserver.admission.passes import AdmissionPass, begin_pass
 from shoal.apiserver.body import (
@@ -28,16 +27,27 @@ from shoal.apiserver.body import (
     tidy,
     write_options,
 )
-from shoal.apiserver.context import Call, Core
+from shoal.apiserver.context import Call, Core, User
 from shoal.apiserver.creation import check_dry_run, create_requires, explain, not_generated
 from shoal.apiserver.effects import NOTHING, Effects, Extra, NoEffects
 from shoal.apiserver.fencing import deposed, fences
 from shoal.apiserver.http import Response
 from shoal.apiserver.negotiate import PLAIN, representation
 from shoal.apiserver.objects import meta
+from shoal.apiserver.paths import Target
 from shoal.apiserver.read import represent, represent_object
 from shoal.apiserver.registry import Served
 from shoal.apiserver.shapes import Shape, ShapeKey, Shapes
+from shoal.apiserver.writing.identity import (
+    drop_duplicate_owners,
+    drop_early_status,
+    drop_empty,
+    generated_name,
+    give_identity,
+)
+from shoal.apiserver.writing.model import Author, Retry
+from shoal.apiserver.writing.operations import put
+from shoal.apiserver.writing.ownership import own_all
 from shoal.errors import (
     BadRequest,
     Conflict,
@@ -56,7 +66,6 @@ from shoal.store import At, Delete, Entry, Key, Op, Put, Require, RequirementFai
 ATTEMPTS = 5  # how often a write without a resourceVersion is tried again after a race
 NAME_ATTEMPTS = 8
 CHARGE_ATTEMPTS = 50  # other servers may be charging the same quota
-MAX_NAME_PREFIX = 58
 _IDENTITY = frozenset({"kind", "apiVersion", "metadata"})
 _NO_EFFECTS = NoEffects()
 _SIGNING = "certificatesigningrequests.certificates.k8s.io"
@@ -65,30 +74,28 @@ _SLICES = frozenset({"ephemeralcontainers", "resize"})  # parts of a pod's spec,
 _API_GROUPS = frozenset({"apiextensions.k8s.io", "apiregistration.k8s.io"})
 
 
-@dataclass(frozen=True, slots=True)
-class Author:
-    """Under whose name fields are recorded, and where the write came in."""
-
-    manager: str
-    subresource: str = ""
-
-
-class Retry(Exception):
-    """Something this write relied on changed under it; start again from what is stored now."""
-
-
 Guard = Callable[[Call, Obj, Obj | None], None]  # (call, new, old): raises when this user may not write this
 
 
 class Writer:
     """Creates, replaces and removes objects of every kind."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(
+        self,
+        core: Core,
+        *,
+        admission: Chain,
+        effects: Mapping[str, Effects],
+        guards: Mapping[str, Guard],
+        check_create: Callable[[User, Target], None],
+    ) -> None:
+        """``effects`` and ``guards`` are by store key; ``check_create`` raises Forbidden where a PUT or an apply would
+        create an object that its user may not create."""
         self.core = core
-        self.effects: dict[str, Effects] = {}  # by store key
-        self.guards: dict[str, Guard] = {}  # by store key
-        self.check_create: Callable[[Call], None] = lambda call: None  # may they, where another verb would create
-        self.admission: Chain = NOTHING_CONFIGURED
+        self.admission = admission
+        self.effects = effects
+        self.guards = guards
+        self.check_create = check_create
         self.shapes = Shapes()
 
     # -- verbs -----------------------------------------------------------------------------------------------------
@@ -139,7 +146,7 @@ class Writer:
         raise self.conflict(call)
 
     async def _create_by_update(self, call: Call, body: Obj, options: WriteOptions, author: Author) -> Response:
-        self.check_create(call)
+        self.check_create(call.user, call.target)
         metadata = meta(body)
         if metadata.get("uid"):
             raise self.conflict(call, f"StorageError: invalid object, the UID {metadata['uid']} does not exist")
@@ -179,17 +186,17 @@ class Writer:
         storage = served
         if served.to_storage is not None:
             obj, storage = served.to_storage(obj), served.storage
-        generate = self._give_identity(storage, obj, shape)
+        generate = give_identity(self.core, storage, obj, shape)
         drop_duplicate_owners(obj["metadata"], call)
         if not managed_already:
-            self._own_all(storage, obj, author, resource.api_version, shape)
+            own_all(storage, obj, author, resource.api_version, self.core.now(), shape)
         admission = begin_pass(
             self.admission, call, served, CREATE, options=options,
             name="" if generate else obj["metadata"].get("name", ""), namespace=obj["metadata"].get("namespace", ""),
         )  # fmt: skip
         if admission is not None and shape is None:
             obj = await admission.mutate(obj)
-            _drop_early_status(resource, obj)
+            drop_early_status(resource, obj)
         spec = orjson.dumps(obj["spec"]) if new_shape is not None else b""
         storage.rules.prepare_create(obj)
         if resource.status and not resource.custom:
@@ -228,7 +235,7 @@ class Writer:
                 explain(failed, storage, obj, generate)
                 await self.core.store.fresh()  # what has failed it may not be known here yet
             if generate:
-                obj["metadata"]["name"] = _generated(generate, self.core)
+                obj["metadata"]["name"] = generated_name(generate, self.core.ids)
         raise not_generated(served, generate or obj["metadata"]["name"])
 
     def _guard(self, storage: Served, call: Call | None, new: Obj, old: Obj | None) -> None:
@@ -238,36 +245,6 @@ class Writer:
             if guard is not None:
                 guard(call, new, old)
 
-    def _own_all(self, storage: Served, obj: Obj, author: Author, api_version: str, shape: Shape | None) -> None:
-        """The author owns every field of a new object."""
-        obj["metadata"].pop("managedFields", None)
-        spec = obj.pop("spec") if shape is not None else None
-        managed.update_managers(
-            None, obj, storage.type, manager=author.manager, api_version=api_version,
-            subresource=author.subresource, now=self.core.now(),
-            known=None if shape is None else {"f:spec": shape.fields},
-        )  # fmt: skip
-        if shape is not None:
-            obj["spec"] = spec
-
-    def _give_identity(self, storage: Served, obj: Obj, shape: Shape | None = None) -> str:
-        """Fill in what only the server may say of a new object; the prefix its name was made from, if it was."""
-        core, resource, metadata = self.core, storage.resource, meta(obj)
-        generate: str = metadata.get("generateName") or "" if not metadata.get("name") else ""
-        for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation", "resourceVersion"):
-            metadata.pop(name, None)
-        if generate:
-            metadata["name"] = _generated(generate, core)
-            if shape is None:
-                storage.rules.default(obj)  # some defaults are made from the name
-        metadata["uid"] = core.ids.new_uid()
-        metadata["creationTimestamp"] = core.now()
-        _drop_early_status(resource, obj)
-        if resource.generation:
-            metadata["generation"] = 1
-        drop_empty(metadata)
-        return generate
-
     async def _commit_new(
         self, storage: Served, obj: Obj, extra: Extra, fenced: tuple[Require, ...], shape: Shape | None,
         charged: AdmissionPass | None,
@@ -276,13 +253,13 @@ class Writer:
         key = storage.key_of(metadata.get("namespace"), metadata["name"])
         requires = [*create_requires(storage, key), *extra.requires, *fenced]
         if storage.converter is None:
-            put = self.put(storage, obj, key, shape)
+            op = put(storage, obj, key, shape)
         else:
-            put = await self.put_converted(storage, obj, key)
+            op = await self.put_converted(storage, obj, key)
         if charged is None:
-            entry = (await self.core.store.commit([put, *extra.ops], requires))[0]
+            entry = (await self.core.store.commit([op, *extra.ops], requires))[0]
         else:
-            entry = (await self._commit_charged(charged, obj, [put, *extra.ops], requires))[0]
+            entry = (await self._commit_charged(charged, obj, [op, *extra.ops], requires))[0]
         return entry if storage.converter is None else await storage.converter.entry(storage, entry)
 
     async def _commit_charged(
@@ -371,7 +348,7 @@ class Writer:
         if gone:
             op = Delete(entry.key)
         elif storage.converter is None:
-            op = self.put(storage, new, entry.key)
+            op = put(storage, new, entry.key)
         else:
             op = await self.put_converted(storage, new, entry.key)
         requires = [At(entry.key, entry.revision), *extra.requires, *fenced]
@@ -457,28 +434,11 @@ class Writer:
 
     # -- shared ----------------------------------------------------------------------------------------------------
 
-    def new(self, resource: str, obj: Obj, author: Author) -> Put:
-        """A new object of the server's own, ready for the transaction of another one."""
-        storage = self.core.registry.stored(resource)
-        assert storage is not None, resource
-        storage.rules.default(obj)
-        self._give_identity(storage, obj)
-        self._own_all(storage, obj, author, storage.resource.api_version, None)
-        storage.rules.prepare_create(obj)
-        return self.put(storage, obj, storage.key_of(obj["metadata"].get("namespace"), obj["metadata"]["name"]))
-
-    def put(self, storage: Served, obj: Obj, key: Key, shape: Shape | None = None) -> Put:
-        attrs = storage.attrs(obj, key)
-        if shape is not None:
-            obj = {**obj, "spec": shape.spec}  # encoded already
-        value, hole = objects.encode(obj, storage.resource.kind, storage.resource.api_version)
-        return Put(key, value, hole, attrs)
-
     async def put_converted(self, served: Served, obj: Obj, key: Key) -> Put:
         """The same for a kind whose versions a webhook converts: stored in the storage version only."""
         assert served.converter is not None
         storage = self.core.registry.stored(served.key) or served
-        return self.put(storage, await served.converter.to_store(storage, obj), key)
+        return put(storage, await served.converter.to_store(storage, obj), key)
 
     def _add_warnings(self, storage: Served, obj: Obj, call: Call | None, shape: Shape | None = None) -> None:
         if call is not None:
@@ -526,36 +486,10 @@ def finished_deletion(obj: Obj) -> bool:
     return not (obj.get("kind") == "Namespace" and (obj.get("spec") or {}).get("finalizers"))
 
 
-def drop_duplicate_owners(metadata: Obj, call: Call | None) -> None:
-    owners = metadata.get("ownerReferences")
-    if not owners or len(owners) < 2:
-        return
-    unique = {owner.get("uid"): owner for owner in reversed(owners)}
-    if len(unique) != len(owners):
-        metadata["ownerReferences"] = list(reversed(unique.values()))
-        if call is not None:
-            call.warnings.append(
-                ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, "
-                "and may reject such requests as early as 1.24; please fix your requests"
-            )
-
-
 def _add_spec(storage: Served, obj: Obj) -> None:
     """Built-in kinds that have a spec always show one, as they do their status."""
     if not storage.resource.custom and "spec" in storage.type.fields:
         obj["spec"] = {}
-
-
-def _drop_early_status(resource: Resource, obj: Obj) -> None:
-    """What a new object is like is not its author's to say, where its kind has a status."""
-    if resource.status and not resource.status_on_create:
-        obj.pop("status", None)
-
-
-def drop_empty(metadata: Obj) -> None:
-    for name in ("labels", "annotations", "ownerReferences", "finalizers"):
-        if name in metadata and not metadata[name]:
-            del metadata[name]
 
 
 def _keep(new: Obj, old: Obj, name: str) -> None:
@@ -571,10 +505,6 @@ def _count_generation(new: Obj, old: Obj, has_status: bool) -> None:
         if name not in ignored and new.get(name) != old.get(name):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
             return
-
-
-def _generated(prefix: str, core: Core) -> str:
-    return prefix[:MAX_NAME_PREFIX] + core.ids.new_suffix()
 
 
 def _given_revision(metadata: Obj, served: Served) -> str:

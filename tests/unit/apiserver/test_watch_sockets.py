@@ -210,7 +210,7 @@ def test_head_of_a_watch_has_no_body_and_close_is_honoured() -> None:
 def test_clients_that_vanish_leave_nothing_behind() -> None:
     async def main() -> None:
         async with listening() as (server, connect):
-            hub = server.server.core.hub
+            hub = server.server.hub
             for _ in range(30):
                 stream = await connect()
                 stream.send("GET", f"{CONFIGMAPS}?watch=1")

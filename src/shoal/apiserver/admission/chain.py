@@ -50,29 +50,30 @@ class Plan:
         return bool(self.validators or self.dynamic_validators)
 
 
+Plans = dict[tuple[Served, str, str], Plan | None]  # by resource, operation and subresource, as far as asked for
+
+
 class Chain:
     def __init__(
         self,
         *,
+        plans: Plans | None = None,
         mutators: Sequence[Mutator] = (),
         validators: Sequence[Validator] = (),
         chargers: Sequence[Charger] = (),
         dynamic: Sequence[Dynamic] = (),
         spec_context: Callable[[str, str], Hashable | None] | None = None,
     ) -> None:
-        """``spec_context(store key, namespace)`` names all that the built-in mutators' work on a spec depends on,
+        """``plans`` is shared with dynamic plugins: they clear it when the answers of their ``wants_*`` may differ.
+        ``spec_context(store key, namespace)`` names all that the built-in mutators' work on a spec depends on,
         beside the spec; None when they may change more than it."""
         self._mutators = tuple(mutators)
         self._validators = tuple(validators)
         self._chargers = tuple(chargers)
         self._dynamic = tuple(dynamic)
-        self._plans: dict[tuple[Served, str, str], Plan | None] = {}
+        self._plans: Plans = {} if plans is None else plans
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.spec_context: Callable[[str, str], Hashable | None] = spec_context or (lambda key, namespace: ())
-
-    def changed(self) -> None:
-        """What users have configured is different now."""
-        self._plans.clear()
 
     def plan(self, served: Served, operation: str, subresource: str) -> Plan | None:
         key = (served, operation, subresource)
@@ -129,6 +130,3 @@ def _settle(admission: Admission) -> None:
     if obj is not None and not admission.kind[2]:
         tidy(obj, admission.served)
         admission.served.rules.default(obj)
-
-
-NOTHING_CONFIGURED = Chain()

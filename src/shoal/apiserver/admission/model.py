@@ -95,7 +95,7 @@ class Charger(Protocol):
 
 
 class Dynamic(Protocol):
-    """Plugins that users configure. ``Chain.changed`` must be called when the answers of ``wants_*`` may differ."""
+    """Plugins that users configure. They clear the chain's plans when the answers of ``wants_*`` may differ."""
 
     def wants_mutate(self, served: Served, operation: str, subresource: str) -> bool:
         """Whether any configuration could match such a write; namespace and selectors are looked at later."""

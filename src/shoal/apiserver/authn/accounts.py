@@ -32,10 +32,10 @@ _INVALIDATED = "service account token has been invalidated"
 class AccountReader:
     """Recognises the tokens that this cluster's keys have signed."""
 
-    def __init__(self, core: Core, keys: SigningKeys) -> None:
+    def __init__(self, core: Core, keys: SigningKeys, on_legacy_use: Callable[[Key], None]) -> None:
         self.core = core
         self.keys = keys
-        self.on_legacy_use: Callable[[Key], None] | None = None  # told of the secrets whose tokens are used
+        self._on_legacy_use = on_legacy_use  # told of the secrets whose tokens are used
 
     def claims_of(self, token: str) -> Claims:
         """What a token says; Rejected when none of our keys has signed it."""
@@ -101,8 +101,7 @@ class AccountReader:
         if (secret["metadata"].get("labels") or {}).get(LEGACY_INVALID):
             raise Rejected(f"the token in secret {namespace}/{name} has been marked invalid")
         holds.on("serviceaccounts", namespace, account, leeway_s=0)
-        if self.on_legacy_use is not None:
-            self.on_legacy_use(Key("secrets", namespace, name))
+        self._on_legacy_use(Key("secrets", namespace, name))
         return holds.credential(user, claims, shared)
 
 

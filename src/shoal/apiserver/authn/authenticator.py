@@ -31,9 +31,11 @@ class Authenticator:
     """Turns credentials into users. Accepted headers are remembered: a request costs a look-up, a comparison with the
     clock, and for a service account one look-up for each object its token depends on."""
 
-    def __init__(self, core: Core, tokens: Mapping[str, User | Credential]) -> None:
+    def __init__(
+        self, core: Core, tokens: Mapping[str, User | Credential], accounts: AccountReader | None = None
+    ) -> None:
         self.core = core
-        self.accounts: AccountReader | None = None  # knows the tokens of service accounts
+        self.accounts = accounts  # knows the tokens of service accounts
         self._certificates = ClientCertificates(core.clock)
         self._by_digest: dict[str, Credential] = {}
         self._accepted: dict[bytes, Credential] = {}

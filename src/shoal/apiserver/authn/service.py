@@ -4,22 +4,18 @@ go with them."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from shoal.apiserver.authn.accounts import AccountReader
 from shoal.apiserver.authn.authenticator import Authenticator
-from shoal.apiserver.authn.certificate_rules import certificate_guard
 from shoal.apiserver.authn.credential import Credential
 from shoal.apiserver.authn.keys import IssuerDocuments, SigningKeys
 from shoal.apiserver.authn.legacy_tokens import LegacyTokens
-from shoal.apiserver.authn.signer import REQUESTS, CertificateSigner
+from shoal.apiserver.authn.signer import CertificateSigner
 from shoal.apiserver.authn.signers import Authority
 from shoal.apiserver.authn.tokens import TokenIssuer
+from shoal.apiserver.authz.authorizer import Authorizer
 from shoal.apiserver.context import Core, User
 from shoal.apiserver.write import Writer
-
-if TYPE_CHECKING:
-    from shoal.apiserver.handler import Handler
 
 
 class Authentication:
@@ -30,30 +26,28 @@ class Authentication:
         self,
         core: Core,
         writer: Writer,
+        authorizer: Authorizer,
         tokens: Mapping[str, User | Credential],
         *,
         signing_key: bytes = b"",
         verification_keys: Sequence[bytes] = (),
+        authority: Authority | None = None,
     ) -> None:
-        self.core, self.writer = core, writer
-        self.authenticator = Authenticator(core, tokens)
-        self._keys = SigningKeys(signing_key, verification_keys) if signing_key else None
         self._loops: list[LegacyTokens | CertificateSigner] = []
-
-    def install(self, handler: Handler, authority: Authority | None) -> None:
-        """Give the handler what it answers with; called once, before ``start``."""
-        if self._keys is not None:
-            config = self.core.config
+        self._keys = keys = SigningKeys(signing_key, verification_keys) if signing_key else None
+        if keys is None:
+            self.issuer, self.documents, accounts = None, None, None
+        else:
+            config = core.config
             address = f"{config.advertise_address}:{config.advertise_port}"
-            secrets = LegacyTokens(self.core, self.writer, self._keys)
-            reader = self.authenticator.accounts = AccountReader(self.core, self._keys)
-            reader.on_legacy_use = secrets.note_use
-            handler.subresources.issue_token = TokenIssuer(self.core, self._keys).issue
-            handler.pages.issuer = IssuerDocuments(self._keys, issuer=config.issuer, address=address)
+            secrets = LegacyTokens(core, writer, keys)
+            accounts = AccountReader(core, keys, secrets.note_use)
+            self.issuer = TokenIssuer(core, keys)
+            self.documents = IssuerDocuments(keys, issuer=config.issuer, address=address)
             self._loops.append(secrets)
-        self.writer.guards[REQUESTS] = certificate_guard(handler.authorizer)
+        self.authenticator = Authenticator(core, tokens, accounts)
         if authority is not None:
-            self._loops.append(CertificateSigner(self.core, self.writer, handler.authorizer, authority))
+            self._loops.append(CertificateSigner(core, writer, authorizer, authority))
 
     def replace_keys(self, signing_key: bytes, verification_keys: Sequence[bytes]) -> None:
         """Sign with this key from now on; tokens that none of these keys has signed end."""

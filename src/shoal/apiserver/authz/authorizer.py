@@ -78,6 +78,11 @@ class Authorizer:
         asked = Attributes(verb, target.group, target.plural, target.subresource, namespace, name, fields=fields)
         self.check(user, asked)
 
+    def check_create(self, user: User, target: Target) -> None:
+        """Raise Forbidden unless the user may create what the path names, where another verb would create it."""
+        if MASTERS not in user.groups:
+            self.check_target(user, "create", target, {})
+
     def check(self, user: User, attributes: Attributes) -> None:
         if not self.allows(user, attributes):
             reason = self.authorize(user, attributes).reason

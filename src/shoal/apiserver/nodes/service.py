@@ -53,7 +53,7 @@ def hands_on(target: bytes) -> bool:
 class NodeAccess:
     """Answers the subresources that lead to nodes."""
 
-    def __init__(self, core: Core, authorizer: Authorizer, admission: Callable[[], Chain]) -> None:
+    def __init__(self, core: Core, authorizer: Authorizer, admission: Chain) -> None:
         self._core = core
         self._config = core.config.nodes
         self._authorizer = authorizer
@@ -91,7 +91,7 @@ class NodeAccess:
         tail = "/" + call.target.tail if call.target.tail or call.request.path.endswith("/") else ""
         made = options.connect_options(sub.kind, call.query, call.request.query, tail)
         admission = begin_pass(
-            self._admission(), call, call.served, CONNECT, subresource=sub.name, options={}, kind=("", "v1", sub.kind)
+            self._admission, call, call.served, CONNECT, subresource=sub.name, options={}, kind=("", "v1", sub.kind)
         )
         if admission is not None:
             made = await admission.mutate(made)
