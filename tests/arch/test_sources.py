@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from arch_source import ROOT, modules, tree
+from arch_source import ROOT, calls, modules, tree
 
 MAX_LINES = 600
 # Modules that may be longer, each with the reason.
@@ -55,6 +55,29 @@ def test_modules_stay_readable_in_one_sitting() -> None:
 def test_every_module_says_what_it_owns() -> None:
     silent = [module.shown for module in modules() if not ast.get_docstring(tree(module.path))]
     assert not silent, "\n".join(silent)
+
+
+# Modules that may print: what a person asked for at a terminal, and each other one with its reason.
+PRINTS_FOR_PEOPLE = ("shoal.cli.", "shoal.app.commands.", "shoal.testing.")
+PRINTS = {
+    "shoal.app.processes": "the line `ready URL`, for which others wait",
+    "shoal.app.demo.server": "a workload: what it prints is what `kubectl logs` shows",
+    "shoal.node.runtime.process.echo": "a workload",
+    "shoal.kube.schema.compile": "a step of the set-up",
+}
+
+
+def test_servers_log_and_do_not_print() -> None:
+    printing = {"print", "traceback.print_exc", "traceback.print_exception", "traceback.print_stack"}
+    found = {
+        module.name: f"{module.shown}:{line} {call}"
+        for module in modules()
+        if not module.name.startswith(PRINTS_FOR_PEOPLE)
+        for call, line in calls(module)
+        if call in printing
+    }
+    assert not [shown for name, shown in found.items() if name not in PRINTS]
+    assert set(PRINTS) <= set(found), "PRINTS names modules that do not print by now"
 
 
 def test_no_leftover_without_an_issue() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import traceback
 from collections.abc import Awaitable, Callable
 
 import orjson
@@ -29,8 +27,11 @@ from shoal.apiserver.reviews import Reviews
 from shoal.apiserver.subresources import Subresources
 from shoal.apiserver.watch import WatchHub
 from shoal.apiserver.write import Writer
+from shoal.base.logs import get_logger
 from shoal.errors import ApiError, BadRequest, InternalError, MethodNotAllowed, NotFound, ServiceUnavailable, Timeout
 from shoal.store import StoreClosed, StoreReadOnly, StoreUnavailable
+
+log = get_logger("apiserver")
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _PLAIN_SUBRESOURCES = ("", "status")
@@ -224,8 +225,7 @@ class Handler:
         """A fault of ours: the client learns that it happened, the log learns what it was."""
         if isinstance(error, RecursionError):
             return error_response(BadRequest("the object is nested too deeply"))
-        print(f"unexpected error in {request.method} {request.path}", file=sys.stderr)
-        traceback.print_exception(error, file=sys.stderr)
+        log.error("unexpected error", error=error, method=request.method, path=request.path)
         return error_response(InternalError(f"Internal error occurred: {type(error).__name__}"))
 
 

@@ -25,7 +25,7 @@ from shoal.app.config import ClusterConfig
 from shoal.app.connect import Connect, in_process, over_network
 from shoal.app.credentials import ensure_admin
 from shoal.app.pki import Pki, server_context, service_account_keys
-from shoal.app.processes import hand_over_often
+from shoal.app.processes import hand_over_often, say_ready
 from shoal.app.reload import as_credentials, follow_credentials
 from shoal.base.clock import Clock, RealClock
 from shoal.base.files import write_private
@@ -50,7 +50,7 @@ async def run_cluster(config: ClusterConfig) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await run_until(stop, config, lambda: print(f"ready {config.server or config.url}", flush=True))
+    await run_until(stop, config, lambda: say_ready(config.server or config.url))
 
 
 async def run_until(stop: asyncio.Event, config: ClusterConfig, on_ready: Callable[[], None]) -> None:

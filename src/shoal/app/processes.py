@@ -1,4 +1,4 @@
-"""What every long-running process does: run on uvloop, end at a signal, end with its parent."""
+"""What every long-running process does: log, say it is ready, run on uvloop, end at a signal or with its parent."""
 
 from __future__ import annotations
 
@@ -10,9 +10,22 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from shoal.base import logs, stdlib_logs
+
 # The default of 5 ms would let a thread, such as a store's writer, wait that long for a busy event loop before each of
 # its steps.
 _SWITCH_INTERVAL_S = 0.0005
+
+
+def start_logs(level: str) -> None:
+    """Log JSON lines on standard error from this level on, those of libraries too."""
+    logs.configure(level=level)
+    stdlib_logs.capture()
+
+
+def say_ready(url: str = "") -> None:
+    """The line on standard output for which `shoal up`, scripts and tests wait."""
+    print(f"ready {url}".rstrip(), flush=True)
 
 
 def hand_over_often() -> None:

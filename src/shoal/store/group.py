@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from shoal.base.logs import get_logger
 from shoal.store.journal import Journal, Loaded, Result, Transaction
 from shoal.store.model import (
     Attrs,
@@ -35,6 +34,8 @@ from shoal.store.model import (
 from shoal.store.ring import Cursor, Ring, RingLimits, Rings, superseded
 from shoal.store.view import View
 
+log = get_logger("store")
+
 # Bounds of a batch: enough to make one fsync serve many, small enough to keep the wait of the first short.
 MAX_BATCH = 256
 MAX_BATCH_BYTES = 16 << 20
@@ -46,8 +47,7 @@ EXIT_CODE = 70
 def exit_process(error: BaseException) -> None:
     """The default ``on_fatal``. A failed fsync may have lost pages that later ones will not write again, so there is
     nothing to retry: end at once, without the clean-up that could write more."""
-    traceback.print_exception(error, file=sys.stderr)
-    print("the store can no longer make writes durable; ending the process", file=sys.stderr, flush=True)
+    log.error("the store can no longer make writes durable; ending the process", error=error)
     os._exit(EXIT_CODE)
 
 

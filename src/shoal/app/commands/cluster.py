@@ -10,7 +10,7 @@ import typer
 from shoal.apiserver.flow.config import FlowConfig
 from shoal.app.config import AVAILABLE_COMPONENTS, DEFAULT_PORT, LOOPBACK, ClusterOptions, opened_config
 from shoal.app.home import directory
-from shoal.app.processes import stop_when_stdin_ends
+from shoal.app.processes import start_logs, stop_when_stdin_ends
 from shoal.base import logs
 from shoal.cli.apps import new_app
 
@@ -108,7 +108,7 @@ def start(
     stop_on_eof: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
     """Start a cluster and print `ready URL` when it serves requests; SIGTERM or Ctrl-C stops it."""
-    logs.configure(level=log_level)
+    start_logs(log_level)
     options = ClusterOptions(
         dir=directory(dir),
         port=port,

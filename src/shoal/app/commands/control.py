@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from shoal.app.home import directory
-from shoal.app.processes import run_until_signal, stop_when_stdin_ends
+from shoal.app.processes import run_until_signal, say_ready, start_logs, stop_when_stdin_ends
 from shoal.base import logs
 from shoal.cli.apps import new_app
 
@@ -98,7 +98,7 @@ def start(
         )
 
     options = read()
-    logs.configure(level=options.log_level)
+    start_logs(options.log_level)
     if stop_on_eof:
         stop_when_stdin_ends()
     _run(options, Reloading(read, options, DYNAMIC))
@@ -113,7 +113,7 @@ def _run(options: Any, reloading: Any) -> None:
         with opened_relay(options) as settings:
 
             def pass_on(stop: asyncio.Event) -> object:
-                return run_relay(settings, stop, lambda: print(f"ready {settings.own_url}", flush=True))
+                return run_relay(settings, stop, lambda: say_ready(settings.own_url))
 
             run_until_signal(pass_on, reloading, traced="shoal-relay")
         return
@@ -122,7 +122,7 @@ def _run(options: Any, reloading: Any) -> None:
     with opened_config(options) as decided:
 
         def serve(stop: asyncio.Event) -> object:
-            return run_control(decided, stop, lambda: print(f"ready {decided.url}", flush=True), reloading)
+            return run_control(decided, stop, lambda: say_ready(decided.url), reloading)
 
         run_until_signal(serve, reloading, traced="shoal-control")
 

@@ -10,7 +10,7 @@ import typer
 
 from shoal.app.commands.navigator_token import app as token_app
 from shoal.app.config import LOOPBACK
-from shoal.app.processes import run_until_signal, stop_when_stdin_ends
+from shoal.app.processes import run_until_signal, say_ready, start_logs, stop_when_stdin_ends
 from shoal.base import logs
 from shoal.cli.apps import new_app
 
@@ -44,7 +44,7 @@ def edge(
     from shoal.base.settings import load
     from shoal.navigator.edge.config import EdgeConfig, read_join_file
 
-    logs.configure(level=log_level)
+    start_logs(log_level)
     flags = {
         "join": join.expanduser().absolute(), "kubeconfig": kubeconfig, "context": context, "edge": name,
         "host": host, "port": port,
@@ -56,7 +56,7 @@ def edge(
     from shoal.app.navigator.edge import run_edge
 
     def serve(stop: asyncio.Event) -> object:
-        return run_edge(settings, stop, lambda: print("ready", flush=True))
+        return run_edge(settings, stop, say_ready)
 
     run_until_signal(serve)
 
@@ -135,7 +135,7 @@ def manager(
     from shoal.cli.durations import seconds_of
     from shoal.navigator.manager.config import ManagerConfig
 
-    logs.configure(level=log_level)
+    start_logs(log_level)
     flags = {
         "grace_s": grace, "retention_s": seconds_of("retention", retention) if retention else None,
         "max_message_bytes": max_message_bytes, "keep_alive_s": keep_alive,
@@ -155,7 +155,7 @@ def manager(
         from shoal.app.navigator.manager import run_manager
 
         def serve(stop: asyncio.Event) -> object:
-            return run_manager(opened, stop, lambda: print(f"ready {opened.url}", flush=True))
+            return run_manager(opened, stop, lambda: say_ready(opened.url))
 
         run_until_signal(serve)
 

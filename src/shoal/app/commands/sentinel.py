@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from shoal.app.processes import run_until_signal
+from shoal.app.processes import run_until_signal, say_ready, start_logs
 from shoal.base import logs
 from shoal.cli.apps import new_app
 
@@ -58,12 +58,12 @@ def start(
         return found
 
     settings = read()
-    logs.configure(level=settings.log_level)
+    start_logs(settings.log_level)
 
     def serve(stop: asyncio.Event) -> object:
-        ready = f"ready http://{settings.host}:{settings.port}"
+        url = f"http://{settings.host}:{settings.port}"
         return run_sentinel(
-            settings, stop, lambda: print(ready, flush=True), clock=RealClock(), random=Random().random, metrics=PROCESS
+            settings, stop, lambda: say_ready(url), clock=RealClock(), random=Random().random, metrics=PROCESS
         )
 
     run_until_signal(serve, Reloading(read, settings))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.app.processes import run_until_signal, stop_when_stdin_ends
+from shoal.app.processes import run_until_signal, say_ready, start_logs, stop_when_stdin_ends
 from shoal.base import logs
 from shoal.cli.apps import new_app
 from shoal.errors import ConfigError
@@ -47,7 +47,7 @@ def manager(
     from shoal.sharding.manager.config import ManagerConfig
     from shoal.sharding.rbac import NAMESPACE
 
-    logs.configure(level=log_level)
+    start_logs(log_level)
     config = ManagerConfig(
         kubeconfig=kubeconfig,
         context=context,
@@ -65,7 +65,7 @@ def manager(
         stop_when_stdin_ends()
 
     def serve(stop: asyncio.Event) -> object:
-        return run_manager(config, stop, lambda: print("ready", flush=True))
+        return run_manager(config, stop, say_ready)
 
     run_until_signal(serve)
 
@@ -143,7 +143,7 @@ def worker(
     from shoal.app.sharding.worker import controller_of, run_worker
     from shoal.sharding.worker import WorkerConfig
 
-    logs.configure(level=log_level)
+    start_logs(log_level)
     settings = WorkerConfig(
         config=config, shard=shard, namespace=namespace, concurrency=concurrency, cpus=cpus,
         memory_limit_bytes=memory_bytes,
@@ -154,9 +154,7 @@ def worker(
 
     def serve(stop: asyncio.Event) -> object:
         health = (host, port) if port else None
-        return run_worker(
-            settings, found, stop, lambda: print("ready", flush=True), kubeconfig=kubeconfig, health=health
-        )
+        return run_worker(settings, found, stop, say_ready, kubeconfig=kubeconfig, health=health)
 
     run_until_signal(serve)
 
@@ -179,16 +177,16 @@ def proxy(
     from shoal.app.sharding.proxy import run_proxy
     from shoal.sharding.worker import WorkerConfig
 
-    logs.configure(level=log_level)
+    start_logs(log_level)
     settings = WorkerConfig(config=config, shard=shard, namespace=namespace)
     if stop_on_eof:
         stop_when_stdin_ends()
 
     def serve(stop: asyncio.Event) -> object:
-        ready = f"ready {folder / 'kubeconfig'}"
-        return run_proxy(
-            settings, stop, lambda: print(ready, flush=True), folder=folder, host=host, port=port, kubeconfig=kubeconfig
-        )
+        def ready() -> None:
+            say_ready(str(folder / "kubeconfig"))
+
+        return run_proxy(settings, stop, ready, folder=folder, host=host, port=port, kubeconfig=kubeconfig)
 
     run_until_signal(serve)
 

@@ -17,7 +17,6 @@ from typing import Any, NoReturn
 
 import orjson
 
-from shoal.base import logs
 from shoal.errors import ConfigError, ShoalError
 
 OK, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130  # as for every command
@@ -63,16 +62,16 @@ def run(start: Start) -> None:
     """Until a signal."""
     from shoal.app.fleet.agent import DYNAMIC, run_krane
     from shoal.app.fleet.reloading import Reloading
-    from shoal.app.processes import run_until_signal, stop_when_stdin_ends
+    from shoal.app.processes import run_until_signal, say_ready, start_logs, stop_when_stdin_ends
 
     settings = start.settings()
-    logs.configure(level=settings.log_level)
+    start_logs(settings.log_level)
     if start.stop_on_eof:
         stop_when_stdin_ends()
     reloading = Reloading(start.settings, settings, DYNAMIC)
 
     def serve(stop: asyncio.Event) -> object:
-        return run_krane(settings, stop, lambda: print("ready", flush=True), reloading)
+        return run_krane(settings, stop, say_ready, reloading)
 
     run_until_signal(serve, reloading, traced="shoal-krane")
 

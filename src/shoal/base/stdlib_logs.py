@@ -1,0 +1,38 @@
+"""Records of libraries in our log: what uvicorn, SQLAlchemy, asyncio and others give to ``logging``, and Python's
+warnings, come out as lines of ``shoal.base.logs``, one JSON object each.
+
+Only warnings and errors are taken over, whatever our own level is: below that, SQLAlchemy writes statements with their
+values, and secrets are among those. asyncio has loaded ``logging`` already, so this costs a process one object.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from shoal.base.logs import get_logger, redact
+
+
+class _JsonHandler(logging.Handler):
+    """Hands each record to the logger of ours that has its name."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            message = record.getMessage()
+        except (TypeError, ValueError):  # arguments that do not fit the format; the record is not lost for that
+            message = str(record.msg)
+        log, fault = get_logger(record.name), record.exc_info[1] if record.exc_info else None
+        text = redact(message.strip())
+        if record.levelno >= logging.ERROR:
+            log.error(text, error=fault)
+        else:
+            log.warning(text, **({"error": f"{type(fault).__name__}: {fault}"} if fault is not None else {}))
+
+
+def capture() -> None:
+    """Send the records of all other loggers, and warnings, to ours. A second call changes nothing."""
+    root = logging.getLogger()
+    if any(isinstance(handler, _JsonHandler) for handler in root.handlers):
+        return
+    root.handlers[:] = [_JsonHandler(logging.WARNING)]
+    root.setLevel(logging.WARNING)
+    logging.captureWarnings(True)
