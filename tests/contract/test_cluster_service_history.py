@@ -13,7 +13,7 @@ import pytest
 
 from shoal.control.database.engine import Database
 from shoal.control.database.failures import DatabaseAway
-from shoal.control.service.marks import mark_of
+from shoal.control.service.marks import MarkedChange
 from shoal.sync.versions import Cursor, decode_cursor, encode_cursor, read_cursor
 from shoal.testing.fleet import control_plane
 from shoal.testing.watching import full_sync, watching
@@ -112,7 +112,7 @@ def test_a_control_plane_whose_database_was_away_looks_whether_it_is_still_the_s
             await hub.catch_up()
             if not same:
                 changes = hub.index.marks["main"]._changes
-                changes[-1] = (*changes[-1][:4], "another")  # as if it had been another change
+                changes[-1] = changes[-1]._replace(key="another")  # as if it had been another change
             failed, back, step = asyncio.Event(), asyncio.Event(), hub._step
 
             async def fails_once(database: Database) -> bool:
@@ -143,7 +143,8 @@ def test_a_mark_is_signed_with_its_position() -> None:
     assert found == cursor and found.marks == {"main": "abcde", "other": ""} and read_cursor(text) == cursor
     for wrong in (text.replace("abcde", "abcdf"), text.replace(".abcde", "")):
         assert refused(wrong, keys), "a mark cannot be changed or left out"
-    assert mark_of(5, 10, "c", "s", "k") != mark_of(5, 11, "c", "s", "k"), "the same change at another time"
+    change = MarkedChange(5, 10, "c", "s", "k")
+    assert change.mark != change._replace(created_at=11).mark, "the same change at another time"
 
 
 def refused(text: str, keys: dict[str, bytes]) -> Any:

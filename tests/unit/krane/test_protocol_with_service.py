@@ -8,7 +8,7 @@ from krane_doubles import KEYS as SIGNING_KEYS
 from krane_doubles import Desired, event
 from krane_model import OBJECTS, ModelAgent, hello_of
 
-from shoal.control.database.engine import Position
+from shoal.control.database.position import Position
 from shoal.control.service.index import Entry, Index
 from shoal.control.service.protocol import (
     FullSync,

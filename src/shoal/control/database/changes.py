@@ -56,8 +56,10 @@ async def changes_after(database: Database, number: int, limit: int = 10_000) ->
             .where(Change.number > number).order_by(Change.number).limit(limit)
         )  # fmt: skip
         return [
-            ChangeRow(number, workspace_id, stream, Place(cluster, shard), key, created_at)
-            for number, workspace_id, stream, cluster, shard, key, created_at in found
+            ChangeRow(
+                row.number, row.workspace_id, row.stream, Place(row.cluster_id, row.shard), row.key, row.created_at
+            )
+            for row in found
         ]
 
 
@@ -71,13 +73,14 @@ async def desired_index(database: Database) -> AsyncIterator[IndexRow]:
     while True:
         async with database.reading() as session:
             page = (await session.execute(asked if after is None else asked.where(tuple_(*order) > after))).all()
-        for cluster, shard, _stream, key, number, action in page:
-            if place.cluster != cluster or place.shard != shard:
-                place = Place(cluster, shard)
-            yield IndexRow(place, key, number, action)
+        for row in page:
+            if place.cluster != row.cluster_id or place.shard != row.shard:
+                place = Place(row.cluster_id, row.shard)
+            yield IndexRow(place, row.key, row.number, row.action)
         if len(page) < _PAGE:
             return
-        after = tuple(page[-1][:4])
+        last = page[-1]
+        after = (last.cluster_id, last.shard, last.stream, last.key)
 
 
 async def forget(database: Database, keep_ms: int, keep_tombstones_ms: int) -> Forgotten:

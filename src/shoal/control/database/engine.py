@@ -15,7 +15,6 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from sqlalchemy import select, update
@@ -29,7 +28,9 @@ from shoal.base.tasks import cancel_all
 from shoal.control.database.connections import Engines, Patience, make_engines
 from shoal.control.database.failures import DatabaseAway, Undone, Unsure
 from shoal.control.database.migrate import migrate
-from shoal.control.database.moments import Rows, SqliteMoments, rows_of, rows_of_sqlite
+from shoal.control.database.moments import SqliteMoments, rows_of, rows_of_sqlite
+from shoal.control.database.position import Position
+from shoal.control.database.rows import Ask
 from shoal.control.database.statements import statements
 from shoal.control.database.tables import FLEET, Counter, Desired
 from shoal.control.database.transaction import Tx, TxSession
@@ -45,15 +46,6 @@ _AGAIN = Backoff(base_s=0.02, cap_s=0.5)
 _NOT_APPLIED = update(Desired).values(applied_number=0).execution_options(synchronize_session=False)
 
 _log = get_logger("control.database")
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """Where a database stands. Changes up to ``oldest`` were forgotten: a reader before it must read everything."""
-
-    incarnation: int
-    number: int
-    oldest: int
 
 
 class Database:
@@ -189,7 +181,7 @@ class Database:
                 await session.close()
 
     @asynccontextmanager
-    async def moment(self) -> AsyncIterator[Rows]:
+    async def moment(self) -> AsyncIterator[Ask]:
         """As ``reading``, for a few short statements that are made all the time. With SQLite they run in the event
         loop, so each must find its rows by an index, and nothing else may be waited for inside the block."""
         if self._moments is not None:
@@ -283,7 +275,7 @@ class Database:
             failures += 1
             await asyncio.sleep(_AGAIN.bound_s(failures))
 
-    def _asking(self, session: AsyncSession, connection: AsyncConnection, *, short: bool) -> Rows:
+    def _asking(self, session: AsyncSession, connection: AsyncConnection, *, short: bool) -> Ask:
         if self.dialect != "sqlite":
             return rows_of(session)
         assert connection.sync_connection is not None

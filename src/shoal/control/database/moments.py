@@ -7,7 +7,7 @@ in some microseconds and then wait milliseconds for a busy event loop to let it 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,8 @@ from sqlalchemy import TextClause
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from shoal.control.database.failures import translate
+from shoal.control.database.rows import Ask, RowQuery
 from shoal.control.database.sqlite import Connection
-
-Rows = Callable[[TextClause, Mapping[str, Any]], Awaitable[list[Any]]]  # of a statement: plain tuples
 
 _BUSY_MS = 50  # readers do not wait for writers; only for somebody who repairs the file
 _KEPT = 4
@@ -37,7 +36,7 @@ class SqliteMoments:
             self._free.pop().close()
 
     @contextmanager
-    def open(self) -> Iterator[Rows]:
+    def open(self) -> Iterator[Ask]:
         """Everything read in the block is of one moment."""
         try:
             connection = self._free.pop() if self._free else self._connect()
@@ -66,21 +65,23 @@ class SqliteMoments:
         return made
 
 
-def rows_of(session: AsyncSession) -> Rows:
-    """Also for statements that answer nothing."""
-
-    async def rows(statement: TextClause, parameters: Mapping[str, Any]) -> list[Any]:
-        result = await session.execute(statement, parameters)
-        return list(result) if getattr(result, "returns_rows", False) else []
+def rows_of(session: AsyncSession) -> Ask:
+    async def rows(statement: RowQuery[Any] | TextClause, parameters: Mapping[str, Any]) -> list[Any]:
+        if isinstance(statement, RowQuery):
+            return [*map(statement.make, await session.execute(statement.clause, parameters))]
+        await session.execute(statement, parameters)
+        return []
 
     return rows
 
 
-def rows_of_sqlite(name: str, connection: Connection) -> Rows:
+def rows_of_sqlite(name: str, connection: Connection) -> Ask:
     """In the transaction of a connection."""
 
-    async def rows(statement: TextClause, parameters: Mapping[str, Any]) -> list[Any]:
+    async def rows(statement: RowQuery[Any] | TextClause, parameters: Mapping[str, Any]) -> list[Any]:
         try:
+            if isinstance(statement, RowQuery):
+                return [*map(statement.make, await connection.rows(statement.sql, parameters))]
             return await connection.rows(statement.text, parameters)
         except sqlite3.Error as error:
             raise translate(name, error) or error from error
@@ -88,8 +89,10 @@ def rows_of_sqlite(name: str, connection: Connection) -> Rows:
     return rows
 
 
-def _rows(connection: sqlite3.Connection) -> Rows:
-    async def rows(statement: TextClause, parameters: Mapping[str, Any]) -> list[Any]:
+def _rows(connection: sqlite3.Connection) -> Ask:
+    async def rows(statement: RowQuery[Any] | TextClause, parameters: Mapping[str, Any]) -> list[Any]:
+        if isinstance(statement, RowQuery):
+            return [*map(statement.make, connection.execute(statement.sql, parameters))]
         return connection.execute(statement.text, parameters).fetchall()
 
     return rows

@@ -8,8 +8,12 @@ an ``executemany``, which a busy event loop then takes milliseconds to give back
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sqlalchemy import TextClause, text
+
+from shoal.control.database.position import Position
+from shoal.control.database.rows import RowQuery
 
 CHANNEL = "shoal_changes"
 
@@ -21,14 +25,29 @@ _EVENT = ("workspace_id", "at", "type", "reason", "kind", "object_id", "name", "
 _AUDIT = ("workspace_id", "at", "actor", "action", "kind", "object_id", "name", "correlation")
 
 
+class Unwanted(NamedTuple):
+    """A row of ``desired`` that is not wanted any more."""
+
+    cluster_id: str
+    shard: str
+    stream: str
+    key: str
+    workspace_id: str
+    number: int
+
+
+class NumberOf(NamedTuple):
+    number: int
+
+
 @dataclass(frozen=True, slots=True)
 class Statements:
-    claim: TextClause  # the counter; its row is ours until the transaction ends
+    claim: RowQuery[Position]  # the counter; its row is ours until the transaction ends
     advance: TextClause  # number
     want: TextClause  # rows: cluster, shard, stream, key, workspace, kind, object, namespace, name, number
-    unwant: TextClause  # rows: cluster, shard, stream, key, number; answers workspace and number of those changed
+    unwant: RowQuery[Unwanted]  # rows: cluster, shard, stream, key, number; answers those that changed
     record: TextClause  # rows: number, workspace, stream, cluster, shard, key
-    number_of: TextClause  # cluster, shard, stream, key
+    number_of: RowQuery[NumberOf]  # cluster, shard, stream, key
     events: TextClause  # rows: workspace, at, type, reason, kind, object, name, region, message
     audit: TextClause  # rows: workspace, at, actor, action, kind, object, name, correlation, diff
 
@@ -109,12 +128,14 @@ def statements(dialect: str, *, notify: bool) -> Statements:
     lock = "" if dialect == "sqlite" else " FOR UPDATE"
     told = f" RETURNING pg_notify('{CHANNEL}', CAST(number AS text))" if notify else ""
     return Statements(
-        claim=text(f"SELECT incarnation, number, oldest FROM counters WHERE name = 'changes'{lock}"),
+        claim=RowQuery(f"SELECT incarnation, number, oldest FROM counters WHERE name = 'changes'{lock}", Position),
         advance=text(f"UPDATE counters SET number = CAST(:number AS bigint) WHERE name = 'changes'{told}"),
         want=text(_want(dialect)),
-        unwant=text(_unwant(dialect)),
+        unwant=RowQuery(_unwant(dialect), Unwanted),
         record=text(_record(dialect)),
-        number_of=text(f"SELECT number FROM desired WHERE {' AND '.join(f'{name} = :{name}' for name in _PLACE)}"),
+        number_of=RowQuery(
+            f"SELECT number FROM desired WHERE {' AND '.join(f'{name} = :{name}' for name in _PLACE)}", NumberOf
+        ),
         events=text(_insert(dialect, "events", "tnttttttt", _EVENT)),
         audit=text(_insert(dialect, "audit", "tntttttt", _AUDIT, "diff")),
     )

@@ -14,7 +14,7 @@ from typing import Any, Literal, NoReturn
 import orjson
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from shoal.control.database.moments import Rows
+from shoal.control.database.rows import Ask
 from shoal.control.database.statements import Statements
 from shoal.sync.keys import Place, split_key, stream_of
 
@@ -45,13 +45,13 @@ class Wanted:
 class Tx:
     """Made by ``Database.transaction``. Used by one task at a time.
 
-    ``ask`` is the short way past the session, for plain statements: it gives tuples, and what the session holds back
-    must have been flushed to be seen by it."""
+    ``ask`` is the short way past the session, for plain statements: what the session holds back must have been flushed
+    to be seen by it."""
 
     def __init__(
         self,
         session: AsyncSession,
-        ask: Rows,
+        ask: Ask,
         statements: Statements,
         *,
         dialect: str,
@@ -80,8 +80,9 @@ class Tx:
     async def claim(self) -> None:
         """Wait until no other transaction has the counter; from then on they wait for this one."""
         if self._begun is None:
-            self.incarnation, number, _ = (await self.ask(self._statements.claim, {}))[0]
-            self._begun = self._last = number
+            (counter,) = await self.ask(self._statements.claim, {})
+            self.incarnation = counter.incarnation
+            self._begun = self._last = counter.number
 
     async def number(self) -> int:
         """The next number; every call gives another."""
@@ -132,15 +133,15 @@ class Tx:
             for place, key in objects
         }
         stamped = {**self._stamped(rows.values()), "action": action}
-        found = {
-            (Place(cluster, shard), key): (number, workspace, stream, cluster, shard, key)
-            for cluster, shard, stream, key, workspace, number in await self.ask(self._statements.unwant, stamped)
-        }
+        changed = await self.ask(self._statements.unwant, stamped)
+        found = {(Place(row.cluster_id, row.shard), row.key): row.number for row in changed}
         numbers: list[int] = []
         for place, key in objects:
-            row = found.get((place, key))
-            numbers.append(await self._number_of(place, key) if row is None else row[0])
-        self._changes += sorted(found.values())
+            number = found.get((place, key))
+            numbers.append(await self._number_of(place, key) if number is None else number)
+        self._changes += sorted(
+            (row.number, row.workspace_id, row.stream, row.cluster_id, row.shard, row.key) for row in changed
+        )
         return numbers
 
     def event(
@@ -182,7 +183,7 @@ class Tx:
     async def _number_of(self, place: Place, key: str) -> int:
         where = {"cluster_id": place.cluster, "shard": place.shard, "stream": str(stream_of(key)), "key": key}
         found = await self.ask(self._statements.number_of, where)
-        return int(found[0][0]) if found else 0
+        return found[0].number if found else 0
 
 
 def _json(rows: list[Any]) -> str:

@@ -268,8 +268,8 @@ async def _homes(work: Work, environment_id: str) -> dict[str, str]:
         sentinels = await work.session.execute(
             select(Sentinel.region_id, Sentinel.cluster_id).where(Sentinel.environment_id == environment_id)
         )
-        found = {region: cluster for region, cluster in most}  # noqa: C416 - rows are no pairs for mypy
-        work.homes[environment_id] = found | {region: cluster for region, cluster in sentinels}  # noqa: C416
+        found = {row.region_id: row.cluster_id for row in most}
+        work.homes[environment_id] = found | {row.region_id: row.cluster_id for row in sentinels}
     return work.homes[environment_id]
 
 

@@ -97,8 +97,8 @@ async def wanted_again(session: AsyncSession, which: ColumnElement[bool]) -> lis
         .order_by(Sentinel.id)
     )
     return [
-        Wanted(place=Place(cluster, shard), key=key_of("sentinel", id_), workspace_id=workspace_id)
-        for id_, cluster, shard, workspace_id in found
+        Wanted(place=Place(row.cluster_id, row.shard), key=key_of("sentinel", row.id), workspace_id=row.workspace_id)
+        for row in found
     ]
 
 
@@ -164,8 +164,8 @@ async def _present(work: Work, environment_id: str) -> dict[str, set[str]]:
         .distinct()
     )
     found: dict[str, set[str]] = {}
-    for region, cluster in await work.session.execute(query):
-        found.setdefault(region, set()).add(cluster)
+    for row in await work.session.execute(query):
+        found.setdefault(row.region_id, set()).add(row.cluster_id)
     return found
 
 
@@ -250,7 +250,7 @@ async def _serve(work: Work, environment: tables.Environment, begin: set[Place],
         rows = await work.session.execute(
             select(table.id, table.name).where(table.environment_id == environment.id).order_by(table.id)
         )
-        objects += [(kind, id_, name) for id_, name in rows]
+        objects += [(kind, row.id, row.name) for row in rows]
     for place in sorted(begin):
         for kind, id_, name in objects:
             want_config(work, place, kind, id_, name, environment.workspace_id)

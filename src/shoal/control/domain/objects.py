@@ -82,8 +82,8 @@ async def find_within(session: AsyncSession, workspace_id: str, project: str, en
     ).first()
     if row is None:
         return "project"
-    found: tables.Project = row[0]
-    inside: tables.Environment | None = row[1]
+    found: tables.Project = row.Project
+    inside: tables.Environment | None = row.Environment
     if environment and inside is None:
         return "environment"
     return Within(found, inside)

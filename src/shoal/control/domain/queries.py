@@ -147,7 +147,7 @@ class Queries:
                 .where(tables.Deployment.app_id == row.id)
                 .order_by(tables.Deployment.revision.desc(), tables.Instance.region_id, tables.Instance.name)
             )
-            return [_instance(each, revision, infrastructure, self._now()) for each, revision in found]
+            return [_instance(each.Instance, each.revision, infrastructure, self._now()) for each in found]
 
     async def events(
         self, who: Who, ref: Ref | None = None, *, after: int = 0, limit: int = 100
@@ -276,7 +276,12 @@ class Queries:
         found: list[dict[str, Any]] = []
         for kind, table in (("route", tables.Route), ("policy", tables.Policy)):
             rows = await session.execute(
-                select(desired, tables.Project.name, tables.Environment.name, table.name)
+                select(
+                    desired,
+                    tables.Project.name.label("project"),
+                    tables.Environment.name.label("environment"),
+                    table.name,
+                )
                 .join(table, table.id == desired.object_id)
                 .join(tables.Project, tables.Project.id == table.project_id)
                 .join(tables.Environment, tables.Environment.id == table.environment_id)
@@ -289,9 +294,9 @@ class Queries:
                 .order_by(desired.key, desired.cluster_id, desired.shard)
                 .limit(MAX_PAGE)
             )
-            for row, project, environment, name in rows:
-                cluster = infrastructure.cluster_name(row.cluster_id)
-                found += views.refused_pieces(row, f"{project}/{environment}/{name}", cluster)
+            for row in rows:
+                cluster = infrastructure.cluster_name(row.Desired.cluster_id)
+                found += views.refused_pieces(row.Desired, f"{row.project}/{row.environment}/{row.name}", cluster)
         return found
 
     async def _places(self, session: AsyncSession, row: Row, infrastructure: Infrastructure) -> dict[str, Any]:

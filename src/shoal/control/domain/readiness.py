@@ -252,7 +252,9 @@ async def _load(tx: Tx, deployment_ids: Collection[str]) -> list[_Known]:
         return []
     session = tx.session
     found = await session.execute(
-        select(Deployment, tables.App, tables.Project.name, tables.Environment.name)
+        select(
+            Deployment, tables.App, tables.Project.name.label("project"), tables.Environment.name.label("environment")
+        )
         .join(tables.App, tables.App.id == Deployment.app_id)
         .join(tables.Project, tables.Project.id == Deployment.project_id)
         .join(tables.Environment, tables.Environment.id == Deployment.environment_id)
@@ -260,10 +262,8 @@ async def _load(tx: Tx, deployment_ids: Collection[str]) -> list[_Known]:
         .order_by(Deployment.app_id, Deployment.revision)
         .execution_options(populate_existing=True)
     )
-    named = [
-        (deployment, app, f"{project}/{environment}/{app.name}") for deployment, app, project, environment in found
-    ]
-    ids = [deployment.id for deployment, _, _ in named]
+    running = found.all()
+    ids = [row.Deployment.id for row in running]
     rows = await session.scalars(
         select(Topology)
         .where(Topology.deployment_id.in_(ids))
@@ -276,23 +276,31 @@ async def _load(tx: Tx, deployment_ids: Collection[str]) -> list[_Known]:
         ).where(Desired.kind == "deployment", Desired.object_id.in_(ids), Desired.action == "apply")
     )
     applied = {
-        (object_id, Place(cluster, shard)): done >= number and not error
-        for cluster, shard, object_id, number, done, error in desired
+        (row.object_id, Place(row.cluster_id, row.shard)): row.applied_number >= row.number and not row.error
+        for row in desired
     }
     ready = await _ready_instances(tx, ids)
     by_deployment: dict[str, list[RowFacts]] = {}
     for row in rows:
         by_deployment.setdefault(row.deployment_id, []).append(_facts(row, applied, ready))
-    return [_Known(deployment, app, name, by_deployment.get(deployment.id, [])) for deployment, app, name in named]
+    return [
+        _Known(
+            each.Deployment,
+            each.App,
+            f"{each.project}/{each.environment}/{each.App.name}",
+            by_deployment.get(each.Deployment.id, []),
+        )
+        for each in running
+    ]
 
 
 async def _ready_instances(tx: Tx, deployment_ids: Iterable[str]) -> dict[tuple[str, Place], int]:
     counted = await tx.session.execute(
-        select(Instance.deployment_id, Instance.cluster_id, Instance.shard, func.count())
+        select(Instance.deployment_id, Instance.cluster_id, Instance.shard, func.count().label("instances"))
         .where(Instance.deployment_id.in_(deployment_ids), Instance.ready, Instance.status == "running")
         .group_by(Instance.deployment_id, Instance.cluster_id, Instance.shard)
     )
-    return {(id_, Place(cluster, shard)): count for id_, cluster, shard, count in counted}
+    return {(row.deployment_id, Place(row.cluster_id, row.shard)): row.instances for row in counted}
 
 
 def _facts(row: Topology, applied: dict[tuple[str, Place], bool], ready: dict[tuple[str, Place], int]) -> RowFacts:

@@ -72,7 +72,8 @@ async def read_targets(
         .where(Deployment.environment_id.in_(environment_ids), Deployment.desired_state == "running")
     )
     found: dict[str, tuple[dict[str, Target], dict[str, Target]]] = {id_: ({}, {}) for id_ in environment_ids}
-    for app, live_id, deployment in rows:
+    for row in rows:
+        deployment: Deployment = row.Deployment
         live, pinned = found[deployment.environment_id]
         target = pinned[deployment.id] = Target(
             deployment=deployment.id,
@@ -81,6 +82,6 @@ async def read_targets(
             port=int(deployment.template.get("port") or 0),
             protocol=str(deployment.template.get("protocol") or "http1"),
         )
-        if deployment.id == live_id:
-            live[app] = target
+        if deployment.id == row.live_deployment_id:
+            live[row.name] = target
     return found

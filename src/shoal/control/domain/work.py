@@ -94,7 +94,7 @@ class Work:
             .where(Desired.object_id == object_id, Desired.key == key, Desired.action == "apply")
             .order_by(Desired.cluster_id, Desired.shard)
         )
-        return [Place(cluster, shard) for cluster, shard in (await self.session.execute(query))]
+        return [Place(row.cluster_id, row.shard) for row in await self.session.execute(query)]
 
     def waits(self, region: str, key: str, why: str) -> None:
         """Note that something has nowhere to go yet."""

@@ -129,10 +129,9 @@ async def master_keys_in_use(databases: Databases) -> dict[str, int]:
     for database in databases.all:
         async with database.reading() as session:
             for table in (Secret, GatewayCertificate):
-                for master_key, count in await session.execute(
-                    select(table.master_key, func.count()).group_by(table.master_key)
-                ):
-                    found[master_key] += count
+                counted = select(table.master_key, func.count().label("secrets")).group_by(table.master_key)
+                for row in await session.execute(counted):
+                    found[row.master_key] += row.secrets
     return dict(found)
 
 
@@ -150,14 +149,24 @@ async def _walk(walk: _Walk) -> None:
 
 async def _page(session: AsyncSession, after: str, walk: _Walk) -> list[_Found]:
     rows = await session.execute(
-        select(Secret.id, Project.name, Environment.name, Secret.name, Secret.master_key, Secret.data_key)
+        select(
+            Secret.id,
+            Project.name.label("project"),
+            Environment.name.label("environment"),
+            Secret.name,
+            Secret.master_key,
+            Secret.data_key,
+        )
         .join(Project, Project.id == Secret.project_id)
         .join(Environment, Environment.id == Secret.environment_id)
         .where(Secret.id > after, Secret.master_key != walk.current)
         .order_by(Secret.id)
         .limit(walk.batch)
     )
-    return [_Found(row[0], f"{row[1]}/{row[2]}/{row[3]}", Wrapped(row[4], row[5])) for row in rows]
+    return [
+        _Found(row.id, f"{row.project}/{row.environment}/{row.name}", Wrapped(row.master_key, row.data_key))
+        for row in rows
+    ]
 
 
 async def _certificates(session: AsyncSession, after: str, walk: _Walk) -> list[_Found]:
@@ -168,7 +177,9 @@ async def _certificates(session: AsyncSession, after: str, walk: _Walk) -> list[
         .order_by(table.id)
         .limit(walk.batch)
     )
-    return [_Found(row[0], f"gateways of {row[1]}", Wrapped(row[2], row[3]), table) for row in rows]
+    return [
+        _Found(row.id, f"gateways of {row.workspace_id}", Wrapped(row.master_key, row.data_key), table) for row in rows
+    ]
 
 
 async def _move(walk: _Walk, page: Sequence[_Found]) -> None:

@@ -11,11 +11,11 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from connectrpc.code import Code
 from connectrpc.errors import ConnectError
-from sqlalchemy import bindparam, select, text, update
+from sqlalchemy import bindparam, select, update
 
 from shoal.base.backoff import Backoff
 from shoal.base.clock import Clock
@@ -23,6 +23,7 @@ from shoal.base.logs import get_logger
 from shoal.base.tasks import run_all
 from shoal.control.database.engine import Databases
 from shoal.control.database.plain import listed
+from shoal.control.database.rows import RowQuery
 from shoal.control.database.tables import FLEET, Agent, Desired, Instance, Token
 from shoal.control.database.tokens import Principal
 from shoal.control.database.transaction import Tx
@@ -67,16 +68,47 @@ _BEATS = {
         "AND agents.shard = r.value->>1 AND agents.epoch = CAST(r.value->>2 AS bigint) "
     ),
 }
+
+
+class SavedBeat(NamedTuple):
+    cluster_id: str
+    shard: str
+    confirmed_deletes: str
+
+
+class LostAgent(NamedTuple):
+    cluster_id: str
+    shard: str
+
+
+class HeardAgent(NamedTuple):
+    cluster_id: str
+    shard: str
+    last_heartbeat_at: int
+    lost: bool | int
+
+
+class EndedToken(NamedTuple):
+    """A token that ended, or whose text was replaced."""
+
+    id: str
+    is_over: bool | int
+    digest: str
+    previous_digest: str
+    previous_until: int
+
+
 _SAVE_BEATS = {
-    dialect: text(statement + "RETURNING agents.cluster_id, agents.shard, agents.confirmed_deletes")
+    dialect: RowQuery(statement + "RETURNING agents.cluster_id, agents.shard, agents.confirmed_deletes", SavedBeat)
     for dialect, statement in _BEATS.items()
 }
-
-_LOST = text("SELECT cluster_id, shard FROM agents WHERE lost")
-_HEARD = text("SELECT cluster_id, shard, last_heartbeat_at, lost FROM agents")
+_LOST = RowQuery("SELECT cluster_id, shard FROM agents WHERE lost", LostAgent)
+_HEARD = RowQuery("SELECT cluster_id, shard, last_heartbeat_at, lost FROM agents", HeardAgent)
 _OVER = "revoked_at > :since OR (expires_at > :since AND expires_at <= :now)"
-_ENDED = text(
-    f"SELECT id, {_OVER}, digest, previous_digest, previous_until FROM tokens WHERE {_OVER} OR previous_until > :since"
+_ENDED = RowQuery(
+    f"SELECT id, {_OVER} AS is_over, digest, previous_digest, previous_until FROM tokens "
+    f"WHERE {_OVER} OR previous_until > :since",
+    EndedToken,
 )
 
 
@@ -283,8 +315,8 @@ class Agents:
         found: dict[str, list[tuple[str, int]]] = {stream: [] for stream in Stream}
         for database in self._databases.all:
             async with database.reading() as session:
-                for stream, key, fingerprint in await session.execute(asked):
-                    found[stream].append((key, fingerprint))
+                for row in await session.execute(asked):
+                    found[row.stream].append((row.key, row.fingerprint))
         for stream, rows in found.items():
             self._reported.replace(place, stream, rows)
 
@@ -300,8 +332,8 @@ class Agents:
             for place, beat in sorted(beats.items())
         ]
 
-        async def save(tx: Tx) -> tuple[list[Any], set[Place]]:
-            back = {Place(*row) for row in await tx.ask(_LOST, {})} & beats.keys()
+        async def save(tx: Tx) -> tuple[list[SavedBeat], set[Place]]:
+            back = {Place(row.cluster_id, row.shard) for row in await tx.ask(_LOST, {})} & beats.keys()
             saved = await tx.ask(_SAVE_BEATS[tx.dialect], {"rows": listed(rows)})
             for place in sorted(back):
                 self._tell(tx, place, "AgentReturned", "Normal", "heartbeats are back")
@@ -313,8 +345,8 @@ class Agents:
             self._beats = beats | self._beats
             self._hearing_since = self._clock.monotonic()
             raise
-        for cluster, shard, confirmed in saved:
-            self._directory.saw_confirmation(Place(cluster, shard), confirmed)
+        for row in saved:
+            self._directory.saw_confirmation(Place(row.cluster_id, row.shard), row.confirmed_deletes)
         for place in back:  # whoever marked it as lost, here or elsewhere, has made its reports count as lost too
             self._reported.clear(place)
 
@@ -322,7 +354,7 @@ class Agents:
         """Mark who was not heard for too long; nobody while we were away ourselves or when too many are gone."""
         async with self._databases.fleet.moment() as ask:
             rows = await ask(_HEARD, {})
-        agents = [Heard(Place(cluster, shard), at, bool(lost)) for cluster, shard, at, lost in rows]
+        agents = [Heard(Place(row.cluster_id, row.shard), row.last_heartbeat_at, bool(row.lost)) for row in rows]
         now = self._clock.monotonic()
         if now - self._judged_at > self._config.heartbeat_flush_s + max(_LATE_S, self._config.heartbeat_s / 2):
             self._hearing_since = now  # we are late ourselves, and what agents said may wait to be read
@@ -380,13 +412,13 @@ class Agents:
         since_ms = self._guarded_ms
         async with self._databases.fleet.moment() as ask:
             found = await ask(_ENDED, {"since": since_ms, "now": now_ms})
-        self._believed.looked(asked_at, {row[0] for row in found})
-        self._hub.revoke({id_ for id_, is_over, *_ in found if is_over})
+        self._believed.looked(asked_at, {row.id for row in found})
+        self._hub.revoke({row.id for row in found if row.is_over})
         self._hub.replaced(
             {
-                id_: frozenset((digest, previous) if until > now_ms else (digest,))
-                for id_, _, digest, previous, until in found
-                if until
+                row.id: frozenset((row.digest, row.previous_digest) if row.previous_until > now_ms else (row.digest,))
+                for row in found
+                if row.previous_until
             }
         )
         self._guarded_ms = now_ms - _OVERLAP_MS
@@ -406,14 +438,14 @@ class Agents:
                        (Token.expires_at == 0) | (Token.expires_at > now_ms))
             )  # fmt: skip
             found = rows.all()
-        for id_, digest, previous_until, workspace, role, cluster, region, shard, name, kind in found:
-            if previous_until <= now_ms - _OVERLAP_MS:
+        for row in found:
+            if row.previous_until <= now_ms - _OVERLAP_MS:
                 principal = Principal(
-                    kind=kind, workspace_id=workspace, role=role, cluster=cluster, region=region, shard=shard,
-                    token_id=id_, name=name,
+                    kind=row.kind, workspace_id=row.workspace_id, role=row.role, cluster=row.cluster,
+                    region=row.region, shard=row.shard, token_id=row.id, name=row.name,
                 )  # fmt: skip
-                self._believed.put(digest, principal, asked_at)
-        self._hub.revoke({stream.token_id for stream in self._hub.streams} - {row[0] for row in found})
+                self._believed.put(row.digest, principal, asked_at)
+        self._hub.revoke({stream.token_id for stream in self._hub.streams} - {row.id for row in found})
 
     def _tell(self, tx: Tx, place: Place, reason: str, kind: str, message: str) -> None:
         cluster = self._directory.cluster_of(place.cluster)

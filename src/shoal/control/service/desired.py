@@ -17,7 +17,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from shoal.base.logs import get_logger
 from shoal.control.database.engine import Database, Databases
-from shoal.control.database.moments import Rows, rows_of
+from shoal.control.database.moments import rows_of
+from shoal.control.database.rows import Ask
 from shoal.control.domain.model import Sealer
 from shoal.control.service import render
 from shoal.control.service.directory import Directory
@@ -226,7 +227,7 @@ class Loader:
         regions = await self._directory.regions()
         statements = queries(database.dialect)
 
-        async def read(ask: Rows, session: AsyncSession | None) -> tuple[dict[Where, render.DesiredRow], Reading]:
+        async def read(ask: Ask, session: AsyncSession | None) -> tuple[dict[Where, render.DesiredRow], Reading]:
             reading = Reading(ask, session, statements, self._directory, self._sealer, regions, self._states)
             rows = await desired_rows(ask, statements, asked)
             reading.found = await reading.states({where: row for where, row in rows.items() if row.action == "apply"})

@@ -9,22 +9,47 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
-
-from sqlalchemy import text
+from typing import Any, NamedTuple
 
 from shoal.base.clock import Clock
 from shoal.control.database.engine import Databases
 from shoal.control.database.plain import document
+from shoal.control.database.rows import RowQuery
 from shoal.sync.keys import Place
 
 _FRESH_S = 5.0
 _OVERLAP_MS = 20_000  # clocks of control planes may differ by this
-_REGIONS = text("SELECT id, name, spec FROM regions")
-_CLUSTERS = text("SELECT id, name, region_id, spec FROM clusters")
-_JOINED = text(
+
+
+class StoredRegion(NamedTuple):
+    id: str
+    name: str
+    spec: Any
+
+
+class StoredCluster(NamedTuple):
+    id: str
+    name: str
+    region_id: str
+    spec: Any
+
+
+class JoinedAgent(NamedTuple):
+    cluster_id: str
+    shard: str
+    epoch: int
+    agent: str
+    public_key: bytes
+    joined_at: int
+    confirmed_deletes: str
+
+
+_REGIONS = RowQuery("SELECT id, name, spec FROM regions", StoredRegion)
+_CLUSTERS = RowQuery("SELECT id, name, region_id, spec FROM clusters", StoredCluster)
+_JOINED = RowQuery(
     "SELECT cluster_id, shard, epoch, agent, public_key, joined_at, confirmed_deletes FROM agents "
-    "WHERE joined_at >= :since"
+    "WHERE joined_at >= :since",
+    JoinedAgent,
 )
 
 
@@ -54,6 +79,11 @@ class AgentFacts:
     confirmed_deletes: str
 
 
+class _ReadCluster(NamedTuple):
+    row: StoredCluster
+    facts: ClusterFacts
+
+
 class Directory:
     def __init__(self, databases: Databases, clock: Clock) -> None:
         self._databases = databases
@@ -62,7 +92,7 @@ class Directory:
         self._by_id: dict[str, ClusterFacts] = {}
         self._regions: dict[str, RegionFacts] = {}  # by id
         self._agents: dict[Place, AgentFacts] = {}
-        self._read: dict[str, tuple[tuple[Any, ...], ClusterFacts]] = {}  # by id: the row, and what it says
+        self._read: dict[str, _ReadCluster] = {}  # by id
         self._read_at = float("-inf")  # when the last reading began
         self._places = asyncio.Lock()
         self._since_ms = 0  # who joined before is known
@@ -100,9 +130,11 @@ class Directory:
         began_ms = round(self._clock.wall_s() * 1000)
         async with self._databases.fleet.moment() as ask:
             found = await ask(_JOINED, {"since": self._since_ms})
-        for cluster, shard, epoch, agent, public_key, joined_at, confirmed in found:
-            if epoch > self.epoch(Place(cluster, shard)) or Place(cluster, shard) not in self._agents:
-                self.saw_agent(Place(cluster, shard), AgentFacts(epoch, agent, public_key, joined_at, confirmed))
+        for row in found:
+            place = Place(row.cluster_id, row.shard)
+            if row.epoch > self.epoch(place) or place not in self._agents:
+                facts = AgentFacts(row.epoch, row.agent, row.public_key, row.joined_at, row.confirmed_deletes)
+                self.saw_agent(place, facts)
         self._since_ms = began_ms - _OVERLAP_MS
 
     def saw_agent(self, place: Place, facts: AgentFacts) -> None:
@@ -139,22 +171,24 @@ class Directory:
     async def _read_places(self) -> None:
         async with self._databases.fleet.moment() as ask:
             regions, clusters = await ask(_REGIONS, {}), await ask(_CLUSTERS, {})
-        self._regions = {id_: _region(name, document(spec) or {}) for id_, name, spec in regions}
-        found = [self._facts(*row) for row in clusters]
+        self._regions = {row.id: _region(row.name, document(row.spec) or {}) for row in regions}
+        found = [self._facts(row) for row in clusters]
         self._clusters = {facts.name: facts for facts in found}
         self._by_id = {facts.id: facts for facts in found}
         if len(self._read) > len(found):
             self._read = {id_: self._read[id_] for id_ in self._by_id}
 
-    def _facts(self, id_: str, name: str, region: str, spec: Any) -> ClusterFacts:
+    def _facts(self, row: StoredCluster) -> ClusterFacts:
         """What has not changed is not read again: there are many, and they are looked at often."""
-        known = self._read.get(id_)
-        if known is None or known[0] != (name, region, self._name_of(region), spec):
-            facts = ClusterFacts(
-                id=id_, name=name, region_id=region, region=self._name_of(region), spec=document(spec) or {}
-            )
-            known = self._read[id_] = ((name, region, facts.region, spec), facts)
-        return known[1]
+        known = self._read.get(row.id)
+        region = self._name_of(row.region_id)
+        if known is not None and known.row == row and known.facts.region == region:
+            return known.facts
+        facts = ClusterFacts(
+            id=row.id, name=row.name, region_id=row.region_id, region=region, spec=document(row.spec) or {}
+        )
+        self._read[row.id] = _ReadCluster(row, facts)
+        return facts
 
     def _name_of(self, region_id: str) -> str:
         region = self._regions.get(region_id)

@@ -12,6 +12,7 @@ from shoal.control.domain.kinds.places import SERVICES
 from shoal.control.service import render
 from shoal.control.service.directory import RegionFacts
 from shoal.control.service.gateway_specs import policy_spec, route_spec
+from shoal.control.service.queries import StoredCertificate, StoredConfig, StoredKey, StoredPeer, StoredSentinel
 
 VARIABLES = ("tls.crt", "tls.key")
 _FAR = 1_000_000  # a region whose distance nobody has said
@@ -39,73 +40,80 @@ class Certificate:
         return render.EntryRow(secret, self.authority)
 
 
-def certificates(rows: Iterable[Any]) -> dict[str, Certificate]:
+def certificates(rows: Iterable[StoredCertificate]) -> dict[str, Certificate]:
     """By workspace. ``rows`` are in the order of revisions."""
-    found: dict[str, list[Any]] = {}
+    found: dict[str, list[StoredCertificate]] = {}
     for row in rows:
-        found.setdefault(row[0], []).append(row)
+        found.setdefault(row.workspace_id, []).append(row)
     made: dict[str, Certificate] = {}
     for workspace, known in found.items():
-        shown = [row for row in known if row[7]]
+        shown = [row for row in known if row.shown]
         if shown:
-            _, id_, revision, _, ciphertext, data_key, master_key, _ = shown[-1]
-            believed = b"".join(bytes(row[3]) for row in known)
-            made[workspace] = Certificate(id_, revision, bytes(ciphertext), bytes(data_key), master_key, believed)
+            one = shown[-1]
+            trusted = b"".join(bytes(row.authority) for row in known)
+            made[workspace] = Certificate(
+                one.id, one.revision, bytes(one.ciphertext), bytes(one.data_key), one.master_key, trusted
+            )
     return made
 
 
-def sentinel_row(row: Any, others: Sequence[Any], regions: Mapping[str, RegionFacts]) -> render.SentinelRow:
+def sentinel_row(
+    row: StoredSentinel, others: Sequence[StoredPeer], regions: Mapping[str, RegionFacts]
+) -> render.SentinelRow:
     """``row`` is of the gateway, ``others`` of those of its environment and the shared ones."""
-    spec = document(row[7]) or {}
-    here = regions.get(row[8])
+    spec = document(row.spec) or {}
+    here = regions.get(row.region_id)
     distances = here.distances if here is not None else {}
     return render.SentinelRow(
-        id=row[0], workspace=row[1], project=row[2], environment=row[3], name=row[4], image=row[5],
-        replicas=row[6] if row[9] == "running" else 0, resources=spec.get("resources") or {},
+        id=row.id, workspace=row.workspace_id, project=row.project_id, environment=row.environment_id,
+        name=row.k8s_name, image=row.image,
+        replicas=row.desired_replicas if row.desired_state == "running" else 0, resources=spec.get("resources") or {},
         region=here.name if here is not None else "",
         service=(here.service if here is not None else "") or SERVICES[0],
         peers=[
             render.PeerRow(
-                region=regions[peer[2]].name,
+                region=regions[peer.region_id].name,
                 address=address,
-                distance=distances.get(regions[peer[2]].name, _FAR),
-                healthy=peer[4] == "healthy",
+                distance=distances.get(regions[peer.region_id].name, _FAR),
+                healthy=peer.health == "healthy",
             )
             for peer in _peers(row, others)
-            if peer[2] in regions
-            for address in regions[peer[2]].entries or document(peer[3]) or ()
+            if peer.region_id in regions
+            for address in regions[peer.region_id].entries or document(peer.entries) or ()
         ],
     )  # fmt: skip
 
 
-def _peers(row: Any, others: Sequence[Any]) -> list[Any]:
+def _peers(row: StoredSentinel, others: Sequence[StoredPeer]) -> list[StoredPeer]:
     """In each other region the environment's own gateway, else the shared one; a shared one has only shared ones."""
-    workspace, environment, region = row[1], row[3], row[8]
-    chosen: dict[str, Any] = {}
-    for peer in sorted(others, key=lambda one: one[0] != environment):
-        if peer[5] == workspace and peer[0] in (environment, "") and peer[2] != region:
-            chosen.setdefault(peer[2], peer)
+    chosen: dict[str, StoredPeer] = {}
+    for peer in sorted(others, key=lambda one: one.environment_id != row.environment_id):
+        is_theirs = peer.workspace_id == row.workspace_id and peer.environment_id in (row.environment_id, "")
+        if is_theirs and peer.region_id != row.region_id:
+            chosen.setdefault(peer.region_id, peer)
     return [chosen[region] for region in sorted(chosen)]
 
 
-def custom_row(kind: str, row: Any, targets: Mapping[str, Any]) -> render.CustomRow:
-    spec = document(row[4])
-    made = route_spec(spec, row[2], *targets[row[2]]) if kind == "route" else policy_spec(spec, row[2])
-    return render.CustomRow(kind=kind, workspace=row[1], environment=row[2], name=row[3], spec=made)
+def custom_row(kind: str, row: StoredConfig, targets: Mapping[str, Any]) -> render.CustomRow:
+    spec, environment = document(row.spec), row.environment_id
+    made = route_spec(spec, environment, *targets[environment]) if kind == "route" else policy_spec(spec, environment)
+    return render.CustomRow(kind=kind, workspace=row.workspace_id, environment=environment, name=row.name, spec=made)
 
 
-def keys_rows(rows: list[Any]) -> dict[str, render.CustomRow]:
-    """The keys of an environment are one object: digests, never the keys."""
+def keys_rows(rows: Iterable[StoredKey]) -> dict[str, render.CustomRow]:
+    """By environment. The keys of an environment are one object: digests, never the keys."""
     found: dict[str, render.CustomRow] = {}
     for row in rows:
-        known = found.get(row[0])
+        environment = row.environment_id
+        known = found.get(environment)
         if known is None:
-            known = found[row[0]] = render.CustomRow(
-                kind="keys", workspace=row[1], environment=row[2], name=row[3], spec={"keys": []}
-            )
-        if row[4] is not None:
+            known = found[environment] = render.CustomRow(
+                kind="keys", workspace=row.workspace_id, environment=environment, name=row.environment_name,
+                spec={"keys": []},
+            )  # fmt: skip
+        if row.id is not None:
             known.spec["keys"].append(
-                {"id": row[4], "name": row[5], "digest": row[6], "prefix": row[7], "expiresAt": row[8],
-                 "spec": document(row[9])}
+                {"id": row.id, "name": row.name, "digest": row.digest, "prefix": row.prefix,
+                 "expiresAt": row.expires_at, "spec": document(row.spec)}
             )  # fmt: skip
     return found

@@ -22,13 +22,14 @@ from shoal.base.backoff import Backoff
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.base.tasks import run_all
-from shoal.control.database.engine import Database, Databases, Position
+from shoal.control.database.engine import Database, Databases
+from shoal.control.database.position import Position
 from shoal.control.service.config import ServiceConfig
 from shoal.control.service.index import Entry, Index
-from shoal.control.service.marks import mark_of
+from shoal.control.service.marks import MarkedChange
 from shoal.control.service.metrics import ServiceMetrics
 from shoal.control.service.protocol import FullSync, Resume, WentBack, decide
-from shoal.control.service.queries import queries
+from shoal.control.service.queries import ChangedRow, queries
 from shoal.control.service.reported import Reported
 from shoal.errors import ServiceUnavailable, ShoalError
 from shoal.sync.keys import Place
@@ -228,7 +229,7 @@ class Hub:
             return known
         async with database.moment() as ask:
             rows = await ask(queries(database.dialect).last_change, {"number": number})
-        return mark_of(*rows[0]) if rows else ""
+        return rows[0].mark if rows else ""
 
     async def _look_back(self, database: Database) -> None:
         """The database was away: when it is back it may be another one, and further than we were."""
@@ -236,7 +237,7 @@ class Hub:
         known = self.index.marks[database.name].at(at.number)
         async with database.moment() as ask:
             rows = await ask(queries(database.dialect).last_change, {"number": at.number})
-        if known and rows and mark_of(*rows[0]) != known:
+        if known and rows and rows[0].mark != known:
             position = await database.position()
             if position.incarnation == at.incarnation:
                 await self._begin_incarnation(database, position, "this control plane", "mark", at.incarnation)
@@ -284,17 +285,18 @@ class Hub:
         places: dict[tuple[str, str], Place] = {}
         count = 0
         async with database.reading() as session:
-            result = await session.stream(statement)
+            result = await session.stream(statement.clause)
             async for page in result.partitions(_PAGE):
-                for cluster, shard, stream, key, number, action, by_user, gone_at, fingerprint in page:
-                    place = places.setdefault((cluster, shard), Place(cluster, shard))
-                    self.index.put(place, stream, key, Entry(database.name, number, action, bool(by_user), gone_at > 0))
-                    self._reported.put(place, stream, key, fingerprint)
+                for row in map(statement.make, page):
+                    place = places.setdefault((row.cluster_id, row.shard), Place(row.cluster_id, row.shard))
+                    entry = Entry(database.name, row.number, row.action, bool(row.by_user), row.gone_at > 0)
+                    self.index.put(place, row.stream, row.key, entry)
+                    self._reported.put(place, row.stream, row.key, row.fingerprint)
                 count += len(page)
                 await asyncio.sleep(0)
         async with database.moment() as ask:
-            for row in await ask(queries(database.dialect).last_change, {"number": position.number}):
-                self.index.marks[database.name].put(*row)
+            for change in await ask(queries(database.dialect).last_change, {"number": position.number}):
+                self.index.marks[database.name].put(change)
         await self._set_position(database.name, position)
         self._ready[database.name].set()
         _log.info("desired state loaded", database=database.name, objects=count, number=position.number)
@@ -310,8 +312,8 @@ class Hub:
         known = self.index.positions[database.name]
         statements = queries(database.dialect)
         async with database.moment() as ask:
-            position = Position(*(await ask(statements.position, {}))[0])
-            rows: Sequence[Any] = ()
+            (position,) = await ask(statements.position, {})
+            rows: Sequence[ChangedRow] = ()
             if _moment(position) > _moment(known):
                 rows = await ask(statements.changes, {"after": known.number, "limit": _CHANGES})
         if self.index.positions[database.name] is not known:
@@ -330,16 +332,18 @@ class Hub:
                 await self._set_position(database.name, position)
             return True
         marks = self.index.marks[database.name]
-        for at, cluster, shard, stream, key, number, action, by_user, gone_at, created_at in rows:
-            place = Place(cluster, shard)
-            marks.put(at, created_at, cluster, shard, key)
-            self._metrics.changes.labels(stream).inc()
-            if number is None:
-                self.index.forget(place, stream, key)
+        for row in rows:
+            place = Place(row.cluster_id, row.shard)
+            marks.put(MarkedChange(row.change, row.created_at, row.cluster_id, row.shard, row.key))
+            self._metrics.changes.labels(row.stream).inc()
+            if row.number is None:
+                self.index.forget(place, row.stream, row.key)
             else:
-                self.index.put(place, stream, key, Entry(database.name, number, action, bool(by_user), gone_at > 0))
+                entry = Entry(database.name, row.number, row.action, bool(row.by_user), row.gone_at > 0)
+                self.index.put(place, row.stream, row.key, entry)
         complete = len(rows) < _CHANGES
-        number = max(position.number, rows[-1][0] if rows else 0) if complete else rows[-1][0]
+        last = rows[-1].change if rows else 0
+        number = max(position.number, last) if complete else last
         await self._set_position(database.name, Position(position.incarnation, number, position.oldest))
         if not complete:
             await asyncio.sleep(0)

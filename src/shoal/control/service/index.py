@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from shoal.control.database.engine import Position
+from shoal.control.database.position import Position
 from shoal.control.service.marks import Marks
 from shoal.sync.digest import Digest, bucket_of
 from shoal.sync.keys import Place

@@ -9,14 +9,24 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from hashlib import blake2b
+from typing import NamedTuple
 
 _KEPT = 4096  # sessions are seldom further behind, and whoever is has a cursor without a mark
 
 
-def mark_of(number: int, created_at: int, cluster: str, shard: str, key: str) -> str:
-    """Of one change."""
-    said = f"{number} {created_at} {cluster} {shard} {key}".encode()
-    return blake2b(said, digest_size=5, person=b"change").hexdigest()
+class MarkedChange(NamedTuple):
+    """What of a change its mark is made of."""
+
+    number: int
+    created_at: int
+    cluster_id: str
+    shard: str
+    key: str
+
+    @property
+    def mark(self) -> str:
+        said = f"{self.number} {self.created_at} {self.cluster_id} {self.shard} {self.key}".encode()
+        return blake2b(said, digest_size=5, person=b"change").hexdigest()
 
 
 class Marks:
@@ -26,17 +36,17 @@ class Marks:
 
     def __init__(self) -> None:
         self._numbers: list[int] = []  # rising
-        self._changes: list[tuple[int, int, str, str, str]] = []
+        self._changes: list[MarkedChange] = []
 
-    def put(self, number: int, created_at: int, cluster: str, shard: str, key: str) -> None:
-        if self._numbers and number <= self._numbers[-1]:
+    def put(self, change: MarkedChange) -> None:
+        if self._numbers and change.number <= self._numbers[-1]:
             return
-        self._numbers.append(number)
-        self._changes.append((number, created_at, cluster, shard, key))
+        self._numbers.append(change.number)
+        self._changes.append(change)
         if len(self._numbers) > 2 * _KEPT:
             del self._numbers[:_KEPT], self._changes[:_KEPT]
 
     def at(self, number: int) -> str:
         """Of the last change up to this number; empty when it is not known (any more)."""
         place = bisect_right(self._numbers, number)
-        return mark_of(*self._changes[place - 1]) if place else ""
+        return self._changes[place - 1].mark if place else ""

@@ -18,7 +18,7 @@ from typing import Any, Protocol, cast
 
 from protobuf import Oneof
 
-from shoal.control.database.engine import Position
+from shoal.control.database.position import Position
 from shoal.control.service.index import Entry, Shelf
 from shoal.sync.keys import Place, chunks
 from shoal.sync.versions import Cursor

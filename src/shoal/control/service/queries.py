@@ -5,9 +5,13 @@ A batch of any size is one statement with one parameter, a JSON array, as in ``s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from sqlalchemy import TextClause, text
+from shoal.control.database.position import Position
+from shoal.control.database.rows import R, RowQuery
+from shoal.control.service.marks import MarkedChange
 
 _DESIRED = (
     "d.cluster_id, d.shard, d.stream, d.key, d.kind, d.object_id, d.workspace_id, d.action, d.number, d.by_user, "
@@ -15,20 +19,167 @@ _DESIRED = (
 )
 
 
+class StoredDesired(NamedTuple):
+    cluster_id: str
+    shard: str
+    stream: str
+    key: str
+    kind: str
+    object_id: str
+    workspace_id: str
+    action: str
+    number: int
+    by_user: bool | int
+    committed_at: int
+    trace: str
+    namespace: str
+    name: str
+    gone_at: int
+
+
+class StoredDeployment(NamedTuple):
+    id: str
+    workspace_id: str
+    project_id: str
+    environment_id: str
+    app_id: str
+    namespace: str
+    k8s_name: str
+    app_name: str | None
+    project_name: str | None
+    environment_name: str | None
+    revision: int
+    image: str
+    template: Any
+    git: Any
+    desired_state: str
+    app_spec: Any
+
+
+class StoredTopology(NamedTuple):
+    deployment_id: str
+    cluster_id: str
+    shard: str
+    region_id: str
+    replicas: int
+    autoscaling: Any
+    overrides: Any
+    desired_status: str
+    taken_from: str | None  # a shard of the same cluster
+
+
+class StoredSecret(NamedTuple):
+    environment_id: str
+    name: str
+    id: str
+    revision: int
+    ciphertext: bytes
+    data_key: bytes
+    master_key: str
+    spec: Any
+
+
+class StoredSentinel(NamedTuple):
+    id: str
+    workspace_id: str
+    project_id: str
+    environment_id: str
+    k8s_name: str
+    image: str
+    desired_replicas: int
+    spec: Any
+    region_id: str
+    desired_state: str
+
+
+class StoredPeer(NamedTuple):
+    """A gateway as others see it."""
+
+    environment_id: str
+    id: str
+    region_id: str
+    entries: Any
+    health: str
+    workspace_id: str
+
+
+class StoredCertificate(NamedTuple):
+    workspace_id: str
+    id: str
+    revision: int
+    authority: bytes
+    ciphertext: bytes
+    data_key: bytes
+    master_key: str
+    shown: bool | int
+
+
+class StoredConfig(NamedTuple):
+    """A route or a policy."""
+
+    id: str
+    workspace_id: str
+    environment_id: str
+    name: str
+    spec: Any
+
+
+class StoredKey(NamedTuple):
+    """An environment with one of its keys; without any, the fields of the key are None."""
+
+    environment_id: str
+    workspace_id: str
+    environment_name: str
+    id: str | None
+    name: str | None
+    digest: str | None
+    prefix: str | None
+    expires_at: int | None
+    spec: Any
+
+
+class IndexedRow(NamedTuple):
+    cluster_id: str
+    shard: str
+    stream: str
+    key: str
+    number: int
+    action: str
+    by_user: bool | int
+    gone_at: int
+    fingerprint: int
+
+
+class ChangedRow(NamedTuple):
+    """A change, and the row of ``desired`` as it is now; None in ``number`` when there is none."""
+
+    change: int
+    cluster_id: str
+    shard: str
+    stream: str
+    key: str
+    number: int | None
+    action: str
+    by_user: bool | int
+    gone_at: int
+    created_at: int
+
+
 @dataclass(frozen=True, slots=True)
 class Queries:
-    desired: TextClause  # rows: [cluster, shard, stream, key]
-    deployments: TextClause  # ids
-    topology: TextClause  # rows: [deployment, cluster, shard]
-    secrets: TextClause  # ids of environments
-    sentinels: TextClause  # ids
-    peers: TextClause  # ids of environments
-    certificates: TextClause  # ids of workspaces
-    custom: dict[str, TextClause]  # by kind: ids
-    index: TextClause
-    position: TextClause
-    changes: TextClause  # after, limit
-    last_change: TextClause  # up to a number
+    desired: RowQuery[StoredDesired]  # rows: [cluster, shard, stream, key]
+    deployments: RowQuery[StoredDeployment]  # ids
+    topology: RowQuery[StoredTopology]  # rows: [deployment, cluster, shard]
+    secrets: RowQuery[StoredSecret]  # ids of environments
+    sentinels: RowQuery[StoredSentinel]  # ids
+    peers: RowQuery[StoredPeer]  # ids of environments
+    certificates: RowQuery[StoredCertificate]  # ids of workspaces
+    configs: dict[str, RowQuery[StoredConfig]]  # by kind: ids
+    keys: RowQuery[StoredKey]  # ids of environments
+    index: RowQuery[IndexedRow]
+    position: RowQuery[Position]
+    changes: RowQuery[ChangedRow]  # after, limit
+    last_change: RowQuery[MarkedChange]  # up to a number
 
 
 def _sqlite_rows(count: int) -> tuple[str, list[str]]:
@@ -47,66 +198,81 @@ def _build(dialect: str) -> Queries:
         else "SELECT jsonb_array_elements_text(CAST(:ids AS jsonb))"
     )
 
-    def joined(table: str, alias: str, columns: tuple[str, ...], shown: str) -> TextClause:
+    def joined(table: str, alias: str, columns: Sequence[str], shown: str, row: type[R]) -> RowQuery[R]:
         source, fields = rows(len(columns))
         match = " AND ".join(f"{alias}.{column} = {field}" for column, field in zip(columns, fields, strict=True))
-        return text(f"SELECT {shown} FROM {source} JOIN {table} AS {alias} ON {match}")
+        return RowQuery(f"SELECT {shown} FROM {source} JOIN {table} AS {alias} ON {match}", row)
 
-    custom_columns = "o.id, o.workspace_id, o.environment_id, o.name, o.spec"
     return Queries(
-        desired=joined("desired", "d", ("cluster_id", "shard", "stream", "key"), _DESIRED),
-        deployments=text(
-            "SELECT d.id, d.workspace_id, d.project_id, d.environment_id, d.app_id, d.namespace, d.k8s_name, a.name, "
-            "p.name, e.name, d.revision, d.image, d.template, d.git, d.desired_state, a.spec "
+        desired=joined("desired", "d", ("cluster_id", "shard", "stream", "key"), _DESIRED, StoredDesired),
+        deployments=RowQuery(
+            "SELECT d.id, d.workspace_id, d.project_id, d.environment_id, d.app_id, d.namespace, d.k8s_name, "
+            "a.name AS app_name, p.name AS project_name, e.name AS environment_name, d.revision, d.image, d.template, "
+            "d.git, d.desired_state, a.spec AS app_spec "
             "FROM deployments AS d LEFT JOIN apps AS a ON a.id = d.app_id "
             "LEFT JOIN projects AS p ON p.id = d.project_id "
-            f"LEFT JOIN environments AS e ON e.id = d.environment_id WHERE d.id IN ({ids})"
+            f"LEFT JOIN environments AS e ON e.id = d.environment_id WHERE d.id IN ({ids})",
+            StoredDeployment,
         ),
         topology=joined(
             "deployment_topology", "t", ("deployment_id", "cluster_id", "shard"),
             "t.deployment_id, t.cluster_id, t.shard, t.region_id, t.replicas, t.autoscaling, t.overrides, "
-            "t.desired_status, t.updated_at, (SELECT o.shard FROM deployment_topology AS o "
+            "t.desired_status, (SELECT o.shard FROM deployment_topology AS o "
             "WHERE o.id = t.moved_from AND o.cluster_id = t.cluster_id) AS taken_from",
+            StoredTopology,
         ),
-        secrets=text(
+        secrets=RowQuery(
             "SELECT s.environment_id, s.name, s.id, s.revision, s.ciphertext, s.data_key, s.master_key, s.spec "
-            f"FROM secrets AS s WHERE s.environment_id IN ({ids})"
+            f"FROM secrets AS s WHERE s.environment_id IN ({ids})",
+            StoredSecret,
         ),
-        sentinels=text(
+        sentinels=RowQuery(
             "SELECT s.id, s.workspace_id, s.project_id, s.environment_id, s.k8s_name, s.image, s.desired_replicas, "
-            f"s.spec, s.region_id, s.desired_state FROM sentinels AS s WHERE s.id IN ({ids})"
+            f"s.spec, s.region_id, s.desired_state FROM sentinels AS s WHERE s.id IN ({ids})",
+            StoredSentinel,
         ),
-        peers=text(
+        peers=RowQuery(
             "SELECT s.environment_id, s.id, s.region_id, s.entries, s.health, s.workspace_id FROM sentinels AS s "
-            f"WHERE s.desired_state = 'running' AND s.environment_id IN ({ids})"
+            f"WHERE s.desired_state = 'running' AND s.environment_id IN ({ids})",
+            StoredPeer,
         ),
-        certificates=text(
+        certificates=RowQuery(
             "SELECT c.workspace_id, c.id, c.revision, c.authority, c.ciphertext, c.data_key, c.master_key, c.shown "
-            f"FROM gateway_certificates AS c WHERE c.workspace_id IN ({ids}) ORDER BY c.revision"
+            f"FROM gateway_certificates AS c WHERE c.workspace_id IN ({ids}) ORDER BY c.revision",
+            StoredCertificate,
         ),
-        custom={
-            "route": text(f"SELECT {custom_columns} FROM routes AS o WHERE o.id IN ({ids})"),
-            "policy": text(f"SELECT {custom_columns} FROM policies AS o WHERE o.id IN ({ids})"),
-            "keys": text(
-                "SELECT e.id, e.workspace_id, e.id, e.name, k.id, k.name, k.digest, k.prefix, k.expires_at, k.spec "
-                "FROM environments AS e LEFT JOIN api_keys AS k ON k.environment_id = e.id AND k.revoked_at = 0 "
-                f"WHERE e.id IN ({ids}) ORDER BY k.id"
-            ),
+        configs={
+            kind: RowQuery(
+                f"SELECT o.id, o.workspace_id, o.environment_id, o.name, o.spec FROM {table} AS o "
+                f"WHERE o.id IN ({ids})",
+                StoredConfig,
+            )
+            for kind, table in (("route", "routes"), ("policy", "policies"))
         },
-        index=text(
+        keys=RowQuery(
+            "SELECT e.id AS environment_id, e.workspace_id, e.name AS environment_name, k.id, k.name, k.digest, "
+            "k.prefix, k.expires_at, k.spec "
+            "FROM environments AS e LEFT JOIN api_keys AS k ON k.environment_id = e.id AND k.revoked_at = 0 "
+            f"WHERE e.id IN ({ids}) ORDER BY k.id",
+            StoredKey,
+        ),
+        index=RowQuery(
             "SELECT cluster_id, shard, stream, key, number, action, by_user, gone_at, fingerprint "
-            "FROM desired"
+            "FROM desired",
+            IndexedRow,
         ),
-        position=text("SELECT incarnation, number, oldest FROM counters WHERE name = 'changes'"),
-        changes=text(
-            "SELECT c.number, c.cluster_id, c.shard, c.stream, c.key, d.number, d.action, d.by_user, d.gone_at, "
-            "c.created_at "
+        position=RowQuery("SELECT incarnation, number, oldest FROM counters WHERE name = 'changes'", Position),
+        changes=RowQuery(
+            "SELECT c.number AS change, c.cluster_id, c.shard, c.stream, c.key, d.number, d.action, d.by_user, "
+            "d.gone_at, c.created_at "
             "FROM changes AS c LEFT JOIN desired AS d ON d.cluster_id = c.cluster_id AND d.shard = c.shard "
-            "AND d.stream = c.stream AND d.key = c.key WHERE c.number > :after ORDER BY c.number LIMIT :limit"
+            "AND d.stream = c.stream AND d.key = c.key WHERE c.number > :after ORDER BY c.number LIMIT :limit",
+            ChangedRow,
         ),
-        last_change=text(
+        last_change=RowQuery(
             "SELECT number, created_at, cluster_id, shard, key FROM changes WHERE number <= :number "
-            "ORDER BY number DESC LIMIT 1"
+            "ORDER BY number DESC LIMIT 1",
+            MarkedChange,
         ),
     )  # fmt: skip
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from shoal.base.logs import get_logger
-from shoal.control.database.moments import Rows
 from shoal.control.database.plain import document, listed
+from shoal.control.database.rows import Ask, R, RowQuery
 from shoal.control.domain.model import Sealer
 from shoal.control.domain.routing import read_targets
 from shoal.control.service import render
 from shoal.control.service.directory import Directory, RegionFacts
 from shoal.control.service.gateway_rows import Certificate, certificates, custom_row, keys_rows, sentinel_row
 from shoal.control.service.protocol import Failure
-from shoal.control.service.queries import Queries
+from shoal.control.service.queries import Queries, StoredDeployment, StoredPeer, StoredSecret, StoredSentinel
 from shoal.control.service.states import StateCache
 from shoal.sync.keys import Place, stream_of
 
@@ -29,16 +29,37 @@ _log = get_logger("control.service.desired")
 Where = tuple[Place, str]  # place and key
 
 
-async def desired_rows(ask: Rows, statements: Queries, asked: list[Where]) -> dict[Where, render.DesiredRow]:
+async def desired_rows(ask: Ask, statements: Queries, asked: list[Where]) -> dict[Where, render.DesiredRow]:
     rows = [[place.cluster, place.shard, stream_of(key), key] for place, key in asked]
     found: dict[Where, render.DesiredRow] = {}
     for row in await ask(statements.desired, {"rows": listed(rows)}):
-        found[Place(row[0], row[1]), row[3]] = render.DesiredRow(
-            key=row[3], kind=row[4], object_id=row[5], workspace=row[6], action=row[7], number=row[8],
-            by_user=bool(row[9]), committed_ms=row[10], trace=row[11], namespace=row[12], name=row[13],
-            gone=row[14] > 0,
+        found[Place(row.cluster_id, row.shard), row.key] = render.DesiredRow(
+            key=row.key, kind=row.kind, object_id=row.object_id, workspace=row.workspace_id, action=row.action,
+            number=row.number, by_user=bool(row.by_user), committed_ms=row.committed_at, trace=row.trace,
+            namespace=row.namespace, name=row.name, gone=row.gone_at > 0,
         )  # fmt: skip
     return found
+
+
+class _Topology(NamedTuple):
+    """Where a deployment runs, as it is stored, with the name of the region; a key of what was rendered."""
+
+    region: str
+    replicas: int
+    autoscaling: Any
+    overrides: Any
+    desired_status: str
+    taken_from: str
+
+    def parsed(self) -> render.TopologyRow:
+        return render.TopologyRow(
+            region=self.region,
+            replicas=self.replicas,
+            autoscaling=document(self.autoscaling),
+            overrides=document(self.overrides) or {},
+            desired_status=self.desired_status,
+            taken_from=self.taken_from,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +76,7 @@ class Reading:
 
     def __init__(
         self,
-        ask: Rows,
+        ask: Ask,
         session: AsyncSession | None,  # for what is more than a few short statements
         statements: Queries,
         directory: Directory,
@@ -73,10 +94,11 @@ class Reading:
         self.found: dict[Where, render.State | Failure] = {}
         self._deployments: dict[Where, _Deployment] = {}
         self._encoded: dict[Where, render.EncodedDeployment] = {}
-        self._sealed: dict[tuple[str, str], Any] = {}  # by environment and name
-        self._gateways: dict[Where, tuple[Any, list[Any]]] = {}
+        self._sealed: dict[tuple[str, str], StoredSecret] = {}  # by environment and name
+        self._gateways: dict[Where, tuple[StoredSentinel, list[StoredPeer]]] = {}
         self._certificates: dict[str, Certificate] = {}
-        self._secure: dict[Where, tuple[render.CustomRow, str, Any]] = {}  # routes with certificates, and these
+        # routes with certificates, their names, and these
+        self._secure: dict[Where, tuple[render.CustomRow, str, StoredSecret | None]] = {}
         self._public_keys: dict[Place, bytes] = {}
         self._directory = directory
         self._sealer = sealer
@@ -92,7 +114,9 @@ class Reading:
                 await self._read_deployments(asked)
             elif kind == "sentinel":
                 await self._read_gateways(asked)
-            elif kind in self._queries.custom:
+            elif kind == "keys":
+                states |= await self._keys(asked, names)
+            elif kind in self._queries.configs:
                 states |= await self._custom(kind, asked, names)
         return states
 
@@ -100,11 +124,11 @@ class Reading:
         """Of the agent of a place, the same one during the whole reading: another one may join meanwhile."""
         return self._public_keys.setdefault(place, self._directory.public_key(place))
 
-    async def _rows(self, statement: Any, ids: Iterable[str]) -> list[Any]:
+    async def _rows(self, statement: RowQuery[R], ids: Iterable[str]) -> list[R]:
         return await self._ask(statement, {"ids": listed(sorted(set(ids)))})
 
     async def _read_deployments(self, asked: Mapping[Where, str]) -> None:
-        rows = {row[0]: tuple(row) for row in await self._rows(self._queries.deployments, asked.values())}
+        rows = {row.id: row for row in await self._rows(self._queries.deployments, asked.values())}
         topology = await self._topology(asked)
         parsed: dict[str, render.DeploymentRow] = {}
         for where, id_ in asked.items():
@@ -117,7 +141,7 @@ class Reading:
                 continue
             if id_ not in parsed:
                 parsed[id_] = _deployment(row)
-            self._deployments[where] = _Deployment(parsed[id_], _topology(topo), (row, topo))
+            self._deployments[where] = _Deployment(parsed[id_], topo.parsed(), (row, topo))
         self._sealed = await self._secrets({row.environment for row in parsed.values() if row.template.get("secrets")})
 
     async def deployments(self) -> dict[Where, render.State | Failure]:
@@ -143,24 +167,27 @@ class Reading:
             self._states.put(read.key, known)
         return known
 
-    async def _topology(self, asked: Mapping[Where, str]) -> dict[tuple[str, Place], tuple[Any, ...]]:
-        """Region, replicas, autoscaling, overrides, desired status, as they are stored; the shard it comes from."""
+    async def _topology(self, asked: Mapping[Where, str]) -> dict[tuple[str, Place], _Topology]:
         rows = [[id_, place.cluster, place.shard] for (place, _), id_ in asked.items()]
-        found: dict[tuple[str, Place], tuple[Any, ...]] = {}
+        found: dict[tuple[str, Place], _Topology] = {}
         for row in await self._ask(self._queries.topology, {"rows": listed(rows)}):
-            where = row[0], Place(row[1], row[2])
-            if row[7] == "gone" and where in found:
+            where = row.deployment_id, Place(row.cluster_id, row.shard)
+            if row.desired_status == "gone" and where in found:
                 continue
-            found[where] = (self._region(row[3]), row[4], row[5], row[6], row[7], row[9] or "")
+            found[where] = _Topology(
+                self._region(row.region_id), row.replicas, row.autoscaling, row.overrides, row.desired_status,
+                row.taken_from or "",
+            )  # fmt: skip
         return found
 
-    async def _secrets(self, environments: set[str]) -> dict[tuple[str, str], Any]:
+    async def _secrets(self, environments: set[str]) -> dict[tuple[str, str], StoredSecret]:
         if not environments:
             return {}
-        return {(row[0], row[1]): row for row in await self._rows(self._queries.secrets, environments)}
+        rows = await self._rows(self._queries.secrets, environments)
+        return {(row.environment_id, row.name): row for row in rows}
 
     async def _wrapped(
-        self, place: Place, row: render.DeploymentRow, sealed: Mapping[tuple[str, str], Any]
+        self, place: Place, row: render.DeploymentRow, sealed: Mapping[tuple[str, str], StoredSecret]
     ) -> list[render.SecretRow] | None:
         """The secrets of a deployment for the agent of a place; None when they cannot be wrapped now."""
         found: list[render.SecretRow] = []
@@ -176,26 +203,26 @@ class Reading:
             found.append(wrapped)
         return found
 
-    async def _wrapped_one(self, place: Place, secret: Any) -> render.SecretRow | None:
+    async def _wrapped_one(self, place: Place, secret: StoredSecret) -> render.SecretRow | None:
         """``secret`` is as it was read."""
         public_key = self.public_key(place)
         try:
-            wrapped = await self._sealer.rewrap(secret[5], secret[6], public_key) if public_key else b""
+            wrapped = await self._sealer.rewrap(secret.data_key, secret.master_key, public_key) if public_key else b""
         except Exception as error:  # whatever keeps the keys has its own errors, and none may stop other objects
-            _log.warning("a secret cannot be wrapped now", secret_id=secret[2], place=str(place), error=str(error))
+            _log.warning("a secret cannot be wrapped now", secret_id=secret.id, place=str(place), error=str(error))
             return None
         return render.SecretRow(
-            id=secret[2],
-            revision=secret[3],
+            id=secret.id,
+            revision=secret.revision,
             wrapped_key=wrapped,
-            ciphertext=secret[4],
-            variables=_variables(document(secret[7])),
+            ciphertext=secret.ciphertext,
+            variables=_variables(document(secret.spec)),
         )
 
     async def _read_gateways(self, asked: Mapping[Where, str]) -> None:
-        rows = {row[0]: row for row in await self._rows(self._queries.sentinels, asked.values())}
-        others = await self._rows(self._queries.peers, {"", *(row[3] for row in rows.values())})
-        workspaces = {row[1] for row in rows.values()}
+        rows = {row.id: row for row in await self._rows(self._queries.sentinels, asked.values())}
+        others = await self._rows(self._queries.peers, {"", *(row.environment_id for row in rows.values())})
+        workspaces = {row.workspace_id for row in rows.values()}
         self._certificates = certificates(await self._rows(self._queries.certificates, workspaces))
         self._gateways = {where: (rows[id_], others) for where, id_ in asked.items() if id_ in rows}
 
@@ -209,7 +236,7 @@ class Reading:
             try:
                 states[where] = await self._gateway(where[0], sentinel_row(row, others, self._regions))
             except (ValueError, KeyError, TypeError) as error:
-                _log.error("a gateway cannot be shown to agents", sentinel=row[0], error=error)
+                _log.error("a gateway cannot be shown to agents", sentinel=row.id, error=error)
                 states[where] = Failure.BROKEN
         return states
 
@@ -234,30 +261,35 @@ class Reading:
     async def _custom(
         self, kind: str, asked: Mapping[Where, str], names: Mapping[Where, str]
     ) -> dict[Where, render.State | Failure]:
-        rows = await self._rows(self._queries.custom[kind], asked.values())
+        rows = await self._rows(self._queries.configs[kind], asked.values())
         targets: Mapping[str, Any] = {}
         if kind == "route" and rows:
             assert self._session is not None
-            targets = await read_targets(self._session, {row[2] for row in rows})
-        made = keys_rows(rows) if kind == "keys" else {}
+            targets = await read_targets(self._session, {row.environment_id for row in rows})
+        made: dict[str, render.CustomRow] = {}
         states: dict[Where, render.State | Failure] = {}
-        if kind != "keys":
-            for row in rows:
-                try:
-                    made[row[0]] = custom_row(kind, row, targets)
-                except (ValueError, KeyError, TypeError) as error:
-                    _log.error("a setting of gateways cannot be shown to agents", key=f"{kind}/{row[0]}", error=error)
-                    states |= {where: Failure.BROKEN for where, id_ in asked.items() if id_ == row[0]}
-        secure = {id_: row for id_, row in made.items() if kind == "route" and row.spec.get("tls")}
-        sealed = await self._secrets({row.environment for row in secure.values()})
+        for row in rows:
+            try:
+                made[row.id] = custom_row(kind, row, targets)
+            except (ValueError, KeyError, TypeError) as error:
+                _log.error("a setting of gateways cannot be shown to agents", key=f"{kind}/{row.id}", error=error)
+                states |= {where: Failure.BROKEN for where, id_ in asked.items() if id_ == row.id}
+        secure = {id_: one for id_, one in made.items() if kind == "route" and one.spec.get("tls")}
+        sealed = await self._secrets({one.environment for one in secure.values()})
         for where, id_ in asked.items():
             if id_ in secure:
-                row = secure[id_]
-                secret = sealed.get((row.environment, row.spec["tls"]["secret"]))
-                self._secure[where] = (row, names[where], secret)
+                one = secure[id_]
+                secret = sealed.get((one.environment, one.spec["tls"]["secret"]))
+                self._secure[where] = (one, names[where], secret)
             elif id_ in made:
                 states[where] = render.custom_state(made[id_], names[where])
         return states
+
+    async def _keys(
+        self, asked: Mapping[Where, str], names: Mapping[Where, str]
+    ) -> dict[Where, render.State | Failure]:
+        made = keys_rows(await self._rows(self._queries.keys, asked.values()))
+        return {where: render.custom_state(made[id_], names[where]) for where, id_ in asked.items() if id_ in made}
 
     async def secure_routes(self) -> dict[Where, render.State | Failure]:
         """Those that were read and have certificates, with these wrapped."""
@@ -269,24 +301,13 @@ class Reading:
         return states
 
 
-def _topology(row: tuple[Any, ...]) -> render.TopologyRow:
-    region, replicas, autoscaling, overrides, status, taken_from = row
-    return render.TopologyRow(
-        region=region,
-        replicas=replicas,
-        autoscaling=document(autoscaling),
-        overrides=document(overrides) or {},
-        desired_status=status,
-        taken_from=taken_from,
-    )
-
-
-def _deployment(row: Any) -> render.DeploymentRow:
-    spec, template = document(row[15]) or {}, document(row[12])
+def _deployment(row: StoredDeployment) -> render.DeploymentRow:
+    spec, template = document(row.app_spec) or {}, document(row.template)
     return render.DeploymentRow(
-        id=row[0], workspace=row[1], project=row[2], environment=row[3], app=row[4], namespace=row[5], name=row[6],
-        app_name=row[7] or "", project_name=row[8] or "", environment_name=row[9] or "", revision=row[10],
-        image=row[11], template=template, git=document(row[13]) or template.get("git") or {}, desired_state=row[14],
+        id=row.id, workspace=row.workspace_id, project=row.project_id, environment=row.environment_id, app=row.app_id,
+        namespace=row.namespace, name=row.k8s_name, app_name=row.app_name or "", project_name=row.project_name or "",
+        environment_name=row.environment_name or "", revision=row.revision, image=row.image, template=template,
+        git=document(row.git) or template.get("git") or {}, desired_state=row.desired_state,
         drift=spec.get("drift") or "",
     )  # fmt: skip
 

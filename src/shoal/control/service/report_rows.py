@@ -7,11 +7,13 @@ that says the same as the last one changes nothing but that order. Many rows are
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from sqlalchemy import TextClause, text
 
+from shoal.control.database.plain import document
+from shoal.control.database.rows import RowQuery
 from shoal.sync.keys import Place
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
@@ -138,10 +140,14 @@ def health_of(report: pb.SentinelReport) -> str:
     return _HEALTH.get(report.health, "unknown")
 
 
+def uid_of(instance: pb.Instance) -> str:
+    return clean(instance.uid or instance.name, 64)
+
+
 def instance_values(row: Row, region_id: str, instance: pb.Instance, now_ms: int) -> list[Any]:
     """A row of ``instances``; what is not said to be ready is not."""
     return [
-        row.place.cluster, clean(instance.uid or instance.name, 64), row.workspace_id, row.object_id, region_id,
+        row.place.cluster, uid_of(instance), row.workspace_id, row.object_id, region_id,
         row.place.shard, clean(instance.name), clean(instance.address), clean(instance.node), clean(instance.zone),
         _STATUS.get(instance.status, "pending"), clean(instance.reason), clean(instance.message, _LONG_TEXT),
         instance.ready, instance.restarts, instance.exit_code, instance.cpu_millicores, instance.memory_mib,
@@ -180,6 +186,52 @@ def _stats(content: bytes) -> Any:
         return None
 
 
+class StoredRow(NamedTuple):
+    """A row of ``desired`` with what was reported of it."""
+
+    cluster_id: str
+    shard: str
+    stream: str
+    key: str
+    kind: str
+    object_id: str
+    workspace_id: str
+    action: str
+    number: int
+    committed_at: int
+    applied_incarnation: int
+    applied_number: int
+    applied_at: int
+    error: Any
+    observed: Any
+    observed_at: int
+    report_epoch: int
+    report_sequence: int
+    fingerprint: int
+    gone_at: int
+
+    def parsed(self) -> Row:
+        return Row(
+            place=Place(self.cluster_id, self.shard), stream=self.stream, key=self.key, kind=self.kind,
+            object_id=self.object_id, workspace_id=self.workspace_id, action=self.action, number=self.number,
+            committed_ms=self.committed_at, applied=(self.applied_incarnation, self.applied_number),
+            applied_ms=self.applied_at, error=document(self.error), observed=document(self.observed),
+            observed_ms=self.observed_at, order=(self.report_epoch, self.report_sequence),
+            fingerprint=self.fingerprint, gone_ms=self.gone_at,
+        )  # fmt: skip
+
+
+class PlaceEpoch(NamedTuple):
+    cluster_id: str
+    shard: str
+    epoch: int
+
+
+class InstanceId(NamedTuple):
+    cluster_id: str
+    uid: str
+
+
 _PLACE = ("cluster_id", "shard", "stream", "key")
 _NUMBERS = (
     "applied_incarnation", "applied_number", "applied_at", "observed_at", "report_epoch", "report_sequence",
@@ -194,10 +246,10 @@ _INSTANCE_NUMBERS = ("restarts", "exit_code", "cpu_millicores", "memory_mib", "s
 
 @dataclass(frozen=True, slots=True)
 class ReportStatements:
-    epochs: TextClause  # ids of clusters; answers cluster, shard, epoch
-    rows: TextClause  # rows: [cluster, shard, stream, key]
+    epochs: RowQuery[PlaceEpoch]  # ids of clusters
+    rows: RowQuery[StoredRow]  # rows: [cluster, shard, stream, key]
     update: TextClause  # rows: ``Row.values``
-    instances: TextClause  # rows: [workspace, deployment, cluster, shard]; answers cluster, uid
+    instances: RowQuery[InstanceId]  # rows: [workspace, deployment, cluster, shard]
     upsert: TextClause  # rows: ``instance_values``
     remove: TextClause  # rows: [cluster, uid]
 
@@ -212,14 +264,14 @@ def _build(dialect: str) -> ReportStatements:
     def number(n: int, kind: str = "bigint") -> str:
         return words(n) if sqlite else f"CAST(r.value->>{n} AS {kind})"
 
-    def document(n: int) -> str:
+    def json(n: int) -> str:
         return words(n) if sqlite else f"NULLIF(r.value->{n}, CAST('null' AS jsonb))"
 
     place = " AND ".join(f"d.{name} = {words(n)}" for n, name in enumerate(_PLACE))
     plain_place = place.replace("d.", "desired.")
     settings = [f"{name} = {number(n)}" for n, name in enumerate(_NUMBERS, len(_PLACE))]
     after = len(_PLACE) + len(_NUMBERS)
-    settings += [f"error = {document(after)}", f"observed = {document(after + 1)}"]
+    settings += [f"error = {json(after)}", f"observed = {json(after + 1)}"]
     texts = len(_INSTANCE_TEXTS)
     columns = [*_INSTANCE_TEXTS, "ready", *_INSTANCE_NUMBERS]
     values = [
@@ -230,17 +282,19 @@ def _build(dialect: str) -> ReportStatements:
     kept = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in ("cluster_id", "uid"))
     ids = "SELECT value FROM json_each(:ids)" if sqlite else "SELECT jsonb_array_elements_text(CAST(:ids AS jsonb))"
     return ReportStatements(
-        epochs=text(f"SELECT cluster_id, shard, epoch FROM agents WHERE cluster_id IN ({ids})"),
-        rows=text(
+        epochs=RowQuery(f"SELECT cluster_id, shard, epoch FROM agents WHERE cluster_id IN ({ids})", PlaceEpoch),
+        rows=RowQuery(
             "SELECT d.cluster_id, d.shard, d.stream, d.key, d.kind, d.object_id, d.workspace_id, d.action, d.number, "
             "d.committed_at, d.applied_incarnation, d.applied_number, d.applied_at, d.error, d.observed, "
             "d.observed_at, d.report_epoch, d.report_sequence, d.fingerprint, d.gone_at "
-            f"FROM {source} JOIN desired AS d ON {place}"
+            f"FROM {source} JOIN desired AS d ON {place}",
+            StoredRow,
         ),
         update=text(f"UPDATE desired SET {', '.join(settings)} FROM {source} WHERE {plain_place}"),
-        instances=text(
+        instances=RowQuery(
             f"SELECT i.cluster_id, i.uid FROM {source} JOIN instances AS i ON i.workspace_id = {words(0)} "
-            f"AND i.deployment_id = {words(1)} AND i.cluster_id = {words(2)} AND i.shard = {words(3)}"
+            f"AND i.deployment_id = {words(1)} AND i.cluster_id = {words(2)} AND i.shard = {words(3)}",
+            InstanceId,
         ),
         upsert=text(
             f"INSERT INTO instances ({', '.join(columns)}) SELECT {', '.join(values)} FROM {source} WHERE true "

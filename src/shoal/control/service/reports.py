@@ -20,7 +20,7 @@ from sqlalchemy import select
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.control.database.engine import Database, Databases
-from shoal.control.database.plain import document, listed
+from shoal.control.database.plain import listed
 from shoal.control.database.tables import Sentinel
 from shoal.control.database.transaction import Tx, Wanted
 from shoal.control.domain import gateways
@@ -218,7 +218,7 @@ class Reports:
         """Without those whose place has a newer epoch by now."""
         clusters = {request.member.place.cluster for request in batch}
         asked = await tx.ask(report_statements(tx.dialect).epochs, {"ids": listed(sorted(clusters))})
-        epochs = {Place(cluster, shard): epoch for cluster, shard, epoch in asked}
+        epochs = {Place(row.cluster_id, row.shard): row.epoch for row in asked}
         kept = []
         for request in batch:
             newest = epochs.get(request.member.place, 0)
@@ -312,13 +312,13 @@ class _Writer:
         for row, region_id, instances in self._instances.values():
             scopes.append([row.workspace_id, row.object_id, row.place.cluster, row.place.shard])
             for instance in instances:
-                value = report_rows.instance_values(row, region_id, instance, self._tx.now)
-                if (value[0], value[1]) not in kept:
-                    kept.add((value[0], value[1]))
-                    values.append(value)
+                uid = report_rows.uid_of(instance)
+                if (row.place.cluster, uid) not in kept:
+                    kept.add((row.place.cluster, uid))
+                    values.append(report_rows.instance_values(row, region_id, instance, self._tx.now))
         ask = self._tx.ask
         known = await ask(self._statements.instances, {"rows": listed(scopes)})
-        removed = [[cluster, uid] for cluster, uid in known if (cluster, uid) not in kept]
+        removed = [[one.cluster_id, one.uid] for one in known if (one.cluster_id, one.uid) not in kept]
         if removed:
             await ask(self._statements.remove, {"rows": listed(removed)})
         if values:
@@ -330,8 +330,9 @@ class _Writer:
             return
         here = select(Sentinel.workspace_id, Sentinel.environment_id).where(Sentinel.id.in_(sorted(self._moved)))
         wanted: dict[str, Wanted] = {}
-        for workspace, environment in (await self._tx.session.execute(here)).all():
-            wanted |= {one.key: one for one in await gateways.peers_of(self._tx.session, workspace, environment)}
+        for home in (await self._tx.session.execute(here)).all():
+            peers = await gateways.peers_of(self._tx.session, home.workspace_id, home.environment_id)
+            wanted |= {one.key: one for one in peers}
         if len(self._moved) == 1:  # what it says of itself changes nothing for itself
             wanted.pop(key_of("sentinel", next(iter(self._moved))), None)
         await self._tx.want_many([wanted[key] for key in sorted(wanted)])
@@ -356,13 +357,7 @@ async def _read_rows(tx: Tx, wheres: set[tuple[Place, str]]) -> dict[tuple[Place
     asked = [[place.cluster, place.shard, stream_of(key), key] for place, key in sorted(wheres)]
     found: dict[tuple[Place, str], Row] = {}
     for row in await tx.ask(report_statements(tx.dialect).rows, {"rows": listed(asked)}):
-        place = Place(row[0], row[1])
-        found[place, row[3]] = Row(
-            place=place, stream=row[2], key=row[3], kind=row[4], object_id=row[5], workspace_id=row[6], action=row[7],
-            number=row[8], committed_ms=row[9], applied=(row[10], row[11]), applied_ms=row[12],
-            error=document(row[13]), observed=document(row[14]), observed_ms=row[15], order=(row[16], row[17]),
-            fingerprint=row[18], gone_ms=row[19],
-        )  # fmt: skip
+        found[Place(row.cluster_id, row.shard), row.key] = row.parsed()
     return found
 
 
@@ -371,7 +366,7 @@ async def _deploy_statuses(tx: Tx, ids: set[str]) -> dict[str, str]:
         return {}
     await tx.session.flush()
     found = await tx.session.execute(select(Sentinel.id, Sentinel.deploy_status).where(Sentinel.id.in_(sorted(ids))))
-    return {row[0]: row[1] for row in found}
+    return {row.id: row.deploy_status for row in found}
 
 
 def _sentinel_outcome(before: str, after: str) -> str:

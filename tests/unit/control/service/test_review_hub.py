@@ -8,7 +8,8 @@ from typing import Any, cast
 
 from shoal.base.clock import FakeClock
 from shoal.base.metrics import Metrics
-from shoal.control.database.engine import Databases, Position
+from shoal.control.database.engine import Databases
+from shoal.control.database.position import Position
 from shoal.control.service.config import ServiceConfig
 from shoal.control.service.hub import Hub
 from shoal.control.service.metrics import ServiceMetrics

@@ -11,7 +11,7 @@ import pytest
 
 from shoal.base.clock import FakeClock
 from shoal.base.metrics import Distribution, Value
-from shoal.control.database.engine import Position
+from shoal.control.database.position import Position
 from shoal.control.service.courier import Counts, Courier, Sleeper
 from shoal.control.service.desired import Loader, Result
 from shoal.control.service.hub import Stream

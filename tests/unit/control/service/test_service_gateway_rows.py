@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from shoal.control.service.directory import RegionFacts
 from shoal.control.service.gateway_rows import certificates, sentinel_row
+from shoal.control.service.queries import StoredCertificate, StoredPeer, StoredSentinel
 
 REGIONS = {
     "reg_eu": RegionFacts("eu", {"us": 3}, "NodePort"),
@@ -14,15 +13,17 @@ REGIONS = {
 }
 
 
-def row(region: str = "reg_eu", environment: str = "env_1") -> Any:
-    return ("sen_1", "ws_1", "prj_1", environment, "sentinel-x", "i", 2, {}, region, "running")
+def row(region: str = "reg_eu", environment: str = "env_1") -> StoredSentinel:
+    return StoredSentinel("sen_1", "ws_1", "prj_1", environment, "sentinel-x", "i", 2, {}, region, "running")
 
 
-def peer(id_: str, region: str, environment: str = "env_1", workspace: str = "ws_1", health: str = "healthy") -> Any:
-    return (environment, id_, region, [f"{id_}:8043"], health, workspace)
+def peer(
+    id_: str, region: str, environment: str = "env_1", workspace: str = "ws_1", health: str = "healthy"
+) -> StoredPeer:
+    return StoredPeer(environment, id_, region, [f"{id_}:8043"], health, workspace)
 
 
-def told(own: Any, *others: Any) -> dict[str, tuple[list[str], int, bool]]:
+def told(own: StoredSentinel, *others: StoredPeer) -> dict[str, tuple[list[str], int, bool]]:
     found: dict[str, tuple[list[str], int, bool]] = {}
     for one in sentinel_row(own, others, REGIONS).peers:
         addresses = found.setdefault(one.region, ([], one.distance, one.healthy))[0]
@@ -53,7 +54,7 @@ def test_gateways_of_other_workspaces_are_strangers() -> None:
 
 def test_the_newest_certificate_that_is_shown_is_sent_with_everything_that_is_believed() -> None:
     rows = [
-        ("ws_1", f"gwc_{revision}", revision, f"ca{revision}".encode(), b"c", b"d", "m", revision < 3)
+        StoredCertificate("ws_1", f"gwc_{revision}", revision, f"ca{revision}".encode(), b"c", b"d", "m", revision < 3)
         for revision in (1, 2, 3)
     ]
     found = certificates(rows)["ws_1"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shoal.base.clock import FakeClock
 from shoal.base.tasks import cancel_all
 from shoal.control.service import garbage, marks, states
-from shoal.control.service.marks import Marks, mark_of
+from shoal.control.service.marks import MarkedChange, Marks
 from shoal.control.service.render import EncodedDeployment
 from shoal.control.service.states import StateCache
 
@@ -43,25 +43,28 @@ def test_the_cache_of_states_is_bounded_and_the_oldest_go() -> None:
 def test_a_mark_is_that_of_the_last_change_up_to_a_number(numbers: list[int], asked: int) -> None:
     kept = Marks()
     for number in sorted(numbers):
-        kept.put(number, 1000, "c", "s", "deployment/a")
-        kept.put(number, 1000, "c", "s", "again")
+        kept.put(MarkedChange(number, 1000, "c", "s", "deployment/a"))
+        kept.put(MarkedChange(number, 1000, "c", "s", "again"))
     before = [number for number in numbers if number <= asked]
-    assert kept.at(asked) == (mark_of(max(before), 1000, "c", "s", "deployment/a") if before else "")
+    assert kept.at(asked) == (MarkedChange(max(before), 1000, "c", "s", "deployment/a").mark if before else "")
 
 
 def test_marks_are_bounded_and_those_forgotten_are_empty_not_wrong() -> None:
     kept, many = Marks(), 3 * marks._KEPT
     for number in range(1, many + 1):
-        kept.put(number, 1000, "c", "s", "deployment/a")
-    last = mark_of(many, 1000, "c", "s", "deployment/a")
+        kept.put(MarkedChange(number, 1000, "c", "s", "deployment/a"))
+    last = MarkedChange(many, 1000, "c", "s", "deployment/a").mark
     assert kept.at(many) == last and kept.at(many + 7) == last and kept.at(1) == ""
     assert len(kept._numbers) <= 2 * marks._KEPT
 
 
 def test_two_changes_with_one_number_have_two_marks() -> None:
-    one = mark_of(7, 1000, "c", "s", "deployment/a")
-    others = [mark_of(7, 1001, "c", "s", "deployment/a"), mark_of(7, 1000, "c", "s", "deployment/b")]
-    assert one not in others and one == mark_of(7, 1000, "c", "s", "deployment/a")
+    one = MarkedChange(7, 1000, "c", "s", "deployment/a").mark
+    others = [
+        MarkedChange(7, 1001, "c", "s", "deployment/a").mark,
+        MarkedChange(7, 1000, "c", "s", "deployment/b").mark,
+    ]
+    assert one not in others and one == MarkedChange(7, 1000, "c", "s", "deployment/a").mark
 
 
 def test_what_stays_is_put_aside_at_the_start_and_when_a_fleet_has_come_and_given_back_at_the_end() -> None:

@@ -7,7 +7,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.control.database.engine import Position
+from shoal.control.database.position import Position
 from shoal.control.service.index import Entry, Index
 from shoal.control.service.protocol import (
     Failure,

@@ -54,10 +54,10 @@ async def read_infrastructure(session: AsyncSession, regions: Collection[str] | 
     if regions is not None:
         query = query.where(Region.name.in_(regions))
     found = Infrastructure()
-    joined: list[tuple[Region, Cluster | None, Agent | None]] = [
-        (row[0], row[1], row[2]) for row in await session.execute(query)
-    ]
-    for region, cluster, agent in joined:
+    for row in await session.execute(query):
+        region: Region = row.Region
+        cluster: Cluster | None = row.Cluster
+        agent: Agent | None = row.Agent
         found.regions[region.id] = found.named[region.name] = region
         if cluster is not None:
             found.clusters[cluster.id] = cluster
@@ -69,11 +69,11 @@ async def read_infrastructure(session: AsyncSession, regions: Collection[str] | 
 async def read_counts(session: AsyncSession, clusters: Collection[str]) -> dict[Place, int]:
     """How many deployments are placed where."""
     query = (
-        select(Topology.cluster_id, Topology.shard, func.count())
+        select(Topology.cluster_id, Topology.shard, func.count().label("deployments"))
         .where(Topology.cluster_id.in_(clusters))
         .group_by(Topology.cluster_id, Topology.shard)
     )
-    return {Place(cluster, shard): count for cluster, shard, count in (await session.execute(query))}
+    return {Place(row.cluster_id, row.shard): row.deployments for row in await session.execute(query)}
 
 
 async def read_sizes(session: AsyncSession, clusters: Collection[str]) -> dict[str, Load]:
@@ -86,16 +86,17 @@ async def read_sizes(session: AsyncSession, clusters: Collection[str]) -> dict[s
             Topology.replicas,
             Topology.autoscaling,
             Topology.overrides,
-            Deployment.template["resources"],
+            Deployment.template["resources"].label("resources"),
         )
         .join(Deployment, Deployment.id == Topology.deployment_id)
         .where(Topology.cluster_id.in_(clusters), Topology.desired_status.in_(("running", "leaving")))
     )
     found: dict[str, Load] = {}
-    for cluster, replicas, autoscaling, overrides, resources in await session.execute(query):
-        each = {**(resources or {}), **((overrides or {}).get("resources") or {})}
-        count = int((autoscaling or {}).get("min") or replicas) if autoscaling else replicas
-        found[cluster] = found.get(cluster, Load()).plus(size_of(each, count, deployments=0))
+    for row in await session.execute(query):
+        each = {**(row.resources or {}), **((row.overrides or {}).get("resources") or {})}
+        instances = int((row.autoscaling or {}).get("min") or row.replicas) if row.autoscaling else row.replicas
+        size = size_of(each, instances, deployments=0)
+        found[row.cluster_id] = found.get(row.cluster_id, Load()).plus(size)
     return found
 
 

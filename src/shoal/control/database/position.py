@@ -1,0 +1,13 @@
+"""Where the sequence of changes of a database stands. Pure, so that machines without I/O can speak of it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Position(NamedTuple):
+    """Changes up to ``oldest`` were forgotten: a reader before it must read everything."""
+
+    incarnation: int
+    number: int
+    oldest: int
