@@ -9,19 +9,10 @@ ShoalError
 
 from __future__ import annotations
 
+from shoal.base.http1.errors import Disconnected, TransportError, Unreachable
 from shoal.errors import ShoalError
 
-
-class TransportError(ShoalError):
-    """No answer came from the server."""
-
-
-class Unreachable(TransportError):
-    """There is no connection to the server; nothing was sent."""
-
-
-class Disconnected(TransportError):
-    """The connection broke, or time ran out, before the answer was complete; the request may have been carried out."""
+__all__ = ["Disconnected", "LostLease", "TransportError", "Unreachable"]
 
 
 class LostLease(ShoalError):

@@ -15,9 +15,12 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from shoal.base.clock import Clock, Timer
-from shoal.base.deadline import within
+from shoal.base.http1.answer import HttpAnswer
+from shoal.base.http1.connection import ClientConnection
+from shoal.base.http1.dial import HttpAddress, dial
+from shoal.base.http1.limits import Deadlines
+from shoal.base.http1.messages import checked, header_lines
 from shoal.client.config import AccessConfig
-from shoal.client.connection import Connection, ConnectionStream
 from shoal.client.credentials import Credentials, Identity, credentials_of, tls_context
 from shoal.client.errors import Disconnected, Unreachable
 from shoal.client.transport import Reply
@@ -66,10 +69,12 @@ class HttpTransport:
         self._port = parts.port or (443 if self._secure else 80)
         self._prefix = parts.path.rstrip("/")  # some servers are mounted below a path
         fixed = [("host", parts.netloc.rpartition("@")[2]), ("user-agent", user_agent), *config.headers]
-        self._fixed = "".join(f"{_checked(name)}: {_checked(value)}\r\n" for name, value in fixed)
+        self._fixed = header_lines(fixed)
+        self._request_time = Deadlines(total_s=self._limits.request_s)
+        self._stream_time = Deadlines(head_s=self._limits.request_s)
         self._places = asyncio.Semaphore(self._limits.connections)
-        self._idle: list[Connection] = []  # the one used last comes last
-        self._open: set[Connection] = set()  # every connection that was not closed
+        self._idle: list[ClientConnection] = []  # the one used last comes last
+        self._open: set[ClientConnection] = set()  # every connection that was not closed
         self._tls: ssl.SSLContext | None = None
         self._tls_identity = Identity()  # what the context and the kept connections were made with
         self._sparing: Timer | None = None
@@ -85,7 +90,7 @@ class HttpTransport:
 
     async def stream(
         self, method: str, target: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
-    ) -> ConnectionStream:
+    ) -> HttpAnswer:
         reply = await self._stream(method, target, headers, body)
         if reply.status == 401 and self._credentials.renew():
             await reply.close()
@@ -117,36 +122,26 @@ class HttpTransport:
                         raise
             return await self._exchange(await self._connect(identity), data)
 
-    async def _exchange(self, connection: Connection, data: bytes) -> Reply:
+    async def _exchange(self, connection: ClientConnection, data: bytes) -> Reply:
         try:
-            async with within(self._clock, self._limits.request_s):
-                reply = await connection.request(data)
-        except TimeoutError:
-            raise Disconnected(f"{self._config.url} did not answer within {self._limits.request_s:g} s") from None
+            return await connection.request(data, self._request_time)
         finally:
             self._give_back(connection)
-        return reply
 
-    async def _stream(
-        self, method: str, target: str, headers: Mapping[str, str] | None, body: bytes
-    ) -> ConnectionStream:
+    async def _stream(self, method: str, target: str, headers: Mapping[str, str] | None, body: bytes) -> HttpAnswer:
         identity = await self._credentials.identity()
         data = self._message(method, target, headers, body, identity)
         connection = await self._connect(identity)
-        try:
-            async with within(self._clock, self._limits.request_s):
-                return await connection.stream(data)
-        except TimeoutError:
-            raise Disconnected(f"{self._config.url} did not answer within {self._limits.request_s:g} s") from None
+        return await connection.stream(data, self._stream_time)
 
     def _message(
         self, method: str, target: str, headers: Mapping[str, str] | None, body: bytes, identity: Identity
     ) -> bytes:
-        lines = [f"{_checked(method)} {self._prefix}{_checked(target)} HTTP/1.1\r\n{self._fixed}"]
+        lines = [f"{checked(method)} {self._prefix}{checked(target)} HTTP/1.1\r\n{self._fixed}"]
         if identity.authorization:
-            lines.append(f"authorization: {_checked(identity.authorization)}\r\n")
+            lines.append(f"authorization: {checked(identity.authorization)}\r\n")
         for name, value in (headers or {}).items():
-            lines.append(f"{_checked(name)}: {_checked(value)}\r\n")
+            lines.append(f"{checked(name)}: {checked(value)}\r\n")
         if body or method in ("POST", "PUT", "PATCH"):
             lines.append(f"content-length: {len(body)}\r\n")
         lines.append("\r\n")
@@ -154,7 +149,7 @@ class HttpTransport:
 
     # the pool
 
-    def _take(self, identity: Identity) -> Connection | None:
+    def _take(self, identity: Identity) -> ClientConnection | None:
         """A kept connection that looks alive."""
         now = self._clock.monotonic()
         if self._changed(identity):
@@ -168,7 +163,7 @@ class HttpTransport:
             connection.abort()
         return None
 
-    def _give_back(self, connection: Connection) -> None:
+    def _give_back(self, connection: ClientConnection) -> None:
         if connection.reusable and not self._closed:
             connection.idle_since_s = self._clock.monotonic()
             self._idle.append(connection)
@@ -190,26 +185,16 @@ class HttpTransport:
         kept = self._tls_identity
         return self._secure and (kept.certificate, kept.key) != (identity.certificate, identity.key)
 
-    async def _connect(self, identity: Identity) -> Connection:
+    async def _connect(self, identity: Identity) -> ClientConnection:
         if self._closed:
             raise Unreachable("the transport is closed")
-        loop = asyncio.get_running_loop()
-        context = self._context(identity)
-        try:
-            async with within(self._clock, self._limits.connect_s):
-                _, connection = await loop.create_connection(
-                    lambda: Connection(loop, self._open.discard),
-                    self._host,
-                    self._port,
-                    ssl=context,
-                    server_hostname=(self._config.tls_server_name or self._host) if context else None,
-                )
-        except TimeoutError:
-            raise Unreachable(f"no connection to {self._config.url} within {self._limits.connect_s:g} s") from None
-        except ssl.SSLCertVerificationError as error:
-            raise Unreachable(f"{self._config.url} is not trusted: {error.verify_message}") from error
-        except OSError as error:
-            raise Unreachable(f"no connection to {self._config.url}: {error}") from error
+        connection = await dial(
+            HttpAddress(self._host, self._port, self._context(identity), self._config.tls_server_name or ""),
+            clock=self._clock,
+            connect_s=self._limits.connect_s,
+            peer=self._config.url,
+            on_lost=self._open.discard,
+        )
         self._open.add(connection)
         return connection
 
@@ -220,9 +205,3 @@ class HttpTransport:
             self._tls = tls_context(self._config, identity)
             self._tls_identity = identity
         return self._tls
-
-
-def _checked(text: str) -> str:
-    if "\r" in text or "\n" in text or "\0" in text:
-        raise ValueError(f"{text[:40]!r} cannot be sent: it has a line break")
-    return text

@@ -6,17 +6,11 @@ Everything above this seam (verbs, watches, informers) is the same for both, and
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
+from shoal.base.http1.messages import HttpReply as Reply
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """A complete answer. Header names are in lower case."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
+__all__ = ["Reply", "StreamReply", "Transport"]
 
 
 class StreamReply(Protocol):
