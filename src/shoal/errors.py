@@ -131,6 +131,17 @@ def not_found(field: str, value: Any) -> FieldError:
     return FieldError(Cause.NOT_FOUND, field, "", value)
 
 
+def unknown_field(field: str, name: str, known: Iterable[str]) -> FieldError:
+    """The fault of a field that does not exist, with what was probably meant."""
+    from difflib import get_close_matches  # only for error texts
+
+    choices = sorted(set(known))
+    folded = [choice for choice in choices if choice.lower() == name.lower()]
+    meant = folded or get_close_matches(name, choices, n=1, cutoff=0.6)
+    hint = f"did you mean {meant[0]}?" if meant else f"known fields: {', '.join(choices)}" if choices else ""
+    return forbidden(field, f"unknown field; {hint}" if hint else "unknown field")
+
+
 def qualified(resource: str, group: str) -> str:
     """``deployments.apps``, or ``pods`` for the core group, as messages name a resource."""
     return f"{resource}.{group}" if group else resource

@@ -19,6 +19,7 @@ LEVEL = {
     "base": 0,
     "wire": 0,
     "kube": 1,
+    "rest": 1,
     "store": 1,
     "crds": 2,
     "sync": 1,

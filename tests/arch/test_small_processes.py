@@ -17,7 +17,8 @@ HEAVY = {
 }  # fmt: skip
 OURS = {
     "shoal.apiserver", "shoal.cli", "shoal.control", "shoal.controllers", "shoal.node", "shoal.scheduler",
-    "shoal.store", "shoal.kube.cel", "shoal.kube.kinds", "shoal.kube.openapi", "shoal.kube.schema", "shoal.kube.tables",
+    "shoal.rest", "shoal.store", "shoal.kube.cel", "shoal.kube.kinds", "shoal.kube.openapi", "shoal.kube.schema",
+    "shoal.kube.tables",
 }  # fmt: skip
 
 # What an agent imports, and what it imports on its way: its join file, a connection to either side, opening a secret

@@ -6,11 +6,20 @@ of the right type in any case, so that one pass finds every fault. ``close`` not
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from shoal.errors import FieldError, duplicate, forbidden, invalid, not_supported, required, too_many, type_invalid
+from shoal.errors import (
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    too_many,
+    type_invalid,
+    unknown_field,
+)
 from shoal.kube import quantity
 from shoal.kube.names import Faults
 
@@ -195,13 +204,3 @@ class Reader:
         for extra in given[1:]:
             self.note(forbidden(self.at(extra), f"may not be used together with {given[0]}"))
         return given[0] if given else ""
-
-
-def unknown_field(path: str, name: str, known: Iterable[str]) -> FieldError:
-    """The fault of a field that does not exist, with what was probably meant."""
-    choices = sorted(set(known))
-    close = difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
-    folded = [choice for choice in choices if choice.lower() == name.lower()]
-    meant = folded or close
-    hint = f"did you mean {meant[0]}?" if meant else f"known fields: {', '.join(choices)}" if choices else ""
-    return forbidden(path, f"unknown field; {hint}" if hint else "unknown field")

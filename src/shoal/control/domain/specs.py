@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.control.domain.fields import Reader, unknown_field
+from shoal.control.domain.fields import Reader
 from shoal.control.domain.kinds.app import AppSpec, read_app
 from shoal.control.domain.kinds.checks import is_name
 from shoal.control.domain.kinds.credentials import ApiKeySpec, SecretSpec, read_api_key, read_secret
@@ -28,7 +28,7 @@ from shoal.control.domain.kinds.policy import PolicySpec, read_policy
 from shoal.control.domain.kinds.route import RouteSpec, read_route
 from shoal.control.domain.kinds.scopes import EnvironmentSpec, ProjectSpec, read_environment, read_project
 from shoal.control.domain.model import API_VERSION, GROUP, Ref
-from shoal.errors import BadRequest, FieldError, Invalid, forbidden, invalid, required
+from shoal.errors import BadRequest, FieldError, Invalid, forbidden, invalid, required, unknown_field
 from shoal.kube.labels import validate_labels
 from shoal.kube.names import is_annotation_key
 

@@ -1,0 +1,1 @@
+"""REST APIs from declared operations: routes, checks, errors, streams and the OpenAPI document come from types."""
