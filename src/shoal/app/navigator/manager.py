@@ -20,8 +20,7 @@ from shoal.base.ids import Ids
 from shoal.base.logs import get_logger
 from shoal.base.metrics import PROCESS
 from shoal.base.tasks import wait_first
-from shoal.navigator.answers.api import make_api
-from shoal.navigator.answers.api.calls import Caller
+from shoal.navigator.answers.api import Caller, make_api
 from shoal.navigator.answers.checks import FileChecks
 from shoal.navigator.manager.databases import rows_for
 from shoal.navigator.manager.service import PATH

@@ -7,14 +7,15 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
 
 import httpx
+import msgspec
 import orjson
 import pytest
 from answers_world import READER, TOKEN, World, WorldClock, authenticate, the_world
 
 from shoal.base.metrics import Metrics
 from shoal.errors import Forbidden, ServiceUnavailable
-from shoal.navigator.answers.api import Gate, make_api
-from shoal.navigator.answers.api.answers import CODES
+from shoal.navigator.answers.api import Caller, make_api
+from shoal.rest.api import RestApi
 
 ROOT = "/api/v1"
 POD = f"{ROOT}/pods/eu-1/shop/web-1"
@@ -23,7 +24,7 @@ PATHS = {
 }  # fmt: skip
 
 
-def an_api(world: World) -> Gate:
+def an_api(world: World) -> RestApi[Caller, Caller]:
     return make_api(
         lambda: world.view, world.history, world.edges, world.fleet, authenticate=authenticate, clock=WorldClock(),
         metrics=Metrics(), new_id=lambda: "id-1", version="1.2.3",
@@ -33,7 +34,7 @@ def an_api(world: World) -> Gate:
 class Client:
     """Asks in one loop, as the API lives in one."""
 
-    def __init__(self, world: World | None = None, api: Gate | None = None) -> None:
+    def __init__(self, world: World | None = None, api: RestApi[Caller, Caller] | None = None) -> None:
         self.world = world or the_world()
         self._runner = asyncio.Runner()
         self.api = api or an_api(self.world)
@@ -97,12 +98,14 @@ def test_every_operation_answers_as_it_is_described(ask: Client) -> None:
         params = {name: value for name, value in needed.items() if name in known}
         answer = ask(path.format(**PATHS), **params)
         assert str(answer.status_code) in described["responses"], (path, answer.text)
+        if answer.status_code == 200 and answer.headers["content-type"] == "application/json":
+            declared = next(each for each in ask.api.operations if (each.method, each.path) == (method, path))
+            msgspec.convert(answer.json(), declared.answers[200])
         for parameter in known.values():
-            assert parameter["in"] in ("path", "query")
+            assert parameter["in"] in ("path", "query", "header")
         refused = ask(path.format(**PATHS), **{**params, "colour": "red"})
         assert refused.status_code == 422, path
         assert "unknown parameter" in refused.json()["error"]["message"]
-    assert set(CODES) >= {400, 401, 403, 404, 410, 422, 503, 504}
 
 
 def test_the_descriptions_references_lead_somewhere(ask: Client) -> None:
@@ -298,7 +301,7 @@ def test_logs_are_passed_on_as_they_are_asked_for(ask: Client) -> None:
 class Streaming:
     """An exchange that is looked at while it goes on."""
 
-    def __init__(self, api: Gate, path: str, query: str = "") -> None:
+    def __init__(self, api: RestApi[Caller, Caller], path: str, query: str = "") -> None:
         self.sent: list[dict[str, Any]] = []
         self.gone = asyncio.Event()
         self._said = asyncio.Event()
@@ -345,7 +348,7 @@ class FollowedEdges:
             self.closed = True
 
 
-def following(check: Callable[[Gate, FollowedEdges, Streaming], Coroutine[Any, Any, None]]) -> None:
+def following(check: Callable[[RestApi[Caller, Caller], FollowedEdges, Streaming], Coroutine[Any, Any, None]]) -> None:
     async def main() -> None:
         world, edges = the_world(), FollowedEdges()
         world.edges = edges  # type: ignore[assignment]
@@ -361,7 +364,7 @@ def following(check: Callable[[Gate, FollowedEdges, Streaming], Coroutine[Any, A
 
 
 def test_a_log_that_is_followed_comes_part_by_part_until_the_pod_ends() -> None:
-    async def check(api: Gate, edges: FollowedEdges, stream: Streaming) -> None:
+    async def check(api: RestApi[Caller, Caller], edges: FollowedEdges, stream: Streaming) -> None:
         edges.parts.put_nowait(b"one\n")
         await stream.until(lambda: stream.body == b"one\n")
         edges.parts.put_nowait(b"two\n")
@@ -374,7 +377,7 @@ def test_a_log_that_is_followed_comes_part_by_part_until_the_pod_ends() -> None:
 
 
 def test_a_log_that_says_nothing_begins_all_the_same() -> None:
-    async def check(api: Gate, edges: FollowedEdges, stream: Streaming) -> None:
+    async def check(api: RestApi[Caller, Caller], edges: FollowedEdges, stream: Streaming) -> None:
         await stream.until(lambda: bool(stream.sent))
         assert stream.sent[0]["status"] == 200
 
@@ -382,7 +385,7 @@ def test_a_log_that_says_nothing_begins_all_the_same() -> None:
 
 
 def test_the_edge_is_told_when_the_client_has_gone() -> None:
-    async def check(api: Gate, edges: FollowedEdges, stream: Streaming) -> None:
+    async def check(api: RestApi[Caller, Caller], edges: FollowedEdges, stream: Streaming) -> None:
         edges.parts.put_nowait(b"one\n")
         await stream.until(lambda: bool(stream.body))
         stream.gone.set()
@@ -393,7 +396,7 @@ def test_the_edge_is_told_when_the_client_has_gone() -> None:
 
 
 def test_an_error_before_the_first_part_has_its_status() -> None:
-    async def check(api: Gate, edges: FollowedEdges, stream: Streaming) -> None:
+    async def check(api: RestApi[Caller, Caller], edges: FollowedEdges, stream: Streaming) -> None:
         edges.parts.put_nowait(Forbidden("pods/log is not allowed"))
         await stream.task
         assert stream.sent[0]["status"] == 403
@@ -402,7 +405,7 @@ def test_an_error_before_the_first_part_has_its_status() -> None:
 
 
 def test_an_answer_that_breaks_off_is_not_ended_as_if_it_were_whole() -> None:
-    async def check(api: Gate, edges: FollowedEdges, stream: Streaming) -> None:
+    async def check(api: RestApi[Caller, Caller], edges: FollowedEdges, stream: Streaming) -> None:
         edges.parts.put_nowait(b"one\n")
         await stream.until(lambda: bool(stream.body))
         edges.parts.put_nowait(ServiceUnavailable("the edge was lost"))
@@ -413,7 +416,7 @@ def test_an_answer_that_breaks_off_is_not_ended_as_if_it_were_whole() -> None:
 
 
 def test_streams_end_when_the_process_does() -> None:
-    async def check(api: Gate, edges: FollowedEdges, stream: Streaming) -> None:
+    async def check(api: RestApi[Caller, Caller], edges: FollowedEdges, stream: Streaming) -> None:
         edges.parts.put_nowait(b"one\n")
         await stream.until(lambda: bool(stream.body))
         api.end_streams()

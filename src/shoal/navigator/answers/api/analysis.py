@@ -2,27 +2,61 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-import orjson
-from starlette.requests import Request
-from starlette.responses import Response
+from msgspec import Meta, Struct, field, to_builtins
 
-from shoal.errors import BadRequest, Forbidden, NotFound, TooLarge, invalid, not_supported
-from shoal.navigator.answers.api import describe
-from shoal.navigator.answers.api.answers import json_answer
-from shoal.navigator.answers.api.calls import Call, Operation, Parameter, bad_query, no_cluster
+from shoal.errors import BadRequest, Expired, Forbidden, NotFound, invalid
+from shoal.navigator.answers.api import bodies
+from shoal.navigator.answers.api.parameters import (
+    At,
+    Limit,
+    Moment,
+    OfCluster,
+    OfKinds,
+    OfNamespace,
+    kinds_of,
+    known_cluster,
+    no_cluster,
+)
 from shoal.navigator.answers.api.sources import ROOT, Sources, about, moment_text
+from shoal.navigator.answers.api.state import PAST
 from shoal.navigator.answers.asking import in_turns
 from shoal.navigator.answers.changes import shown_moments
 from shoal.navigator.answers.checks import Check, check_json, read_check, run_check
 from shoal.navigator.answers.diff import Scope, diff_clusters, diff_moments
 from shoal.navigator.answers.mesh import acting, found_mistakes
+from shoal.rest.answers import bad_query
+from shoal.rest.operations import Operation, RestCall
 
-_MAX_BODY = 64 << 10
 _DAY_S = 86400.0
-_SEVERITY = Parameter("severity", {"type": "string", "enum": ["error", "warning"]}, "Only these")
-_MOMENT = {"type": "string", "maxLength": 64}
+Json = dict[str, Any]
+
+
+class ListedMistakes(At, frozen=True, kw_only=True):
+    cluster: OfCluster = ""
+    namespace: OfNamespace = ""
+    severity: Annotated[bodies.Severity | None, Meta(description="Only these")] = None
+
+
+class AskedDiff(At, frozen=True, kw_only=True):
+    from_: Annotated[Moment, Meta(description="The earlier moment")] = field(name="from", default="")
+    to: Annotated[Moment, Meta(description="The later one; default now")] = ""
+    left: Annotated[str, Meta(description="One cluster")] = ""
+    right: Annotated[str, Meta(description="The other")] = ""
+    cluster: OfCluster = ""
+    namespace: OfNamespace = ""
+    kind: OfKinds = ""
+    limit: Limit = 200
+
+
+class AskedHistory(Struct, frozen=True, kw_only=True):
+    cluster: OfCluster = ""
+    kind: OfKinds = ""
+    key: Annotated[str, Meta(description="NAMESPACE/NAME, or NAME")] = ""
+    from_: Annotated[Moment, Meta(description="Default a day ago")] = field(name="from", default="")
+    to: Annotated[Moment, Meta(description="Default now")] = ""
+    limit: Limit = 200
 
 
 class Analysis:
@@ -30,168 +64,130 @@ class Analysis:
         self._sources = sources
 
     def operations(self) -> list[Operation]:
-        past = (404, 410)
+        check = f"{ROOT}/checks/{{check}}"
         return [
             Operation(
                 method="GET", path=f"{ROOT}/pods/{{cluster}}/{{namespace}}/{{name}}/istio", id="getPodIstio",
                 tag="mesh", summary="The Istio resources that act on a pod, and why", handler=self.acting,
-                answer="Acting", parameters=(describe.AT,), errors=past,
+                answers={200: bodies.Acting}, errors=PAST,
             ),
             Operation(
                 method="GET", path=f"{ROOT}/mesh/mistakes", id="listMistakes", tag="mesh", handler=self.mistakes,
-                summary="What is wrong in the mesh's configuration, and how to mend it", answer="Mistakes",
-                parameters=(describe.CLUSTER, describe.NAMESPACE, _SEVERITY, describe.AT), errors=past,
+                summary="What is wrong in the mesh's configuration, and how to mend it",
+                answers={200: bodies.Mistakes}, errors=PAST,
             ),
             Operation(
-                method="GET", path=f"{ROOT}/diff", id="diff", tag="past", handler=self.diff, answer="Diff",
+                method="GET", path=f"{ROOT}/diff", id="diff", tag="past", handler=self.diff,
                 summary="What differs between two moments (from, to) or two clusters (left, right)",
-                parameters=(
-                    Parameter("from", _MOMENT, "The earlier moment"),
-                    Parameter("to", _MOMENT, "The later one; default now"),
-                    Parameter("left", {"type": "string"}, "One cluster"),
-                    Parameter("right", {"type": "string"}, "The other"),
-                    describe.CLUSTER, describe.NAMESPACE, describe.KIND, describe.LIMIT, describe.AT,
-                ),
-                errors=past,
+                answers={200: bodies.Diff}, errors=PAST,
             ),
             Operation(
-                method="GET", path=f"{ROOT}/history", id="history", tag="past", handler=self.history, answer="Items",
-                summary="What changed when, with the fields that changed",
-                parameters=(
-                    describe.CLUSTER, describe.KIND, Parameter("key", {"type": "string"}, "NAMESPACE/NAME, or NAME"),
-                    Parameter("from", _MOMENT, "Default a day ago"), Parameter("to", _MOMENT, "Default now"),
-                    describe.LIMIT,
-                ),
-                errors=past,
+                method="GET", path=f"{ROOT}/history", id="history", tag="past", handler=self.history,
+                summary="What changed when, with the fields that changed", answers={200: bodies.Items}, errors=PAST,
             ),
             Operation(
                 method="GET", path=f"{ROOT}/checks", id="listChecks", tag="checks", handler=self.checks,
-                summary="The saved checks", answer="Checks",
+                summary="The saved checks", answers={200: bodies.SavedChecks},
             ),
             Operation(
                 method="GET", path=f"{ROOT}/checks/results", id="runChecks", tag="checks", handler=self.results,
-                summary="How all checks stand, with examples", answer="CheckResults", parameters=(describe.AT,),
-                errors=(410,),
+                summary="How all checks stand, with examples", answers={200: bodies.CheckResults}, errors=(Expired,),
             ),
             Operation(
-                method="GET", path=f"{ROOT}/checks/{{check}}", id="runCheck", tag="checks", handler=self.result,
-                summary="How one check stands", answer="CheckResult", parameters=(describe.AT,), errors=past,
+                method="GET", path=check, id="runCheck", tag="checks", handler=self.result,
+                summary="How one check stands", answers={200: bodies.CheckResult}, errors=PAST,
             ),
             Operation(
-                method="PUT", path=f"{ROOT}/checks/{{check}}", id="saveCheck", tag="checks", handler=self.save,
-                summary="Save a query that must find nothing, or something", answer="Check", body="CheckWritten",
-                errors=(400, 403, 413),
+                method="PUT", path=check, id="saveCheck", tag="checks", handler=self.save, needs="write",
+                summary="Save a query that must find nothing, or something", answers={200: bodies.SavedCheck},
+                errors=(BadRequest, Forbidden),
             ),
             Operation(
-                method="DELETE", path=f"{ROOT}/checks/{{check}}", id="removeCheck", tag="checks", handler=self.remove,
-                summary="Remove a check", answer="Check", errors=(403, 404),
+                method="DELETE", path=check, id="removeCheck", tag="checks", handler=self.remove, needs="write",
+                summary="Remove a check", answers={200: bodies.SavedCheck}, errors=(Forbidden, NotFound),
             ),
         ]  # fmt: skip
 
-    async def acting(self, call: Call) -> Response:
-        view = await self._sources.seen(call)
-        found = await acting(view, call.name("cluster"), call.name("namespace"), call.name("name"))
-        return json_answer({**found, **about(view)})
+    async def acting(self, call: RestCall[Any], query: At) -> Json:
+        view = await self._sources.seen(query.at)
+        found = await acting(view, call.path["cluster"], call.path["namespace"], call.path["name"])
+        return {**found, **about(view)}
 
-    async def mistakes(self, call: Call) -> Response:
-        view = await self._sources.seen(call)
-        chosen, severity = call.cluster(view), call.text("severity")
-        if severity not in ("", "error", "warning"):
-            raise bad_query(not_supported("severity", severity, ("error", "warning")))
+    async def mistakes(self, call: RestCall[Any], query: ListedMistakes) -> Json:
+        view = await self._sources.seen(query.at)
+        chosen = known_cluster(view, query.cluster)
         clusters = [chosen] if chosen else [each.name for each in view.clusters()]
-        found = await found_mistakes(view, clusters, call.text("namespace"))
-        shown = [each for each in found if severity in ("", each["severity"])]
-        return json_answer({"items": shown, "total": len(shown), **about(view)})
+        found = await found_mistakes(view, clusters, query.namespace)
+        shown = [each for each in found if query.severity in (None, each["severity"])]
+        return {"items": shown, "total": len(shown), **about(view)}
 
-    async def diff(self, call: Call) -> Response:
-        scope = Scope(kinds=call.kinds(), namespace=call.text("namespace"), cluster=call.text("cluster"))
-        limit = call.limit(200)
-        left, right = call.text("left"), call.text("right")
-        if left or right:
-            if call.text("from") or call.text("to"):
-                raise bad_query(invalid("from", call.text("from"), "two moments or two clusters, not both"))
-            return await self._diff_clusters(call, left, right, scope, limit)
-        from_s, to_s = call.moment("from"), call.moment("to")
+    async def diff(self, call: RestCall[Any], query: AskedDiff) -> Json:
+        scope = Scope(kinds=kinds_of(query.kind), namespace=query.namespace, cluster=query.cluster)
+        if query.left or query.right:
+            if query.from_ or query.to:
+                raise bad_query(invalid("from", query.from_, "two moments or two clusters, not both"))
+            return await self._diff_clusters(query, scope)
+        from_s, to_s = self._sources.moment("from", query.from_), self._sources.moment("to", query.to)
         if from_s is None:
             raise bad_query(invalid("from", "", "must be given, or left and right for two clusters"))
         if to_s is not None and to_s <= from_s:
-            raise bad_query(invalid("to", call.text("to"), "must be after from"))
+            raise bad_query(invalid("to", query.to, "must be after from"))
         before = await self._sources.history.at(from_s, cluster=scope.cluster)
         after = self._sources.view() if to_s is None else await self._sources.history.at(to_s, cluster=scope.cluster)
-        found = await diff_moments(before, after, scope, limit=limit)
-        return json_answer({"from": moment_text(from_s), "to": moment_text(after.at_s), **found})
+        found = await diff_moments(before, after, scope, limit=query.limit)
+        return {"from": moment_text(from_s), "to": moment_text(after.at_s), **found}
 
-    async def _diff_clusters(self, call: Call, left: str, right: str, scope: Scope, limit: int) -> Response:
-        view = await self._sources.seen(call)
-        for parameter, name in (("left", left), ("right", right)):
+    async def _diff_clusters(self, query: AskedDiff, scope: Scope) -> Json:
+        view = await self._sources.seen(query.at)
+        for parameter, name in (("left", query.left), ("right", query.right)):
             if not name:
                 raise bad_query(invalid(parameter, "", "must be given: two clusters are compared"))
             if view.cluster(name) is None:
                 raise no_cluster(view, name)
-        found = await diff_clusters(view, left, right, scope, limit=limit)
-        return json_answer({"left": left, "right": right, **found, **about(view)})
+        found = await diff_clusters(view, query.left, query.right, scope, limit=query.limit)
+        return {"left": query.left, "right": query.right, **found, **about(view)}
 
-    async def history(self, call: Call) -> Response:
-        to_s = call.moment("to") or call.now_s
-        from_s = call.moment("from")
+    async def history(self, call: RestCall[Any], query: AskedHistory) -> Json:
+        to_s = self._sources.moment("to", query.to) or self._sources.clock.wall_s()
+        from_s = self._sources.moment("from", query.from_)
         from_s = to_s - _DAY_S if from_s is None else from_s
-        kinds = call.kinds()
+        kinds = kinds_of(query.kind)
         if len(kinds) > 1:
-            raise bad_query(invalid("kind", call.text("kind"), "must be one kind"))
+            raise bad_query(invalid("kind", query.kind, "must be one kind"))
         moments = await self._sources.history.between(
-            from_s, to_s, cluster=call.text("cluster"), kind=kinds[0] if kinds else "", key=call.text("key"),
-            limit=call.limit(200),
-        )  # fmt: skip
+            from_s, to_s, cluster=query.cluster, kind=kinds[0] if kinds else "", key=query.key, limit=query.limit
+        )
         items = [{**each, "at": moment_text(each["at"])} for each in shown_moments(moments)]
-        return json_answer({"items": items, "from": moment_text(from_s), "to": moment_text(to_s)})
+        return {"items": items, "from": moment_text(from_s), "to": moment_text(to_s)}
 
-    async def checks(self, call: Call) -> Response:
-        return json_answer({"items": [check_json(each) for each in self._sources.checks.all().values()]})
+    async def checks(self, call: RestCall[Any]) -> Json:
+        return {"items": [check_json(each) for each in self._sources.checks.all().values()]}
 
-    async def results(self, call: Call) -> Response:
-        view = await self._sources.seen(call)
+    async def results(self, call: RestCall[Any], query: At) -> Json:
+        view = await self._sources.seen(query.at)
         found = [
             await in_turns(run_check(each, view, self._sources.deployments))
             for each in self._sources.checks.all().values()
         ]
-        return json_answer({"items": found, "ok": all(each["ok"] for each in found), **about(view)})
+        return {"items": found, "ok": all(each["ok"] for each in found), **about(view)}
 
-    async def result(self, call: Call) -> Response:
-        view = await self._sources.seen(call)
-        return json_answer(await in_turns(run_check(self._check(call), view, self._sources.deployments)))
+    async def result(self, call: RestCall[Any], query: At) -> Json:
+        view = await self._sources.seen(query.at)
+        return await in_turns(run_check(self._check(call), view, self._sources.deployments))
 
-    async def save(self, call: Call) -> Response:
-        _may_write(call)
-        made = read_check(call.name("check"), await _json_body(call.request), now_s=call.now_s)
+    async def save(self, call: RestCall[Any], body: bodies.CheckWritten) -> Json:
+        made = read_check(call.path["check"], to_builtins(body), now_s=self._sources.clock.wall_s())
         self._sources.checks.put(made)
-        return json_answer(check_json(made))
+        return check_json(made)
 
-    async def remove(self, call: Call) -> Response:
-        _may_write(call)
+    async def remove(self, call: RestCall[Any]) -> Json:
         check = self._check(call)
         self._sources.checks.remove(check.name)
-        return json_answer(check_json(check))
+        return check_json(check)
 
-    def _check(self, call: Call) -> Check:
+    def _check(self, call: RestCall[Any]) -> Check:
         known = self._sources.checks.all()
-        name = call.name("check")
+        name = call.path["check"]
         if name not in known:
             raise NotFound(f"there is no check {name[:64]!r}; there are: {', '.join(list(known)[:20]) or 'none'}")
         return known[name]
-
-
-def _may_write(call: Call) -> None:
-    if not call.caller.may_write:
-        raise Forbidden(f"{call.caller.name!r} may look, but not change anything")
-
-
-async def _json_body(request: Request) -> Any:
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > _MAX_BODY:
-            raise TooLarge(f"a body may have {_MAX_BODY} bytes")
-    try:
-        return orjson.loads(body)
-    except ValueError as error:
-        raise BadRequest(f"the body is not JSON: {error}") from None

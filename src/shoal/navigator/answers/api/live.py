@@ -3,147 +3,157 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
-from starlette.responses import Response
+from msgspec import Meta, Struct
 
-from shoal.errors import ApiError, InternalError, invalid
-from shoal.navigator.answers.api import describe
-from shoal.navigator.answers.api.answers import json_answer
-from shoal.navigator.answers.api.calls import Call, Operation, Parameter, bad_query
-from shoal.navigator.answers.api.gate import Authenticate
+from shoal.base.asgi_parts import Application
+from shoal.errors import (
+    ApiError,
+    InternalError,
+    NotFound,
+    ServiceUnavailable,
+    Timeout,
+    TooManyRequests,
+    invalid,
+)
+from shoal.navigator.answers.api import bodies
+from shoal.navigator.answers.api.parameters import Limit, Moment, OfCluster, OfNamespace, known_cluster
 from shoal.navigator.answers.api.sources import ROOT, Sources
-from shoal.navigator.answers.api.streams import Streams, TextStream
 from shoal.navigator.answers.asking import as_items, parts_of, whole_answer
 from shoal.navigator.answers.graph import GraphRequest, graph
 from shoal.navigator.answers.workloads import pod_row
+from shoal.rest.answers import bad_query
+from shoal.rest.operations import Operation, RestCall
+from shoal.rest.streams import RestStreams
 from shoal.wire.navigator.v1.navigator_pb import ClusterEvents, PodLogs, ProxyConfig
 
 DEADLINE_S = 30.0
 FOLLOW_S = 12 * 3600.0
 _DEFAULT_SPAN_S = 300.0
 _POD = f"{ROOT}/pods/{{cluster}}/{{namespace}}/{{name}}"
-_WHOLE = {"type": "integer", "minimum": 0}
+Json = dict[str, Any]
 
-_LOGS = (
-    Parameter("container", {"type": "string"}, "Which container; needed where the pod has several"),
-    Parameter("follow", {"type": "boolean"}, "Go on as more is written"),
-    Parameter("previous", {"type": "boolean"}, "Of the container's run before"),
-    Parameter("timestamps", {"type": "boolean"}, "Each line with its time"),
-    Parameter("tail", {"type": "integer", "minimum": -1}, "The last so many lines; -1 for all, which is the default"),
-    Parameter("since", _WHOLE, "Only what was written in the last so many seconds"),
-)
-_EVENTS_OF = (
-    Parameter("kind", {"type": "string"}, "Only about objects of this kind, for example Pod"),
-    Parameter("name", {"type": "string"}, "Only about objects of this name"),
-)
-_SPAN = (
-    Parameter("start", {"type": "string"}, "From when: a moment, or how long ago; default 5m"),
-    Parameter("end", {"type": "string"}, "To when; default now"),
-)
+
+class LogsOf(Struct, frozen=True, kw_only=True):
+    container: Annotated[str, Meta(description="Which container; needed where the pod has several")] = ""
+    follow: Annotated[bool, Meta(description="Go on as more is written")] = False
+    previous: Annotated[bool, Meta(description="Of the container's run before")] = False
+    timestamps: Annotated[bool, Meta(description="Each line with its time")] = False
+    tail: Annotated[int, Meta(ge=-1, le=10_000_000, description="The last so many lines; -1 for all")] = -1
+    since: Annotated[
+        int, Meta(ge=0, le=10**9, description="Only what was written in the last so many seconds; 0 for all")
+    ] = 0  # fmt: skip
+
+
+class RawConfig(Struct, frozen=True):
+    raw: Annotated[bool, Meta(description="Envoy's own dump")] = False
+
+
+class ListedEvents(Struct, frozen=True, kw_only=True):
+    cluster: OfCluster = ""
+    namespace: OfNamespace = ""
+    kind: Annotated[str, Meta(description="Only about objects of this kind, for example Pod")] = ""
+    name: Annotated[str, Meta(description="Only about objects of this name")] = ""
+    limit: Limit = 200
+
+
+class AskedGraph(Struct, frozen=True, kw_only=True):
+    cluster: OfCluster = ""
+    namespace: OfNamespace = ""
+    service: Annotated[str, Meta(description="Only what calls it and what it calls")] = ""
+    start: Annotated[Moment, Meta(description="From when: a moment, or how long ago; default 5m")] = ""
+    end: Annotated[Moment, Meta(description="To when; default now")] = ""
 
 
 class Live:
-    def __init__(self, sources: Sources, streams: Streams, authenticate: Authenticate) -> None:
+    def __init__(self, sources: Sources, streams: RestStreams) -> None:
         self._sources = sources
         self._streams = streams
-        self._authenticate = authenticate
 
     def operations(self) -> list[Operation]:
-        asking = (404, 429, 503, 504)
+        asking = (NotFound, TooManyRequests, ServiceUnavailable, Timeout)
         return [
             Operation(
                 method="GET", path=f"{_POD}/logs", id="getPodLogs", tag="pods", summary="What a pod writes",
-                handler=self.logs, answer="Text", media="text/plain", parameters=_LOGS, errors=asking,
+                handler=self.logs, answers={200: str}, media="text/plain", errors=asking,
             ),
             Operation(
                 method="GET", path=f"{_POD}/events", id="getPodEvents", tag="pods", handler=self.pod_events,
-                summary="The cluster's events about a pod", answer="Items", errors=asking,
+                summary="The cluster's events about a pod", answers={200: bodies.Items}, errors=asking,
             ),
             Operation(
                 method="GET", path=f"{_POD}/proxy-config", id="getProxyConfig", tag="pods", handler=self.proxy_config,
-                summary="Listeners, routes, clusters and endpoints of the pod's Envoy", answer="Anything",
-                parameters=(Parameter("raw", {"type": "boolean"}, "Envoy's own dump"),), errors=asking,
+                summary="Listeners, routes, clusters and endpoints of the pod's Envoy", answers={200: Json},
+                errors=asking,
             ),
             Operation(
                 method="GET", path=f"{ROOT}/events", id="listClusterEvents", tag="events", handler=self.events,
-                summary="The Kubernetes events of one cluster or of all, oldest first", answer="Items",
-                parameters=(describe.CLUSTER, describe.NAMESPACE, *_EVENTS_OF, describe.LIMIT), errors=asking,
+                summary="The Kubernetes events of one cluster or of all, oldest first",
+                answers={200: bodies.ClusterEventsBody}, errors=asking,
             ),
             Operation(
                 method="GET", path=f"{ROOT}/graph", id="getGraph", tag="mesh", handler=self.graph,
-                summary="Which service calls which, with rates, errors and latency", answer="Graph",
-                parameters=(
-                    describe.CLUSTER, describe.NAMESPACE,
-                    Parameter("service", {"type": "string"}, "Only what calls it and what it calls"), *_SPAN,
-                ),
-                errors=(404,),
+                summary="Which service calls which, with rates, errors and latency", answers={200: bodies.Graph},
+                errors=(NotFound,),
             ),
         ]  # fmt: skip
 
-    async def logs(self, call: Call) -> Response:
+    async def logs(self, call: RestCall[Any], query: LogsOf) -> Application:
         cluster, namespace, name = self._pod(call)
-        follow = bool(call.flag("follow"))
         request = PodLogs(
             namespace=namespace,
             pod=name,
-            container=call.text("container"),
-            tail=call.integer("tail", -1, -1, 10_000_000),
-            follow=follow,
-            previous=bool(call.flag("previous")),
-            timestamps=bool(call.flag("timestamps")),
-            since_seconds=call.integer("since", 0, 0, 10**9),
+            container=query.container,
+            tail=query.tail,
+            follow=query.follow,
+            previous=query.previous,
+            timestamps=query.timestamps,
+            since_seconds=query.since,
         )
-        parts = parts_of(self._sources.edges, cluster, request, deadline_s=FOLLOW_S if follow else DEADLINE_S)
-        token = str(call.request.scope["state"]["token"])
+        parts = parts_of(self._sources.edges, cluster, request, deadline_s=FOLLOW_S if query.follow else DEADLINE_S)
+        return self._streams.text(call.request.token, parts, "logs")
 
-        async def allowed() -> bool:
-            return await self._authenticate(token) is not None
-
-        return TextStream(self._streams, parts, allowed)
-
-    async def pod_events(self, call: Call) -> Response:
+    async def pod_events(self, call: RestCall[Any]) -> Json:
         cluster, namespace, name = self._pod(call)
         request = ClusterEvents(namespace=namespace, kind="Pod", name=name)
-        return json_answer({"items": await self._events(cluster, request)})
+        return {"items": await self._events(cluster, request)}
 
-    async def events(self, call: Call) -> Response:
-        view, limit = self._sources.view(), call.limit(200)
-        chosen = call.cluster(view)
-        request = ClusterEvents(namespace=call.text("namespace"), kind=call.text("kind"), name=call.text("name"))
+    async def events(self, call: RestCall[Any], query: ListedEvents) -> Json:
+        view, limit = self._sources.view(), query.limit
+        chosen = known_cluster(view, query.cluster)
+        request = ClusterEvents(namespace=query.namespace, kind=query.kind, name=query.name)
         if chosen:
-            return json_answer({"items": (await self._events(chosen, request))[-limit:], "failed": []})
+            return {"items": (await self._events(chosen, request))[-limit:], "failed": []}
         clusters = [each.name for each in view.clusters()]
         answers = await asyncio.gather(*(self._events_or_why(each, request) for each in clusters))
         items = [item for found, _ in answers for item in found]
         items.sort(key=lambda item: str(item["at"]))
-        return json_answer({"items": items[-limit:], "failed": [why for _, why in answers if why is not None]})
+        return {"items": items[-limit:], "failed": [why for _, why in answers if why is not None]}
 
-    async def proxy_config(self, call: Call) -> Response:
+    async def proxy_config(self, call: RestCall[Any], query: RawConfig) -> Any:
         cluster, namespace, name = self._pod(call)
-        request = ProxyConfig(namespace=namespace, pod=name, raw=bool(call.flag("raw")))
+        request = ProxyConfig(namespace=namespace, pod=name, raw=query.raw)
         answer = await whole_answer(self._sources.edges, cluster, request, deadline_s=DEADLINE_S)
         try:
-            return json_answer(orjson.loads(answer))
+            return orjson.loads(answer)
         except ValueError as error:
             raise InternalError(f"the edge's answer is not understood: {error}") from None
 
-    async def graph(self, call: Call) -> Response:
+    async def graph(self, call: RestCall[Any], query: AskedGraph) -> Json:
         view = self._sources.view()
-        chosen = call.cluster(view)
-        end_s = call.moment("end") or call.now_s
-        start_s = call.moment("start") or end_s - _DEFAULT_SPAN_S
+        chosen = known_cluster(view, query.cluster)
+        end_s = self._sources.moment("end", query.end) or self._sources.clock.wall_s()
+        start_s = self._sources.moment("start", query.start) or end_s - _DEFAULT_SPAN_S
         if start_s >= end_s:
-            raise bad_query(invalid("start", call.text("start"), "must be before end"))
-        request = GraphRequest(
-            start_s=start_s, end_s=end_s, namespace=call.text("namespace"), service=call.text("service")
-        )  # fmt: skip
+            raise bad_query(invalid("start", query.start, "must be before end"))
+        request = GraphRequest(start_s=start_s, end_s=end_s, namespace=query.namespace, service=query.service)
         clusters = [chosen] if chosen else [each.name for each in view.clusters()]
-        return json_answer(await graph(self._sources.edges, clusters, request, deadline_s=DEADLINE_S))
+        return await graph(self._sources.edges, clusters, request, deadline_s=DEADLINE_S)
 
-    def _pod(self, call: Call) -> tuple[str, str, str]:
-        cluster, namespace, name = (call.name(part) for part in ("cluster", "namespace", "name"))
+    def _pod(self, call: RestCall[Any]) -> tuple[str, str, str]:
+        cluster, namespace, name = (call.path[part] for part in ("cluster", "namespace", "name"))
         pod_row(self._sources.view(), cluster, namespace, name)
         return cluster, namespace, name
 

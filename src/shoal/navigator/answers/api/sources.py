@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from shoal.base.clock import Clock
-from shoal.navigator.answers.api.calls import Call
+from shoal.navigator.answers.api.parameters import moment_of
 from shoal.navigator.answers.checks import CheckStore
 from shoal.navigator.answers.fleet import Deployments, read_deployments
 from shoal.navigator.model import Cluster, Freshness
@@ -28,10 +28,14 @@ class Sources:
     checks: CheckStore
     clock: Clock
 
-    async def seen(self, call: Call) -> View:
+    async def seen(self, at: str) -> View:
         """The view that a request asks for: now, or at a moment."""
-        at_s = call.moment("at")
+        at_s = self.moment("at", at)
         return self.view() if at_s is None else await self.history.at(at_s)
+
+    def moment(self, parameter: str, text: str) -> float | None:
+        """What a parameter says; None when it says nothing."""
+        return moment_of(parameter, text, self.clock.wall_s())
 
     def deployments(self) -> Deployments:
         return read_deployments(self.fleet)

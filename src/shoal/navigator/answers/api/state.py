@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from starlette.responses import Response
+from typing import Annotated, Any
 
-from shoal.errors import NotFound
-from shoal.navigator.answers.api import describe
-from shoal.navigator.answers.api.answers import json_answer, position_of
-from shoal.navigator.answers.api.calls import Call, Operation, Parameter, no_cluster
+from msgspec import Meta
+
+from shoal.errors import ApiError, BadRequest, Expired, NotFound
+from shoal.navigator.answers.api import bodies
+from shoal.navigator.answers.api.parameters import (
+    At,
+    Limit,
+    Listed,
+    OfCluster,
+    OfKinds,
+    Paged,
+    kinds_of,
+    known_cluster,
+    no_cluster,
+    parts_of_position,
+    position_of,
+)
 from shoal.navigator.answers.api.sources import ROOT, Sources, about, cluster_json
 from shoal.navigator.answers.asking import in_turns
 from shoal.navigator.answers.query.fields import QUERY_KINDS
@@ -18,12 +31,28 @@ from shoal.navigator.answers.services import service, services
 from shoal.navigator.answers.workloads import pod_detail, pod_row, workload, workloads
 from shoal.navigator.model import KINDS
 from shoal.navigator.view import View
+from shoal.rest.operations import Operation, RestCall
 
 NO_NAMESPACE = "-"
-_LISTED = (describe.CLUSTER, describe.NAMESPACE, describe.LIMIT, describe.CONTINUE, describe.AT)
-_QUERY = Parameter("q", {"type": "string", "maxLength": 4096}, "`pods where image ~ 'v2' and not ready`", required=True)
-_TEXT = Parameter("text", {"type": "string"}, "Words, all of which must be found", required=True)
-_EXPOSED = Parameter("exposed", {"type": "boolean"}, "Only pods that are endpoints of a service, or are of none")
+PAST: tuple[type[ApiError], ...] = (NotFound, Expired)
+Json = dict[str, Any]
+
+
+class AskedQuery(Paged, frozen=True, kw_only=True):
+    q: Annotated[str, Meta(max_length=4096, description="`pods where image ~ 'v2' and not ready`")]
+
+
+class ListedPods(Listed, frozen=True, kw_only=True):
+    exposed: Annotated[bool | None, Meta(description="Only pods that are endpoints of a service, or are of none")] = (
+        None
+    )
+
+
+class SearchedText(At, frozen=True, kw_only=True):
+    text: Annotated[str, Meta(description="Words, all of which must be found")]
+    kind: OfKinds = ""
+    cluster: OfCluster = ""
+    limit: Limit = 50
 
 
 class State:
@@ -31,128 +60,121 @@ class State:
         self._sources = sources
 
     def operations(self) -> list[Operation]:
-        def get(path: str, id_: str, tag: str, summary: str, handler: object, answer: str, *more: Parameter,
-                errors: tuple[int, ...] = ()) -> Operation:  # fmt: skip
+        def get(path: str, id_: str, tag: str, summary: str, handler: Any, answer: Any,
+                errors: tuple[type[ApiError], ...] = PAST) -> Operation:  # fmt: skip
             return Operation(
-                method="GET", path=f"{ROOT}/{path}", id=id_, tag=tag, summary=summary, handler=handler,  # type: ignore[arg-type]
-                answer=answer, parameters=more, errors=errors,
+                method="GET", path=f"{ROOT}/{path}", id=id_, tag=tag, summary=summary, handler=handler,
+                answers={200: answer}, errors=errors,
             )  # fmt: skip
 
-        past = (404, 410)
         return [
             get("clusters", "listClusters", "clusters", "All clusters, and how fresh what is known of each is",
-                self.clusters, "Clusters", describe.AT, errors=(410,)),
-            get("clusters/{cluster}", "getCluster", "clusters", "One cluster", self.cluster, "Cluster", describe.AT,
-                errors=past),
+                self.clusters, bodies.Clusters, (Expired,)),
+            get("clusters/{cluster}", "getCluster", "clusters", "One cluster", self.cluster, bodies.Cluster),
             get("kinds", "listKinds", "query", "What can be asked for: kinds, their fields and types", self.kinds,
-                "Kinds"),
-            get("query", "query", "query", "Ask for objects of all clusters", self.query, "QueryResult", _QUERY,
-                describe.LIMIT, describe.CONTINUE, describe.AT, errors=(400, 410)),
+                bodies.QueryKinds, ()),
+            get("query", "query", "query", "Ask for objects of all clusters", self.query, bodies.QueryResult,
+                (BadRequest, Expired)),
             get("services", "listServices", "services", "Services, those of one name in several clusters as one",
-                self.services, "Services", *_LISTED, errors=past),
+                self.services, bodies.Services),
             get("services/{namespace}/{name}", "getService", "services",
-                "One service with its endpoints in all clusters, ready or not", self.service, "Service", describe.AT,
-                errors=past),
+                "One service with its endpoints in all clusters, ready or not", self.service, bodies.Service),
             get("workloads", "listWorkloads", "workloads", "Deployments and other owners of pods, over all clusters",
-                self.workloads, "Workloads", *_LISTED, errors=past),
+                self.workloads, bodies.Workloads),
             get("workloads/{namespace}/{kind}/{name}", "getWorkload", "workloads", "One workload with its pods",
-                self.workload, "Workload", describe.AT, errors=past),
+                self.workload, bodies.Workload),
             get("pods", "listPods", "pods", "Pods; with exposed=false those without a service", self.pods,
-                "QueryResult", _EXPOSED, *_LISTED, errors=(400, *past)),
-            get("pods/{cluster}/{namespace}/{name}", "getPod", "pods", "One pod", self.pod, "Pod", describe.AT,
-                errors=past),
+                bodies.QueryResult, (BadRequest, *PAST)),
+            get("pods/{cluster}/{namespace}/{name}", "getPod", "pods", "One pod", self.pod, Json),
             get("objects/{cluster}/{kind}/{namespace}/{name}", "getObject", "objects",
-                "One object as its cluster reports it; - for no namespace", self.object, "Anything", describe.AT,
-                errors=past),
-            get("search", "search", "search", "One text over all kinds, the best first", self.search, "Hits", _TEXT,
-                describe.KIND, describe.CLUSTER, describe.LIMIT, describe.AT, errors=past),
+                "One object as its cluster reports it; - for no namespace", self.object, Json),
+            get("search", "search", "search", "One text over all kinds, the best first", self.search, bodies.Hits),
         ]  # fmt: skip
 
-    async def clusters(self, call: Call) -> Response:
-        view = await self._sources.seen(call)
-        return json_answer({"items": [cluster_json(view, each) for each in view.clusters()], "at": about(view)["at"]})
+    async def clusters(self, call: RestCall[Any], query: At) -> Json:
+        view = await self._sources.seen(query.at)
+        return {"items": [cluster_json(view, each) for each in view.clusters()], "at": about(view)["at"]}
 
-    async def cluster(self, call: Call) -> Response:
-        view = await self._sources.seen(call)
-        name = call.name("cluster")
+    async def cluster(self, call: RestCall[Any], query: At) -> Json:
+        view = await self._sources.seen(query.at)
+        name = call.path["cluster"]
         found = view.cluster(name)
         if found is None:
             raise no_cluster(view, name)
-        return json_answer(cluster_json(view, found))
+        return cluster_json(view, found)
 
-    async def kinds(self, call: Call) -> Response:
-        return json_answer(
-            {
-                "items": [
-                    {
-                        "name": kind.name,
-                        "words": list(kind.words),
-                        "columns": list(kind.columns),
-                        "fields": [
-                            {"name": field.name, "type": str(field.type), "help": field.help}
-                            for field in kind.fields.values()
-                        ],
-                    }
-                    for kind in QUERY_KINDS.values()
-                ]
-            }
-        )
+    async def kinds(self, call: RestCall[Any]) -> Json:
+        return {
+            "items": [
+                {
+                    "name": kind.name,
+                    "words": list(kind.words),
+                    "columns": list(kind.columns),
+                    "fields": [
+                        {"name": field.name, "type": str(field.type), "help": field.help}
+                        for field in kind.fields.values()
+                    ],
+                }
+                for kind in QUERY_KINDS.values()
+            ]
+        }
 
-    async def query(self, call: Call) -> Response:
-        view = await self._sources.seen(call)
-        return await self._asked(call, view, call.needed("q"))
+    async def query(self, call: RestCall[Any], query: AskedQuery) -> Json:
+        view = await self._sources.seen(query.at)
+        return await self._asked(query, view, query.q)
 
-    async def pods(self, call: Call) -> Response:
-        view = await self._sources.seen(call)
+    async def pods(self, call: RestCall[Any], query: ListedPods) -> Json:
+        view = await self._sources.seen(query.at)
         parts = [f"{name} = '{_quoted(value)}'" for name, value in (
-            ("cluster", call.cluster(view)), ("namespace", call.text("namespace"))) if value]  # fmt: skip
-        exposed = call.flag("exposed")
-        if exposed is not None:
-            parts.append("exposed" if exposed else "not exposed")
-        return await self._asked(call, view, f"pods where {' and '.join(parts)}" if parts else "pods")
+            ("cluster", known_cluster(view, query.cluster)), ("namespace", query.namespace)) if value]  # fmt: skip
+        if query.exposed is not None:
+            parts.append("exposed" if query.exposed else "not exposed")
+        return await self._asked(query, view, f"pods where {' and '.join(parts)}" if parts else "pods")
 
-    async def services(self, call: Call) -> Response:
-        view = await self._sources.seen(call)
-        place = call.place(2)
+    async def services(self, call: RestCall[Any], query: Listed) -> Json:
+        view = await self._sources.seen(query.at)
+        after = parts_of_position(query.position, 2)
         page = services(
-            view, cluster=call.cluster(view), namespace=call.text("namespace"), limit=call.limit(),
-            after=(place[0], place[1]) if place is not None else None,
+            view, cluster=known_cluster(view, query.cluster), namespace=query.namespace, limit=query.limit,
+            after=(after[0], after[1]) if after is not None else None,
         )  # fmt: skip
         last = page.items[-1] if page.more else None
         position = position_of([last["namespace"], last["name"]]) if last is not None else ""
-        return json_answer({"items": page.items, "total": page.total, "continue": position, **about(view)})
+        return {"items": page.items, "total": page.total, "continue": position, **about(view)}
 
-    async def service(self, call: Call) -> Response:
-        view = await self._sources.seen(call)
-        return json_answer({**service(view, call.name("namespace"), call.name("name")), **about(view)})
+    async def service(self, call: RestCall[Any], query: At) -> Json:
+        view = await self._sources.seen(query.at)
+        return {**service(view, call.path["namespace"], call.path["name"]), **about(view)}
 
-    async def workloads(self, call: Call) -> Response:
-        view = await self._sources.seen(call)
-        place = call.place(3)
+    async def workloads(self, call: RestCall[Any], query: Listed) -> Json:
+        view = await self._sources.seen(query.at)
+        after = parts_of_position(query.position, 3)
         page = await in_turns(workloads(
-            view, self._sources.deployments, cluster=call.cluster(view), namespace=call.text("namespace"),
-            limit=call.limit(), after=(place[0], place[1], place[2]) if place is not None else None,
+            view, self._sources.deployments, cluster=known_cluster(view, query.cluster), namespace=query.namespace,
+            limit=query.limit, after=(after[0], after[1], after[2]) if after is not None else None,
         ))  # fmt: skip
         last = page.items[-1] if page.more else None
         position = position_of([last["namespace"], last["kind"], last["name"]]) if last is not None else ""
-        return json_answer({"items": page.items, "total": page.total, "continue": position, **about(view)})
+        return {"items": page.items, "total": page.total, "continue": position, **about(view)}
 
-    async def workload(self, call: Call) -> Response:
-        view = await self._sources.seen(call)
+    async def workload(self, call: RestCall[Any], query: At) -> Json:
+        view = await self._sources.seen(query.at)
         found = await in_turns(
-            workload(view, self._sources.deployments, call.name("namespace"), call.name("kind"), call.name("name"))
-        )
-        return json_answer({**found, **about(view)})
+            workload(
+                view, self._sources.deployments, call.path["namespace"], call.path["kind"], call.path["name"]
+            )
+        )  # fmt: skip
+        return {**found, **about(view)}
 
-    async def pod(self, call: Call) -> Response:
-        view = await self._sources.seen(call)
-        row = pod_row(view, call.name("cluster"), call.name("namespace"), call.name("name"))
+    async def pod(self, call: RestCall[Any], query: At) -> Json:
+        view = await self._sources.seen(query.at)
+        row = pod_row(view, call.path["cluster"], call.path["namespace"], call.path["name"])
         (obj,) = await view.objects([row])
-        return json_answer(pod_detail(view, self._sources.deployments(), row, obj))
+        return pod_detail(view, self._sources.deployments(), row, obj)
 
-    async def object(self, call: Call) -> Response:
-        view = await self._sources.seen(call)
-        cluster, kind, namespace, name = (call.name(part) for part in ("cluster", "kind", "namespace", "name"))
+    async def object(self, call: RestCall[Any], query: At) -> Json:
+        view = await self._sources.seen(query.at)
+        cluster, kind, namespace, name = (call.path[part] for part in ("cluster", "kind", "namespace", "name"))
         if view.cluster(cluster) is None:
             raise no_cluster(view, cluster)
         if kind not in KINDS:
@@ -162,21 +184,21 @@ class State:
         found = (await view.objects([row]))[0] if row is not None else None
         if found is None:
             raise NotFound(f"cluster {cluster!r} has no {KINDS[kind].kind} {key}")
-        return json_answer(found)
+        return found
 
-    async def search(self, call: Call) -> Response:
-        view = await self._sources.seen(call)
-        text, limit = call.needed("text"), call.limit(50)
+    async def search(self, call: RestCall[Any], query: SearchedText) -> Json:
+        view = await self._sources.seen(query.at)
+        cluster = known_cluster(view, query.cluster)
         hits, total = await in_turns(
-            search(view, text, kinds=call.kinds(), cluster=call.cluster(view), limit=limit)
-        )  # fmt: skip
-        return json_answer({"items": [hit.as_json() for hit in hits], "total": total, **about(view)})
+            search(view, query.text, kinds=kinds_of(query.kind), cluster=cluster, limit=query.limit)
+        )
+        return {"items": [hit.as_json() for hit in hits], "total": total, **about(view)}
 
-    async def _asked(self, call: Call, view: View, text: str) -> Response:
+    async def _asked(self, asked: Paged, view: View, text: str) -> Json:
         query = parse(text, now_s=view.at_s)
         runner = Runner(view, self._sources.deployments)
-        result = await in_turns(runner.steps(query, Page(call.limit(), call.text("continue"))))
-        return json_answer({**_result_json(result), **about(view)})
+        result = await in_turns(runner.steps(query, Page(asked.limit, asked.position)))
+        return {**_result_json(result), **about(view)}
 
 
 def _result_json(result: Result) -> dict[str, object]:

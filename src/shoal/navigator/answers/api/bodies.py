@@ -1,0 +1,242 @@
+"""The shapes of what the API takes and answers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct, field
+
+Json = dict[str, Any]
+Severity = Literal["error", "warning"]
+
+
+class Page(Struct, kw_only=True):
+    """``at`` is the moment that the answer is of; ``notFresh`` are clusters it may be wrong about."""
+
+    total: int
+    position: str = field(name="continue", default="")
+    at: str | None
+    not_fresh: list[Json] = field(name="notFresh")
+
+
+class KindStatus(Struct):
+    kind: str
+    state: str
+    error: str
+    rows: int
+    since: str | None
+
+
+class Cluster(Struct, rename="camel"):
+    name: str
+    region: str
+    environment: str
+    metadata: dict[str, str]
+    freshness: Literal["initializing", "healthy", "stale", "disconnected"]
+    edge: str
+    epoch: int
+    connected_at: str | None
+    heard_at: str | None
+    heard_seconds_ago: float | None
+    kinds: list[KindStatus]
+
+
+class Clusters(Struct):
+    items: list[Cluster]
+    at: str | None
+
+
+class QueryKind(Struct):
+    name: str
+    words: list[str]
+    columns: list[str]
+    fields: list[Json]
+
+
+class QueryKinds(Struct):
+    items: list[QueryKind]
+
+
+class Column(Struct):
+    name: str
+    type: str
+
+
+class QueryResult(Page, kw_only=True):
+    kind: str
+    columns: list[Column]
+    items: list[Json]
+    plan: str
+
+
+class Service(Struct, rename="camel"):
+    namespace: str
+    name: str
+    types: list[str]
+    ports: list[int]
+    endpoints: int
+    ready_endpoints: int
+    clusters: list[Json]
+
+
+class Services(Page, kw_only=True):
+    items: list[Service]
+
+
+class Workload(Struct):
+    namespace: str
+    kind: str
+    name: str
+    app: str | None
+    pods: int
+    ready: int
+    images: list[str]
+    proxies: list[str]
+    revisions: list[int]
+    clusters: list[Json]
+
+
+class Workloads(Page, kw_only=True):
+    items: list[Workload]
+
+
+class Items(Struct):
+    items: list[Json]
+
+
+class Effective(Struct):
+    """An Istio resource that acts on a pod."""
+
+    kind: str
+    namespace: str
+    name: str
+    reason: str
+
+
+class Acting(Struct, rename="camel"):
+    cluster: str
+    namespace: str
+    pod: str
+    proxy: str
+    root_namespace: str
+    items: list[Effective]
+
+
+class Mistake(Struct):
+    cluster: str
+    code: str
+    severity: Severity
+    kind: str
+    namespace: str
+    name: str
+    path: str
+    message: str
+    fix: str
+    related: list[str]
+
+
+class Mistakes(Struct):
+    items: list[Mistake]
+    total: int
+
+
+class ServicePair(Struct, rename="camel"):
+    """Which service calls which, and how that goes."""
+
+    source: Json
+    destination: Json
+    requests_per_second: float
+    errors_per_second: float
+    success_rate: Annotated[float, Meta(ge=0, le=1)] | None
+    p99_ms: float | None
+    between: list[Json]
+
+
+class ClusterFailure(Struct):
+    cluster: str
+    code: str
+    message: str
+
+
+class Graph(Struct):
+    connections: list[ServicePair]
+    clusters: list[str]
+    failed: list[ClusterFailure]
+    warnings: list[Json]
+
+
+class ClusterEventsBody(Struct):
+    items: list[Json]
+    failed: list[ClusterFailure]
+
+
+class Hit(Struct):
+    kind: str
+    cluster: str
+    namespace: str
+    name: str
+    score: float
+
+
+class Hits(Struct):
+    items: list[Hit]
+    total: int
+
+
+class ObjectRef(Struct):
+    kind: str
+    cluster: str
+    namespace: str
+    name: str
+
+
+class ChangedField(Struct):
+    path: str
+    before: Any
+    after: Any
+
+
+class ChangedObject(ObjectRef, kw_only=True):
+    fields: list[ChangedField]
+
+
+class Diff(Struct):
+    added: list[ObjectRef]
+    removed: list[ObjectRef]
+    changed: list[Json]
+    totals: dict[str, int]
+    complete: bool
+
+
+class CheckWritten(Struct, forbid_unknown_fields=True):
+    """A query that must find nothing, or something."""
+
+    query: str
+    expect: Literal["empty", "some"] = "empty"
+    description: str = ""
+    name: Annotated[str, Meta(description="As in the path")] = ""
+
+
+class SavedCheck(Struct):
+    name: str
+    query: str
+    expect: Literal["empty", "some"]
+    description: str
+
+
+class SavedChecks(Struct):
+    items: list[SavedCheck]
+
+
+class CheckResult(SavedCheck, kw_only=True):
+    """``examples`` are objects that should not be there; ``error`` says why a query cannot be run any more."""
+
+    ok: bool
+    total: int | None
+    examples: list[Json]
+    error: str
+
+
+class CheckResults(Struct):
+    items: list[CheckResult]
+    ok: bool
