@@ -290,7 +290,7 @@ def test_a_database_cannot_be_copied_onto_itself_by_another_name(place: Place) -
 
 def test_a_database_without_a_store_or_out_of_reach_is_named(place: Place, tmp_path: Path) -> None:
     empty = place("postgres", "a")
-    with pytest.raises(ConfigError, match="there is no store in this database"):
+    with pytest.raises(ConfigError, match="this database contains no store"):
         asyncio.run(copy_store(empty, f"sqlite:///{tmp_path}/b.db"))
     away = f"postgresql://me:secret@/shoal?host={tmp_path}"
     with pytest.raises(ShoalError) as error:

@@ -228,7 +228,7 @@ def test_files_and_urls_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         return open_store(url, attrs_of=lambda key, value: Attrs())
 
     for url in "sqlite://x", "sqlite:///", "redis://", "":
-        with pytest.raises(ConfigError, match="is not known"):
+        with pytest.raises(ConfigError, match="is not supported"):
             opened(url)
     with pytest.raises(ConfigError, match="does not exist"):
         asyncio.run(opened(f"sqlite:///{tmp_path}/none/store.db").start())

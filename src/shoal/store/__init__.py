@@ -1,6 +1,6 @@
 """The revisioned store: a log of writes in one global order, read and watched from memory.
 
-``open_store`` is the way in; everything else here is the seam (see ``shoal.store.model``).
+``open_store`` opens one; everything else here is its interface (see ``shoal.store.model``).
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ def open_store(
     events: str = "",
     unavailable_after_s: float = 10.0,
 ) -> LogStore:
-    """The store at ``url``, still to be started: ``memory://``, ``sqlite:///`` with a path after the third slash (an
-    absolute one begins with a fourth), or ``postgresql://``. ``attrs_of`` recomputes what a writer gave as ``attrs``,
-    from a complete value; ``clock`` ages history; ``on_fatal`` is called when writes can no longer be made durable.
+    """The store at ``url``, not started yet: ``memory://``, ``sqlite:///`` with a path after the third slash (an
+    absolute one begins with a fourth), or ``postgresql://``. ``attrs_of`` recomputes the ``attrs`` of a write from its
+    complete value; ``clock`` ages history; ``on_fatal`` is called when writes can no longer be made durable.
 
     For PostgreSQL, ``events`` is the URL of a Redis (``redis://``, ``rediss://``, ``unix://``) through which servers
-    tell each other of writes, and ``unavailable_after_s`` is how long writes and fresh reads wait for a database that
-    does not answer before they fail as StoreUnavailable."""
+    notify each other of writes, and ``unavailable_after_s`` is how long writes and fresh reads wait for a database that
+    does not respond before they fail with StoreUnavailable."""
     journal: Journal
     if events and not url.startswith(_POSTGRES):
-        raise ConfigError(f"events {redact(events)!r} are for a store on PostgreSQL, not for {url!r}; leave them out")
+        raise ConfigError(f"events {redact(events)!r} needs a PostgreSQL store, but the store is {url!r}; leave it out")
     if url.startswith(_POSTGRES):
         journal = _postgres(url, attrs_of, events, unavailable_after_s)
     elif url == "memory://":
@@ -76,17 +76,19 @@ def open_store(
         journal = SqliteJournal(Path(url.removeprefix(_SQLITE)), attrs_of)
     else:
         raise ConfigError(
-            f"store {url!r} is not known; use sqlite:///path, postgresql://user@host/database or memory://"
+            f"store {url!r} is not supported; use sqlite:///path, postgresql://user@host/database or memory://"
         )
     return LogStore(journal, limits=limits, clock=clock, on_fatal=on_fatal)
 
 
 def _postgres(url: str, attrs_of: Callable[[Key, bytes], Attrs], events: str, unavailable_after_s: float) -> Journal:
-    # Imported here: its client libraries cost a start that other stores do not have to pay.
+    # Imported here, so that other stores do not pay the start-up time of its client libraries.
     from shoal.store.postgres import Patience, PostgresJournal
 
     if events and not events.startswith(_REDIS):
-        raise ConfigError(f"events {redact(events)!r} is not known; use redis://host:port, rediss:// or unix://path")
+        raise ConfigError(
+            f"events {redact(events)!r} is not supported; use redis://host:port, rediss:// or unix://path"
+        )
     patience = Patience(
         limit_s=unavailable_after_s,
         connect_s=min(3.0, unavailable_after_s),

@@ -1,12 +1,12 @@
-"""The private door of a running SQLite store: a Unix socket beside the file, for what another process may ask of it.
+"""The control socket of a running SQLite store: a Unix socket beside the file, for commands of other processes.
 
-The process that serves a SQLite store holds its file alone. Whoever copies the store asks here for writes to stop
-(``freeze``), reads the file, which does not change any more, and says in the end that the store was moved (``keep``). A
-freeze lasts as long as the connection that asked for it, so a copy that ends in any other way, killed or crashed,
-leaves the store as it was. The socket is the owner's alone, like the file.
+The process that serves a SQLite store has exclusive use of its file. A copy stops writes through the socket
+(``freeze``), reads the file, which no longer changes, and finally marks the store as moved (``keep``). A freeze ends
+with the connection that requested it, so a copy that is killed or crashes leaves the store as it was. Only the owner
+can use the socket, like the file.
 
-One JSON object per line, ``{"do": "freeze" | "keep" | "thaw", "reason": text}``, each answered by
-``{"error": text, "was": text}``: nothing when it was done, and why writes were refused before.
+A request is one line of JSON, ``{"do": "freeze" | "keep" | "thaw", "reason": text}``. The response is
+``{"error": text, "was": text}``: ``error`` is empty on success, ``was`` is why writes were refused before.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ import orjson
 from shoal.errors import ShoalError
 
 _LONGEST_ADDRESS = 100  # bytes; the kernel's limit is 107 on Linux, 103 elsewhere
-_ASK_S = 30.0  # a checkpoint may have much to write
+_ASK_S = 30.0  # a checkpoint can take long
 
 
 class Freezable(Protocol):
-    """A store that can stop writing. All raise ``ShoalError`` when it cannot be done now."""
+    """A store that can stop writing. All methods raise ``ShoalError`` when they cannot run now."""
 
     @property
     def frozen(self) -> str:
-        """Why writes are refused; empty when they are not."""
+        """Why writes are refused; empty if they are accepted."""
 
     async def freeze(self, reason: str) -> None:
-        """Refuse writes for ``reason`` and bring everything into the file; until ``release``."""
+        """Refuse writes for ``reason`` until ``release``, and write everything into the file."""
 
     def release(self) -> None:
         """End a freeze that was not kept."""
 
     async def keep(self, reason: str) -> None:
-        """Refuse writes for ``reason`` from now on, also after a restart."""
+        """Refuse writes for ``reason`` permanently, also after a restart."""
 
     async def thaw(self) -> None:
-        """Take writes again."""
+        """Accept writes again."""
 
 
 class ControlSocket:
-    """The door's inside. Constructing does nothing."""
+    """The server of the socket; ``open`` starts it."""
 
     def __init__(self, path: Path, store: Freezable) -> None:
         self._path = path
@@ -57,13 +57,13 @@ class ControlSocket:
         self._sessions: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
-        """Must only be called by the one who holds the store: a socket that is there is a dead process'."""
+        """Called only by the process that holds the store: an existing socket belongs to a dead process."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._path.unlink(missing_ok=True)
             with _address(self._path) as address:
                 listener.bind(address)
-            self._path.chmod(0o600)  # before anybody is listened to
+            self._path.chmod(0o600)  # before it accepts connections
             self._server = await asyncio.start_unix_server(self._serve, sock=listener)
         except BaseException:
             listener.close()
@@ -94,10 +94,10 @@ class ControlSocket:
                 except ShoalError as refused:
                     error = str(refused)
                 except (ValueError, KeyError, TypeError, AttributeError):
-                    error = "not understood"
+                    error = "invalid request: expected one line of JSON"
                 writer.write(orjson.dumps({"error": error, "was": was}) + b"\n")
                 await writer.drain()
-        except (ConnectionError, ValueError):  # gone, or a line without an end
+        except (ConnectionError, ValueError):  # disconnected, or the line is too long
             pass
         finally:
             self._sessions.discard(session)
@@ -106,23 +106,23 @@ class ControlSocket:
             writer.close()
 
     async def _do(self, what: str, reason: str, frozen: bool) -> bool:
-        """Do what was asked; whether the session has a freeze of its own afterwards."""
+        """Run a command; return whether the session holds a freeze afterwards."""
         if what == "freeze":
             await self._store.freeze(reason)
             return True
         if what == "keep":
             if not frozen:
-                raise ShoalError("there is nothing to keep: freeze first")
+                raise ShoalError("nothing to keep: freeze the store first")
             await self._store.keep(reason)
             return False
         if what == "thaw":
             await self._store.thaw()
             return frozen
-        raise ShoalError(f"cannot do {what!r}")
+        raise ShoalError(f"unknown command {what!r}: use freeze, keep or thaw")
 
 
 class Control:
-    """The door's outside: one connection to the process that holds a store."""
+    """The client of the socket: one connection to the process that holds a store."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -134,7 +134,8 @@ class Control:
             return cls(*await asyncio.open_unix_connection(address))
 
     async def ask(self, what: str, reason: str = "") -> str:
-        """Why writes were refused before. ``ShoalError``: it was not done; ``ConnectionError``: nobody is there."""
+        """Run a command; return why writes were refused before. Raises ``ShoalError`` if it failed, ``ConnectionError``
+        if the process is gone."""
         self._writer.write(orjson.dumps({"do": what, "reason": reason}) + b"\n")
         async with asyncio.timeout(_ASK_S):
             await self._writer.drain()
@@ -154,7 +155,7 @@ class Control:
 
 @contextmanager
 def _address(path: Path) -> Iterator[str]:
-    """A name for the socket that fits into an address, however deep its folder lies."""
+    """An address of the socket within the kernel's length limit, however long its path is."""
     if len(os.fsencode(path)) <= _LONGEST_ADDRESS:
         yield str(path)
         return

@@ -1,14 +1,14 @@
-"""Moves a store to another place, SQLite or PostgreSQL, while its servers go on answering reads and watches.
+"""Moves a store to another SQLite file or PostgreSQL database, while its servers keep serving reads and watches.
 
 The source is *frozen* first: it refuses writes with a reason that clients see. Every current object is then written to
-the target with its revision, its created revision and its bytes, in pieces, so the size of a store does not matter. The
-counter goes along, so an object's resourceVersion stays good for gets and updates. History does not: the floors of the
-target lie at its revision, a watch from there goes on, one from further back gets 410 and lists again. The target is a
-log of its own and has a new incarnation.
+the target with its revision, its created revision and its bytes, in chunks, so stores of any size work. The revision
+counter is copied too, so an object's resourceVersion stays valid for gets and updates. History is not copied: the
+floors of the target equal its revision. A watch from there continues; one from an older revision gets 410 and lists
+again. The target is a separate log and has a new incarnation.
 
-Until everything has been read back and compared the target is marked as unfinished and takes no writes. Then the source
-is marked as moved, and only after that is the target opened: at no moment do both take writes, whenever the copy dies.
-A copy that fails before that leaves the source as it was, and no target.
+Until everything has been read back and compared, the target is marked as unfinished and refuses writes. Then the source
+is marked as moved, and only after that the target accepts writes: the two never accept writes at the same time, even if
+the copy dies. A copy that fails earlier leaves the source as it was and removes the target.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from shoal.errors import ConfigError, ShoalError
 from shoal.store.model import Key
 
 Row = tuple[int, str, str, str, int, int, bytes]  # revision, resource, namespace, name, created, hole, value
-Progress = Callable[[str, int, int], None]  # what is being done, objects done, objects in all
+Progress = Callable[[str, int, int], None]  # step, objects done, objects in total
 
 CHUNK_ROWS = 2000
 CHUNK_BYTES = 4 << 20
 
-BEING_COPIED = "it is being copied"  # how the reason of a source begins
-UNFINISHED = "it is an unfinished copy"  # how the reason of such a target begins
+BEING_COPIED = "it is being copied"  # prefix of the reason on a frozen source
+UNFINISHED = "it is an unfinished copy"  # prefix of the reason on an unfinished target
 
 _SQLITE = "sqlite:///"
 _POSTGRES = ("postgresql://", "postgres://")
@@ -41,17 +41,17 @@ _SUM = 1 << 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """What there is to know of a store beside its objects."""
+    """Metadata of a store."""
 
     revision: int
     incarnation: str
-    resources: Sequence[str]  # that have or ever had objects: their history ends here
+    resources: Sequence[str]  # every resource that has or ever had objects
     objects: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copied:
-    """What a copy did."""
+    """The result of a copy."""
 
     objects: int
     revision: int
@@ -59,29 +59,29 @@ class Copied:
 
 
 class Source(Protocol):
-    """Where a store is read. Errors are ``ShoalError``."""
+    """The store to read from. Errors are ``ShoalError``."""
 
     async def freeze(self, reason: str) -> Head:
-        """Stop writes; nothing changes from here on until ``close``."""
+        """Stop writes until ``close``; nothing changes meanwhile."""
 
     def rows(self) -> AsyncIterator[list[Row]]:
-        """The current objects, in pieces."""
+        """The current objects, in chunks."""
 
     async def keep(self, reason: str) -> None:
-        """Refuse writes for good, also after ``close`` and after restarts."""
+        """Refuse writes permanently, also after ``close`` and after restarts."""
 
     async def close(self) -> None:
-        """Take writes again, unless ``keep`` was called."""
+        """Accept writes again, unless ``keep`` was called."""
 
 
 class Target(Protocol):
-    """Where a store is written. Errors are ``ShoalError``."""
+    """The store to write to. Errors are ``ShoalError``."""
 
     async def open(self, *, force: bool) -> str:
-        """Take hold of the place, which must be empty or ``force`` be given; the incarnation of what is there."""
+        """Lock the target, which must be empty unless ``force``; return the incarnation of an existing store."""
 
     async def begin(self, unfinished: str) -> None:
-        """Prepare for rows; whoever starts on it from now on gets ``unfinished`` as the reason to refuse writes."""
+        """Prepare for rows; a server that starts on the target refuses writes with the reason ``unfinished``."""
 
     async def write(self, rows: Sequence[Row]) -> None: ...
 
@@ -89,20 +89,20 @@ class Target(Protocol):
         """Make everything durable."""
 
     def rows(self) -> AsyncIterator[list[Row]]:
-        """What was written, read back."""
+        """Read back the written rows."""
 
     async def hand_over(self) -> None:
-        """From here on ``close`` leaves what was written, because the source may count on it."""
+        """From now on ``close`` keeps the target, because the source may be marked as moved to it."""
 
     async def activate(self) -> None:
-        """Let it take writes."""
+        """Let the target accept writes."""
 
     async def close(self) -> None:
-        """Let go; what is unfinished and was not handed over is removed."""
+        """Release the target; remove it unless it was handed over."""
 
 
 class Tally:
-    """Number and digest of rows, the same in whatever order they come."""
+    """Number and digest of rows, independent of their order."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -131,19 +131,19 @@ async def copy_store(
     progress: Progress = lambda doing, done, total: None,
     ids: Ids | None = None,
 ) -> Copied:
-    """Move the store at ``source_url`` to ``target_url``. When this returns the target takes writes and the source
-    refuses them; when it raises, or is cancelled, the source is as it was (or the error says what is not).
-    ``fence_of`` is ``Attrs.fence`` of an object."""
+    """Move the store at ``source_url`` to ``target_url``. When this returns, the target accepts writes and the source
+    refuses them. When it raises or is cancelled, the source is as it was, or the error says otherwise.
+    ``fence_of`` returns ``Attrs.fence`` of an object."""
     ids = ids or Ids()
     shown_source, shown_target = shown(source_url), shown(target_url)
     if source_url == target_url:
-        raise ConfigError(f"store {shown_source} cannot be copied to itself; name another target")
+        raise ConfigError(f"store {shown_source} cannot be copied to itself; choose another target")
     source, target = source_at(source_url, shown_source), target_at(target_url, shown_target, fence_of, ids)
     try:
         existing = await target.open(force=force)
         head = await source.freeze(f"{BEING_COPIED} to {shown_target}")
         if existing == head.incarnation:
-            raise ConfigError(f"{shown_source} and {shown_target} are the same store; name another target")
+            raise ConfigError(f"{shown_source} and {shown_target} are the same store; choose another target")
         await target.begin(f"{UNFINISHED} of {shown_source}")
         copied = await _copy_rows(source, target, head, progress)
         await target.finish(
@@ -161,8 +161,8 @@ async def copy_store(
             await target.activate()
         except ShoalError as error:
             raise ShoalError(
-                f"the copy at {shown_target} is complete but not in use: {error}. Let exactly one of them take writes: "
-                f"`shoal store thaw {shown_target}`, or `shoal store thaw {shown_source}` to go on with the old one"
+                f"the copy at {shown_target} is complete but not in use: {error}. Make exactly one accept writes: "
+                f"`shoal store thaw {shown_target}`, or `shoal store thaw {shown_source}` to keep using the old one"
             ) from error
         return Copied(objects=copied.count, revision=head.revision, digest=copied.digest)
     finally:
@@ -188,13 +188,13 @@ async def _verify(target: Target, copied: Tally, head: Head, progress: Progress,
         progress("verified", found.count, head.objects)
     if copied.count != head.objects or (found.count, found.digest) != (copied.count, copied.digest):
         raise ShoalError(
-            f"{shown_target} is not equal to the source: it has {found.count} objects with digest {found.digest}; "
-            f"{copied.count} with {copied.digest} were read, of {head.objects}; the source goes on as it was; try again"
+            f"{shown_target} differs from the source: it has {found.count} objects with digest {found.digest}; "
+            f"{copied.count} of {head.objects} ({copied.digest}) were read; the source is unchanged; try again"
         )
 
 
 async def thaw_store(url: str) -> str:
-    """Let the store at ``url`` take writes again; why it did not, empty when it did."""
+    """Let the store at ``url`` accept writes again; return why it refused them, empty if it did not."""
     if url.startswith(_SQLITE):
         from shoal.store.copy_sqlite import thaw
 
@@ -232,12 +232,12 @@ def target_at(url: str, shown_url: str, fence_of: Callable[[Key, bytes], str], i
 
 def _unknown(url: str) -> ConfigError:
     if url.startswith("memory:"):
-        return ConfigError(f"store {url!r} keeps nothing that could be copied; use sqlite:///PATH or postgresql://…")
-    return ConfigError(f"store {shown(url)!r} is not known; use sqlite:///PATH or postgresql://USER@HOST/DATABASE")
+        return ConfigError(f"store {url!r} is in memory and cannot be copied; use sqlite:///PATH or postgresql://…")
+    return ConfigError(f"store {shown(url)!r} is not supported; use sqlite:///PATH or postgresql://USER@HOST/DATABASE")
 
 
 def shown(url: str) -> str:
-    """The URL as messages may have it: without passwords."""
+    """The URL without passwords, for messages."""
     if not url.startswith(_POSTGRES):
         return url
     head, at, tail = url.rpartition("@")
@@ -248,7 +248,7 @@ def shown(url: str) -> str:
 
 
 def pieces(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """The rows in lists that are small in number and in bytes."""
+    """The rows in lists of limited length and size."""
     piece: list[Row] = []
     size = 0
     for row in rows:

@@ -1,8 +1,8 @@
 """PostgreSQL as the source and the target of a copy.
 
-A source is frozen in its counter row, which every batch of every server takes first, so none gets through after that;
-reading then sees one snapshot. A target is filled, read back and compared within one transaction: until that is
-committed its database is what it was, however the copy ends.
+A source is frozen in its counter row. Every batch of every server locks this row first, so none commits after that, and
+the copy reads one snapshot. A target is filled, read back and compared in one transaction: until it is committed, the
+database is unchanged, however the copy ends.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OBJECTS = "SELECT count(*) FROM shoal.current"
 _RESOURCES = """
 SELECT resource FROM shoal.floor UNION SELECT resource FROM shoal.log UNION SELECT resource FROM shoal.current
 """
-# In about the order of the log: it is read from end to end and looked up in the small table.
+# Roughly in log order: the log is scanned, and joined to the small table.
 _ROWS = """
 SELECT l.revision, l.resource, l.namespace, l.name, l.created, l.hole, l.value
 FROM shoal.log l JOIN shoal.current c USING (resource, namespace, name) WHERE l.revision = c.revision
@@ -58,7 +58,7 @@ class PostgresSource:
             await _check_store(connection, self._shown)
             await _lock(connection, self._shown)
             before = await connection.fetchval("SELECT frozen FROM shoal.counter")
-            # The lock is ours: a copy that began and did not end is dead.
+            # We hold the lock, so an earlier copy that did not finish is dead.
             self._before = None if before is None or before.startswith(BEING_COPIED) else before
             self._frozen = True
             await connection.execute("UPDATE shoal.counter SET frozen = $1", reason)
@@ -114,7 +114,9 @@ class PostgresTarget:
             await _lock(connection, self._shown)
             revision, incarnation, frozen, _ = await connection.fetchrow(_COUNTER)
             if revision and not force and not (frozen or "").startswith(UNFINISHED):
-                raise ConfigError(f"store {self._shown} is not empty; choose another place, or replace it with --force")
+                raise ConfigError(
+                    f"store {self._shown} is not empty; choose another target, or replace it with --force"
+                )
         return str(incarnation)
 
     async def begin(self, unfinished: str) -> None:
@@ -124,7 +126,7 @@ class PostgresTarget:
             await self._connection.execute("BEGIN")
             await self._connection.fetch(
                 "SELECT 1 FROM shoal.counter FOR UPDATE"
-            )  # a server's batch comes first or later
+            )  # orders this against the servers' batches
             await self._connection.execute("TRUNCATE shoal.log, shoal.current, shoal.floor")
 
     async def write(self, rows: Sequence[Row]) -> None:
@@ -174,13 +176,13 @@ class PostgresTarget:
             await self._connection.execute("UPDATE shoal.counter SET frozen = NULL")
 
     async def close(self) -> None:
-        """What is not committed goes with the connection."""
+        """Closing the connection rolls back an open transaction."""
         if self._connection is not None:
             await _close(self._connection)
 
 
 async def thaw(url: str, shown_url: str) -> str:
-    """Let the store take writes again; why it did not, empty when it did."""
+    """Let the store accept writes again; return why it refused them, empty if it did not."""
     with _explained(shown_url):
         connection = await _connect(url)
         try:
@@ -206,20 +208,20 @@ async def _close(connection: asyncpg.Connection) -> None:
 
 async def _check_store(connection: asyncpg.Connection, shown_url: str) -> None:
     if not await connection.fetchval(_EXISTS):
-        raise ConfigError(f"store {shown_url}: there is no store in this database; name another one")
+        raise ConfigError(f"store {shown_url}: this database contains no store; choose another")
     *_, found = await connection.fetchrow(_COUNTER)
     if found != FORMAT:
-        raise ConfigError(f"store {shown_url} has format {found}, this version reads {FORMAT} only")
+        raise ConfigError(f"store {shown_url} has format {found}, this version supports only {FORMAT}")
 
 
 async def _lock(connection: asyncpg.Connection, shown_url: str) -> None:
-    """For as long as the connection lives."""
+    """Hold the lock until the connection closes."""
     if not await connection.fetchval("SELECT pg_try_advisory_lock($1, 0)", LOCK_COPY):
-        raise ShoalError(f"store {shown_url} is being copied by another process; wait for it")
+        raise ShoalError(f"store {shown_url} is being copied by another process; wait until it ends")
 
 
 async def _read(connection: asyncpg.Connection) -> AsyncIterator[list[Row]]:
-    """The current objects, complete, in pieces."""
+    """The current objects with complete values, in chunks."""
     piece: list[Row] = []
     size = 0
     async for revision, resource, namespace, name, created, hole, value in connection.cursor(_ROWS, prefetch=_PREFETCH):
@@ -235,7 +237,7 @@ async def _read(connection: asyncpg.Connection) -> AsyncIterator[list[Row]]:
 
 @contextmanager
 def _explained(shown_url: str) -> Iterator[None]:
-    """Errors of the database and of the way to it, with the store they are about."""
+    """Turn database and network errors into ShoalErrors that name the store."""
     try:
         yield
     except (*AWAY, asyncpg.PostgresError, asyncpg.InterfaceError) as error:

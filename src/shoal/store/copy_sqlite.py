@@ -1,8 +1,8 @@
 """SQLite as the source and the target of a copy.
 
-A source that nobody serves is locked and read. One that a server holds is frozen through its control socket, and its
-file read as it lies: the server has brought everything into it and does not touch it until the copy is over. A target
-is written beside its place without any care for crashes, synced, read back, and only then put in place.
+A source that no server uses is locked and read. One that a server holds is frozen through its control socket; the copy
+then reads the file directly, because the server has written everything into it and does not change it until the copy
+ends. A target is written to a temporary file without crash safety, synced, read back, and only then renamed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from shoal.store.sqlite import (
     set_frozen,
 )
 
-# The newest row of every key, unless it is the mark of a deletion; in the order of the table, so nothing is sorted.
+# The newest row of every key, unless it is a deletion; in table order, so nothing is sorted.
 _CURRENT = """
 FROM log WHERE length(value) > 0 AND revision IN (SELECT max(revision) FROM log GROUP BY resource, namespace, name)
 """
@@ -64,7 +64,7 @@ class SqliteSource:
         with _explained(self._url):
             for piece in pieces(self._connection.execute(_ROWS)):
                 yield piece
-                await asyncio.sleep(0)  # so that an interrupt is noticed
+                await asyncio.sleep(0)  # so that an interrupt is handled
 
     async def keep(self, reason: str) -> None:
         assert self._connection is not None
@@ -79,7 +79,7 @@ class SqliteSource:
         if self._connection is not None:
             self._connection.close()
         if self._control is not None:
-            await self._control.close()  # which ends the freeze, unless it is kept
+            await self._control.close()  # ends the freeze, unless it is kept
         if self._lock_fd is not None:
             os.close(self._lock_fd)
 
@@ -92,8 +92,8 @@ class SqliteTarget:
     def __init__(self, path: Path, shown_url: str) -> None:
         self._path = path
         self._url = shown_url
-        self._work = Path(f"{path}.copy")  # becomes the store
-        self._old_log = Path(f"{path}-wal")  # of what is replaced
+        self._work = Path(f"{path}.copy")  # renamed to the store
+        self._old_log = Path(f"{path}-wal")  # lock of the replaced store
         self._lock_fd: int | None = None
         self._connection: sqlite3.Connection | None = None
         self._handed_over = False
@@ -111,7 +111,7 @@ class SqliteTarget:
             finally:
                 connection.close()
             if used and not unfinished and not force:
-                raise ConfigError(f"store {self._url} is not empty; choose another place, or replace it with --force")
+                raise ConfigError(f"store {self._url} is not empty; choose another target, or replace it with --force")
             return str(meta.get("incarnation", ""))
 
     async def begin(self, unfinished: str) -> None:
@@ -150,7 +150,7 @@ class SqliteTarget:
                 await asyncio.sleep(0)
 
     async def hand_over(self) -> None:
-        """Put it in place, still unfinished by name."""
+        """Rename the file to its final name; it is still marked as unfinished."""
         assert self._connection is not None
         with _explained(self._url):
             self._connection.close()
@@ -180,7 +180,7 @@ class SqliteTarget:
 
 
 async def thaw(path: Path, shown_url: str) -> str:
-    """Let the store take writes again; why it did not, empty when it did."""
+    """Let the store accept writes again; return why it refused them, empty if it did not."""
     _check_exists(path, shown_url)
     with _explained(shown_url):
         fd = lock_if_free(path)
@@ -204,13 +204,13 @@ async def thaw(path: Path, shown_url: str) -> str:
 
 def _check_exists(path: Path, shown_url: str) -> None:
     if not path.is_file():
-        raise ConfigError(f"store {shown_url} does not exist; name the file or the directory of a cluster")
+        raise ConfigError(f"store {shown_url} does not exist; give the file, or the directory of a cluster")
 
 
 def _head(connection: sqlite3.Connection, shown_url: str) -> Head:
     meta = _meta(connection)
     if meta.get("format") != FORMAT:
-        raise ConfigError(f"store {shown_url} has format {meta.get('format')}, this version reads {FORMAT} only")
+        raise ConfigError(f"store {shown_url} has format {meta.get('format')}, this version supports only {FORMAT}")
     (newest,) = connection.execute("SELECT coalesce(max(revision), 0) FROM log").fetchone()
     (objects,) = connection.execute(f"SELECT count(*) {_CURRENT}").fetchone()
     return Head(
@@ -226,7 +226,7 @@ def _meta(connection: sqlite3.Connection) -> dict[str, object]:
 
 
 def _open_as_it_lies(path: Path) -> sqlite3.Connection:
-    """Read a file that does not change, without locks and without looking for a write-ahead log."""
+    """Open a file that does not change, without locks and without its write-ahead log."""
     return sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True, isolation_level=None)
 
 
@@ -235,7 +235,7 @@ async def _control_of(path: Path, shown_url: str) -> Control:
         return await Control.connect(control_path(path))
     except OSError as error:
         raise ShoalError(
-            f"store {shown_url} is in use by process {holder(path)}, which cannot be asked ({error}); stop it first"
+            f"store {shown_url} is in use by process {holder(path)}, which does not respond ({error}); stop it first"
         ) from error
 
 
@@ -245,9 +245,7 @@ async def _ask(control: Control, path: Path, shown_url: str, what: str, reason: 
     except ShoalError as error:
         raise ShoalError(f"store {shown_url}: process {holder(path)} refused: {error}") from error
     except (OSError, TimeoutError) as error:
-        raise ShoalError(
-            f"the server on {shown_url} went away during the copy; start it, or not, and try again"
-        ) from error
+        raise ShoalError(f"the server on {shown_url} stopped during the copy; try again") from error
 
 
 def _sync(path: Path) -> None:
@@ -260,12 +258,14 @@ def _sync(path: Path) -> None:
 
 @contextmanager
 def _explained(shown_url: str) -> Iterator[None]:
-    """Errors of SQLite and of the file system, with the store they are about."""
+    """Turn errors of SQLite and the file system into ShoalErrors that name the store."""
     try:
         yield
     except sqlite3.Error as error:
-        raise ShoalError(f"store {shown_url}: {error}; is it a store, and is the disk in order?") from error
+        raise ShoalError(
+            f"store {shown_url}: {error}; check that it is a store and that the disk has no errors"
+        ) from error
     except OSError as error:
         raise ShoalError(
-            f"store {shown_url}: {error.strerror or error}; check the folder, its rights and its space"
+            f"store {shown_url}: {error.strerror or error}; check the folder's permissions and free space"
         ) from error

@@ -1,11 +1,11 @@
-"""The store every backend shares: view and rings in memory, and the group committer in front of a journal.
+"""The store common to all backends: view and rings in memory, and the group committer in front of a journal.
 
-Commits wait in one queue. A single task takes whatever has gathered there, hands it to the journal as one batch, and
-answers all of it once the journal has made it durable and published it; meanwhile the next batch gathers. There is no
-task and no lock per commit, and nothing is shown before it is durable because only ``publish`` changes what is shown.
+Commits wait in one queue. A single task takes all queued commits, passes them to the journal as one batch, and resolves
+them once the journal has made them durable and published them; meanwhile the next batch queues up. There is no task and
+no lock per commit. Nothing is visible before it is durable, because only ``publish`` changes the view.
 
-A journal that fails leaves the outcome of its batch unknown. Nothing of that batch or after it is ever shown or
-acknowledged, and ``on_fatal`` decides what becomes of the process.
+A journal that fails leaves the outcome of its batch unknown. Nothing of that batch or later ones is ever published or
+acknowledged, and ``on_fatal`` decides how the process ends.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from shoal.store.view import View
 
 log = get_logger("store")
 
-# Bounds of a batch: enough to make one fsync serve many, small enough to keep the wait of the first short.
+# Limits of a batch: large enough to share an fsync, small enough to keep the first commit's wait short.
 MAX_BATCH = 256
 MAX_BATCH_BYTES = 16 << 20
 
-# What the process answers when it can no longer write: EX_SOFTWARE.
+# Exit code when the store can no longer write: EX_SOFTWARE.
 EXIT_CODE = 70
 
 
 def exit_process(error: BaseException) -> None:
     """The default ``on_fatal``. A failed fsync may have lost pages that later ones will not write again, so there is
-    nothing to retry: end at once, without the clean-up that could write more."""
+    nothing to retry: exit at once, without clean-up that could write more."""
     log.error("the store can no longer make writes durable; ending the process", error=error)
     os._exit(EXIT_CODE)
 
 
 class LogStore:
-    """A Store (see the seam) over any journal."""
+    """A ``Store`` (``shoal.store.model``) over any journal."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class LogStore:
 
     @property
     def history_bytes(self) -> int:
-        """What the rings hold beyond the current objects."""
+        """Bytes of history that the rings hold beyond the current objects."""
         return self._rings.held_bytes
 
     async def start(self) -> None:
@@ -105,7 +105,7 @@ class LogStore:
             return
         self._open = False
         self._wake_writer()
-        await asyncio.wait((self._writer,))  # not awaited itself: that would pass a cancellation on to it
+        await asyncio.wait((self._writer,))  # not awaited directly: a cancellation would cancel it too
         self._writer = None
         self._refuse_waiting()
         try:
@@ -194,7 +194,7 @@ class LogStore:
         self._forget(self._rings.trim((), self._revision))
 
     def publish(self, events: Sequence[Event]) -> None:
-        """For the journal: these are durable, show them."""
+        """Called by the journal: make durable events visible."""
         self._view.apply(events)
         self._revision = events[-1].entry.revision
         touched = self._keep(events)
@@ -206,13 +206,13 @@ class LogStore:
         self._wake_reached()
 
     def reset(self, loaded: Loaded) -> None:
-        """For the journal: the database is not what it was, show what it is."""
+        """Called by the journal: the database lost history; replace the whole view."""
         changes = self._view.replace(loaded.entries, loaded.revision)
         self._revision = loaded.revision
         self._incarnation = loaded.incarnation
         self._rings.reset(loaded.revision)
         for event in loaded.events:
-            self._rings.ring(event.entry.key.resource)  # whose floor is to be kept along with what is forgotten
+            self._rings.ring(event.entry.key.resource)  # whose floors must be stored when their rows are deleted
         self._forget(loaded.events)
         grouped: dict[str, list[Event]] = {}
         for event in changes:
@@ -227,7 +227,7 @@ class LogStore:
         self._wake_reached()
 
     def fail(self, error: BaseException) -> None:
-        """For the journal: nothing can be made durable any more."""
+        """Called by the journal: it can make nothing durable any more."""
         if not self._failed:
             self._failed = True
             self._open = False
@@ -239,7 +239,7 @@ class LogStore:
         return self._revision
 
     def _keep(self, events: Sequence[Event]) -> dict[Ring, Sequence[Event]]:
-        """Put events into their rings and forget what no longer fits; returns them by ring."""
+        """Append events to their rings and drop the oldest beyond the limits; return the events by ring."""
         rings = self._rings
         groups: dict[str, list[Event]] = {}
         for event in events:
@@ -268,7 +268,7 @@ class LogStore:
         try:
             call(*arguments)
         except Exception as error:
-            # The write is durable and others must hear of it; the broken listener is a bug to be seen.
+            # The write is durable and the other subscribers must get it; log the bug of this one.
             loop = asyncio.get_running_loop()
             loop.call_exception_handler({"message": "a store subscriber raised", "exception": error})
 
@@ -311,7 +311,7 @@ class LogStore:
         size = 0
         while queue and len(batch) < MAX_BATCH and size < MAX_BATCH_BYTES:
             transaction, answer = queue.popleft()
-            if answer.done():  # its caller was cancelled while it waited
+            if answer.done():  # its caller was cancelled while waiting
                 continue
             for op in transaction.ops:
                 if type(op) is Put:
@@ -345,7 +345,6 @@ def _refuse(answer: asyncio.Future[Sequence[Entry]] | asyncio.Future[None]) -> N
 
 
 def _raise_in(answer: asyncio.Future[Sequence[Entry]] | asyncio.Future[None], error: Exception) -> None:
-    """Whoever waits gets the error. Nobody may wait any more, because the client went away; that is no error of ours,
-    so it counts as looked at."""
+    """Set the error on a commit's future. Its caller may be gone, so the exception is marked as retrieved."""
     answer.set_exception(error)
     answer.exception()

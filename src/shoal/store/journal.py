@@ -1,11 +1,11 @@
-"""The seam between the shared in-memory part and what makes writes durable, and the rules of a lone writer.
+"""The interface between the in-memory part and the durable part of a store, and the commit rules of a single writer.
 
-A journal receives batches of transactions and answers each with its entries or the exception that refused it. It
-owns the checking of requirements and the numbering, because a database with several writers must do both itself, in
-its own transaction. It also owns *visibility*: it calls ``Replica.publish`` with every event in revision order,
-other servers' too, each only when durable, and answers a transaction only after publishing it. So a lone writer
-(memory, SQLite) checks against the replica, which is the truth, while a shared database checks in SQL and publishes
-from its change feed; the store above cannot tell them apart.
+A journal receives batches of transactions and returns for each its entries or the exception that refused it. It
+checks requirements and assigns revisions, because a database with several writers must do both itself, in its own
+transaction. It also controls *visibility*: it calls ``Replica.publish`` with every event in revision order, including
+those of other servers, each only when durable, and returns a transaction only after publishing it. So a single writer
+(memory, SQLite) checks against the replica, which is authoritative, while a shared database checks in SQL and publishes
+from its change feed; the store above sees no difference.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from shoal.store.model import (
     RequirementFailed,
 )
 
-MAX_KEY_BYTES = 2500  # PostgreSQL indexes no more than a third of a page
+MAX_KEY_BYTES = 2500  # PostgreSQL cannot index more than a third of a page
 
 Lookup = Callable[[Key], Entry | None]
 Result = Sequence[Entry] | Exception
@@ -42,17 +42,17 @@ class Transaction(msgspec.Struct, frozen=True, gc=False):
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """What a journal still knows: current objects, the events above each resource's floor, and the newest revision."""
+    """The content of a journal: current objects, the events above each resource's floor, and the newest revision."""
 
     entries: Mapping[Key, Entry]
     events: Sequence[Event]
     floors: Mapping[str, int]
     revision: int
-    incarnation: str  # names this log: revisions of another incarnation mean nothing here
+    incarnation: str  # id of this log: revisions of another incarnation are not comparable
 
 
 class Replica(Protocol):
-    """The in-memory part as a journal sees it."""
+    """The in-memory part, as the journal uses it."""
 
     @property
     def revision(self) -> int: ...
@@ -60,13 +60,13 @@ class Replica(Protocol):
     def get(self, key: Key) -> Entry | None: ...
 
     def publish(self, events: Sequence[Event]) -> None:
-        """Show durable events, the next ones in revision order."""
+        """Make durable events visible, in revision order."""
 
     def reset(self, loaded: Loaded) -> None:
-        """Show this instead of everything shown before; what was, is history of another log."""
+        """Replace everything visible by ``loaded``: the log was replaced by another."""
 
     def fail(self, error: BaseException) -> None:
-        """Nothing can be made durable any more."""
+        """Report that nothing can be made durable any more."""
 
 
 class Journal(Protocol):
@@ -75,24 +75,24 @@ class Journal(Protocol):
     async def open(self, replica: Replica) -> Loaded: ...
 
     async def commit(self, batch: Sequence[Transaction]) -> Sequence[Result]:
-        """Decide, number, make durable, publish; one result per transaction. Raising means that the journal is broken
-        and the outcome of the batch unknown: the store then fails as a whole."""
+        """Check, number, make durable and publish a batch; return one result per transaction. If it raises, the journal
+        is broken and the outcome of the batch unknown: the store then fails as a whole."""
 
     async def newest(self) -> int:
         """The newest revision acknowledged by any server."""
 
     def forget(self, revisions: Sequence[int], floors: Mapping[str, int]) -> None:
-        """These revisions will not be asked for again; every prefix of the sequence may be forgotten alone. Must not
+        """Delete revisions that are no longer needed; every prefix of the sequence may be deleted alone. Must not
         block: the work is done between batches, in small steps."""
 
     async def settle(self) -> None:
-        """Return when everything told to ``forget`` is gone."""
+        """Return when everything given to ``forget`` is deleted."""
 
     async def close(self) -> None: ...
 
 
 class LoneWriter:
-    """Commit for journals whose process is the only writer: memory decides, ``_append`` makes durable."""
+    """Commit for journals with a single writing process: memory decides, ``_append`` makes durable."""
 
     shared = False
     _replica: Replica
@@ -112,8 +112,8 @@ class LoneWriter:
 
 
 def decide(batch: Iterable[Transaction], current: Lookup, revision: int) -> tuple[list[Result], list[Event]]:
-    """Check the transactions one after the other, each on top of those before it, and number their operations from
-    ``revision`` + 1. One that fails leaves no trace and burns no revision."""
+    """Check the transactions in order, each on top of those before it, and number their operations from
+    ``revision`` + 1. One that fails has no effect and uses no revision."""
     results: list[Result] = []
     events: list[Event] = []
     pending: dict[Key, Entry | None] = {}
@@ -160,7 +160,7 @@ def _perform(ops: Sequence[Op], lookup: Lookup, revision: int) -> list[Event]:
 
 
 def _after_own(done: Sequence[Event], key: Key, lookup: Lookup) -> Entry | None:
-    """The entry as the earlier operations of the same transaction leave it."""
+    """The entry after the earlier operations of the same transaction."""
     for event in reversed(done):
         if event.entry.key == key:
             return None if event.type is EventType.DELETED else event.entry
@@ -183,7 +183,7 @@ def check(require: Require, lookup: Lookup) -> None:
 
 
 def check_key(key: Key) -> None:
-    """Refuse, as the fault of its transaction alone, a key that a database could not give back unchanged or index."""
+    """Raise for a key that a database could not store unchanged or index; only its transaction fails."""
     text = "".join(key)
     if "\0" in text:
         raise ValueError(f"zero byte in the key {key}")

@@ -1,4 +1,4 @@
-"""The journal that keeps nothing: for tests and throw-away clusters."""
+"""A journal without storage, for tests and temporary clusters."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""The store's seam: what a write is, what a read returns, what a watcher sees.
+"""The store's interface: writes, reads and watches.
 
-A store is a log of revisions, one global gapless number in commit order. Every operation of a committed
-transaction gets a revision of its own; transactions are atomic. Values are bytes with a *hole*: an object carries
-its own revision (``metadata.resourceVersion``), which is known only at commit, so a writer hands over the bytes
-without it and the offset where it goes.
+A store is a log of revisions: one global number without gaps, in commit order. Every operation of a committed
+transaction gets its own revision; transactions are atomic. Values are bytes with a *hole*: an object contains its
+revision (``metadata.resourceVersion``), which is known only at commit, so a writer passes the bytes without it and
+the offset where it goes.
 
-Reads, ranges and watches are answered from memory and see only what is durable. ``attrs`` is what selectors and
-indexes need to know of an object without decoding it; the writer gives it, and ``attrs_of`` recomputes it for
-entries read back from disk or from another server.
+Reads, ranges and watches are served from memory and see only durable writes. ``attrs`` holds the fields that selectors
+and indexes use without decoding the object; the writer provides it, and ``attrs_of`` recomputes it for entries that
+come from disk or from another server.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-# Structs here are made for every write and hashed or compared on every look-up: msgspec's construct in C, frozen,
-# and Key is a tuple so that hashing it never enters Python. gc=False: they only hold strings, bytes and each other
-# in one direction, so they can never be part of a cycle.
+# These structs are created for every write and hashed or compared on every look-up: msgspec constructs them in C, and
+# Key is a tuple, so that hashing it never enters Python. gc=False: they only hold strings, bytes and each other in one
+# direction, so they cannot be part of a cycle.
 
 
 class Key(NamedTuple):
@@ -33,12 +33,12 @@ class Key(NamedTuple):
 
 
 class Attrs(msgspec.Struct, frozen=True, gc=False):
-    """What can be asked of an object without decoding it."""
+    """Fields of an object that selectors and indexes use without decoding it."""
 
     labels: Mapping[str, str] = {}
     fields: Mapping[str, str] = {}  # field-selector name -> value
     indexed: tuple[str, ...] = ()  # strings the store keeps an index on, e.g. "app=web" or "@spec.nodeName=n1"
-    fence: str = ""  # for a Lease: holder and transitions, what a Fence requirement compares with
+    fence: str = ""  # for a Lease: holder and transitions, compared by a Fence requirement
 
 
 NO_ATTRS = Attrs()
@@ -94,11 +94,11 @@ class EventType(StrEnum):
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """An object at a revision. ``value`` is complete: the revision stands at ``hole``."""
+    """An object at a revision. ``value`` is complete, with the revision at ``hole``."""
 
     key: Key
     revision: int
-    created: int  # revision of the create this entry goes back to
+    created: int  # revision at which the object was created
     value: bytes
     hole: int
     attrs: Attrs
@@ -114,7 +114,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class RequirementFailed(Exception):
-    """A transaction was not committed; nothing of it happened. ``current`` is the entry found, if any."""
+    """A transaction was not committed and had no effect. ``current`` is the entry found, if any."""
 
     def __init__(self, require: Require, current: Entry | None) -> None:
         super().__init__(f"requirement not met: {require}")
@@ -123,7 +123,7 @@ class RequirementFailed(Exception):
 
 
 class Compacted(Exception):
-    """The revision asked for is below what is kept; ``oldest`` is the first one that can be asked for."""
+    """The requested revision is older than the kept history; ``oldest`` is the first one available."""
 
     def __init__(self, revision: int, oldest: int) -> None:
         super().__init__(f"revision {revision} has been compacted, the oldest kept is {oldest}")
@@ -132,7 +132,7 @@ class Compacted(Exception):
 
 
 class FutureRevision(Exception):
-    """The revision asked for has not happened yet."""
+    """The requested revision does not exist yet."""
 
     def __init__(self, revision: int, current: int) -> None:
         super().__init__(f"revision {revision} is in the future, the current one is {current}")
@@ -141,11 +141,11 @@ class FutureRevision(Exception):
 
 
 class StoreClosed(Exception):
-    """The store was stopped, or failed, or the watch was closed. A write that was waiting may or may not be durable."""
+    """The store was stopped or failed, or the watch was closed. A pending write may or may not be durable."""
 
 
 class StoreReadOnly(Exception):
-    """The store refuses writes, for now or for good; ``reason`` says why. Nothing of the write happened."""
+    """The store refuses writes, temporarily or permanently, for ``reason``. The write had no effect."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the store is read-only: {reason}")
@@ -153,13 +153,13 @@ class StoreReadOnly(Exception):
 
 
 class StoreUnavailable(Exception):
-    """The database has not answered for longer than writers and fresh reads are willing to wait; try again. A write
-    that was on its way may or may not have happened, and if it did it will be seen."""
+    """The database has not responded within the patience of writes and fresh reads; try again. A write in flight may or
+    may not have happened; if it did, it becomes visible."""
 
 
 class Page(msgspec.Struct, frozen=True):
-    """A slice of a range at one revision. ``remaining`` counts the entries after the last one, of those asked for
-    (namespace, index and filter applied); ``more`` says whether there are any."""
+    """A slice of a range at one revision. ``remaining`` counts the matching entries after the last one (namespace,
+    index and filter applied); ``more`` is whether there are any."""
 
     entries: Sequence[Entry]
     revision: int
@@ -173,26 +173,26 @@ class Watch(Protocol):
 
     @property
     def revision(self) -> int:
-        """Everything up to here has been returned by ``take`` (it moves even when no event matched)."""
+        """``take`` has returned everything up to this revision, which advances even when no event matches."""
 
     def take(self, limit: int = 1000) -> Sequence[Event]:
         """Events after the cursor, in order, without waiting; empty when caught up. Raises Compacted when the ring
         has moved past the cursor, and after that always."""
 
     async def wait(self) -> None:
-        """Return when ``take`` has something to say. Cancelling it loses nothing."""
+        """Return when ``take`` would return events or raise. Cancelling it loses nothing."""
 
     def close(self) -> None: ...
 
 
 class Store(Protocol):
-    """The seam. One instance serves one process; memory, SQLite and PostgreSQL behave the same."""
+    """One instance serves one process; memory, SQLite and PostgreSQL behave the same."""
 
-    shared: bool  # whether other servers write too, so that what is seen here may be a moment old
+    shared: bool  # whether other servers write too, so that the view here may lag
 
     @property
     def revision(self) -> int:
-        """The newest durable, visible revision; 0 when nothing was ever written."""
+        """The newest durable, visible revision; 0 for an empty store."""
 
     async def start(self) -> None: ...
 
@@ -209,7 +209,7 @@ class Store(Protocol):
         has it. On one-process stores that is ``revision`` at once. Raises StoreUnavailable."""
 
     async def reached(self, revision: int, timeout_s: float) -> None:
-        """Wait until ``revision`` is visible here; FutureRevision when it is not within ``timeout_s``."""
+        """Wait until ``revision`` is visible here; raise FutureRevision after ``timeout_s``."""
 
     def get(self, key: Key) -> Entry | None: ...
 
@@ -237,15 +237,15 @@ class Store(Protocol):
         on_reset: Callable[[], None] | None = None,
     ) -> Callable[[], None]:
         """Call ``on_events`` on the loop, in order, once per commit batch that touched ``resource``; returns the
-        unsubscribe function. Must not raise and must not block: this is the fan-out path.
+        unsubscribe function. ``on_events`` must not raise or block: this is the fan-out path.
 
-        When the database has lost its newest writes (a failover, a restored backup) everything is loaded anew and
-        watches end as Compacted. ``on_reset`` is then called; one who gave none gets, as events, what makes the old
-        objects the new ones, with revisions in no order."""
+        When the database has lost its newest writes (a failover, a restored backup), everything is reloaded and watches
+        end with Compacted. Then ``on_reset`` is called; without one, ``on_events`` gets the difference between the old
+        and the new objects, with revisions in no order."""
 
     def forget_old(self) -> None:
-        """Let go of history past its age. Writes do it by themselves; call it now and then where nothing is written,
-        so that page tokens end with time and not with the next write."""
+        """Drop history past its age. Writes do this too; call it periodically, so that page tokens expire on time even
+        without writes."""
 
     async def compact(self, revision: int) -> None:
-        """Forget history up to and including ``revision`` (never current objects)."""
+        """Drop history up to and including ``revision`` (never current objects)."""

@@ -1,8 +1,8 @@
-"""Keys in order, whether there are three of them or fifty thousand.
+"""Ordered sets of keys, small and large.
 
 A resource has one ordered set of all its keys and one for every index string. Most of the latter hold a handful of
-keys, where a plain list with bisection is smallest and fastest; a big one becomes a ``SortedList``, so that a write
-costs the same however many there are.
+keys, where a plain list with bisection is smallest and fastest; a large one becomes a ``SortedList``, so that the cost
+of a write does not grow with its size.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class OrderedKeys:
     __slots__ = ("_keys",)
 
     def __init__(self, ascending: Iterable[Key] = ()) -> None:
-        """``ascending`` must be sorted and free of duplicates."""
+        """``ascending`` must be sorted and without duplicates."""
         keys = list(ascending)
         self._keys: list[Key] | SortedList[Key] = keys if len(keys) <= _SHORT else SortedList(keys)
 
@@ -30,7 +30,7 @@ class OrderedKeys:
         return len(self._keys)
 
     def add(self, key: Key) -> None:
-        """Add a key that is not there yet."""
+        """Add a key, which must be absent."""
         keys = self._keys
         if not isinstance(keys, list):
             keys.add(key)
@@ -40,7 +40,7 @@ class OrderedKeys:
             self._keys = SortedList(keys)
 
     def remove(self, key: Key) -> None:
-        """Remove a key that is there."""
+        """Remove a key, which must be present."""
         keys = self._keys
         if isinstance(keys, list):
             del keys[bisect_left(keys, key)]
@@ -51,7 +51,7 @@ class OrderedKeys:
         return self._keys[start:stop]
 
     def bounds(self, resource: str, namespace: str | None, after: tuple[str, str] | None) -> tuple[int, int]:
-        """Positions of the first key and of the one past the last, of a namespace or all, beyond ``after``."""
+        """Start and end positions of the keys of a namespace, or of all, after the key ``after``."""
         keys = self._keys
         if namespace is None:
             start, stop = 0, len(keys)

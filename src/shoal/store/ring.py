@@ -1,9 +1,9 @@
-"""Recent events per resource, and the cursors of those who watch them.
+"""Recent events per resource, and the cursors of watches.
 
-A ring keeps what happened to one resource since its *floor*: the revision of the last event it has dropped, so a
-watch (or a list) from the floor or later misses nothing, and a quiet resource can be watched from far back. All
-rings share one budget of bytes, paid by the largest ring, so that a busy resource shortens its own history and not
-that of others. Watchers hold a position and no events: slow ones cost nothing and fall off.
+A ring holds the events of one resource since its *floor*, the revision of the last event it has dropped. A watch or a
+list from the floor or later misses nothing, and a quiet resource can be watched from an old revision. All rings share
+one budget of bytes, which the largest ring pays, so that a busy resource shortens its own history and not that of
+others. Watches hold a position and no events: a slow one costs nothing and is closed when the ring has passed it.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from shoal.store.model import Compacted, Entry, Event, EventType, Key, StoreClos
 Subscriber = Callable[[Sequence[Event]], None]
 OnReset = Callable[[], None]
 
-# About what an event weighs by itself, and what an old state of an object does on top of its value.
+# Approximate overhead of an event, and of an old state of an object on top of its value.
 _EVENT_BYTES = 100
 _STATE_BYTES = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingLimits:
-    """How much history is kept, whichever bound is met first. ``short`` names resources that change all the time and
-    that nobody reads history of: node heartbeats and leader elections."""
+    """How much history is kept; the first limit reached applies. ``short`` names resources that change constantly and
+    whose history is not read: node heartbeats and leader elections."""
 
     max_bytes: int = 64 << 20
-    max_events: int = 50_000  # of one resource
-    max_age_s: float = 300.0  # also how long a page token is good
+    max_events: int = 50_000  # per resource
+    max_age_s: float = 300.0  # also the lifetime of a page token
     short: frozenset[str] = frozenset({"leases.coordination.k8s.io"})
     short_events: int = 1000
 
 
 class Ring:
-    """Events of one resource in order; ``base`` is the position of ``events[0]`` since the beginning of time."""
+    """Events of one resource in order; ``base`` is the number of events before ``events[0]``."""
 
     __slots__ = ("base", "bytes", "closed", "events", "floor", "max_events", "resource", "subscribers", "waiters")
 
@@ -57,13 +57,13 @@ class Ring:
         return self.base + len(self.events)
 
     def position(self, after: int) -> int:
-        """Where the events with a revision above ``after`` begin; Compacted when some of them are gone."""
+        """The position of the first event with a revision above ``after``; raises Compacted if some were dropped."""
         if after < self.floor:
             raise Compacted(after, self.floor)
         return self.base + bisect_right(self.events, after, key=_revision_of)
 
     def undo(self, revision: int) -> Mapping[Key, Entry | None]:
-        """What has changed since ``revision``, as it was then."""
+        """The objects that changed since ``revision``, in their state at that revision."""
         first = self.position(revision) - self.base
         before: dict[Key, Entry | None] = {}
         for event in self.events[first:]:
@@ -79,7 +79,7 @@ class Ring:
         return dropped
 
     def clear(self, floor: int) -> None:
-        """Forget everything, and leave every cursor behind, also those at the end."""
+        """Drop all events, and make every cursor too old, even those at the end."""
         self.base += len(self.events) + 1
         self.events = []
         self.bytes = 0
@@ -97,7 +97,7 @@ def _revision_of(event: Event) -> int:
 
 
 def _held_bytes(event: Event) -> int:
-    """What dropping the event would free: the newest state of an object is the view's, older ones are the ring's."""
+    """Bytes freed by dropping the event: the view holds the newest state of an object, the ring the older ones."""
     held = _EVENT_BYTES
     if event.previous is not None:
         held += _STATE_BYTES + len(event.previous.value)
@@ -112,9 +112,9 @@ class Rings:
         self._clock = clock
         self._rings: dict[str, Ring] = {}
         self._bytes = 0
-        self._floor = 0  # of rings yet to come
+        self._floor = 0  # floor of rings created later
         self._marks: deque[tuple[float, int]] = deque()  # (seen at, revision then), a few dozen per max_age_s
-        self.aged = 0  # snapshots at revisions below this one are not given out any more, whatever the rings still hold
+        self.aged = 0  # older snapshots are refused, even if the rings still have the events
 
     @property
     def held_bytes(self) -> int:
@@ -140,7 +140,7 @@ class Rings:
             self.ring(resource).floor = floor
 
     def reset(self, floor: int) -> None:
-        """Nothing before ``floor`` can be asked for any more, of any resource."""
+        """Drop all history of all resources before ``floor``."""
         self._floor = self.aged = floor
         self._bytes = 0
         self._marks.clear()
@@ -154,8 +154,8 @@ class Rings:
         self._bytes += held
 
     def trim(self, touched: Iterable[Ring], revision: int) -> Sequence[Event]:
-        """Drop what is over the limits. Called after every batch, so it mostly does nothing, and when it does it drops
-        a good piece at once: a list gives up its head only by moving its tail."""
+        """Drop events over the limits. Called after every batch, so it mostly does nothing, and otherwise drops many
+        events at once, because deleting from the head of a list moves its tail."""
         dropped: list[Event] = []
         for ring in touched:
             if len(ring.events) > ring.max_events + ring.max_events // 8:
@@ -186,7 +186,7 @@ class Rings:
                     break
                 over -= _held_bytes(event)
                 count += 1
-            # One ring pays at most half of what it has at a time: then another may be the largest.
+            # One ring drops at most half of its events at a time: then another ring may be the largest.
             self._drop(ring, min(count, len(ring.events) // 2 + 1), dropped)
 
     def _drop(self, ring: Ring, count: int, dropped: list[Event]) -> None:
@@ -204,8 +204,8 @@ class Rings:
 
 
 def superseded(events: Iterable[Event]) -> list[int]:
-    """Revisions no one can ask for once these events are gone, in an order in which every prefix may be forgotten: an
-    object's states before the mark of its deletion, or forgetting half would bring it back."""
+    """Revisions that are not needed once these events are dropped, in an order in which every prefix may be deleted: an
+    object's states come before its deletion, because deleting only the latter would bring the object back."""
     revisions: list[int] = []
     for event in events:
         if event.previous is not None:
@@ -216,7 +216,7 @@ def superseded(events: Iterable[Event]) -> list[int]:
 
 
 class Cursor:
-    """A Watch (see the seam), for one reader."""
+    """A ``Watch`` (``shoal.store.model``), for one reader."""
 
     __slots__ = ("_after", "_newest", "_open", "_position", "_ring", "_waiter")
 
@@ -243,7 +243,7 @@ class Cursor:
             raise Compacted(self._after, ring.floor)
         events = ring.events[first : first + limit]
         self._position += len(events)
-        if events and events[0].entry.revision <= self._after:  # a watch from a revision that was yet to come
+        if events and events[0].entry.revision <= self._after:  # a watch from a future revision
             events = [event for event in events if event.entry.revision > self._after]
         if events:
             self._after = events[-1].entry.revision

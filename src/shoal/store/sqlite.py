@@ -1,16 +1,16 @@
 """The SQLite journal: one file, one process, one writing thread, one fsync per batch.
 
 There is one table, ``log``, keyed by revision. A row is a state of an object, or with an empty value its deletion. The
-current objects are simply the newest rows of their keys, so a value is written once, always at the end of the tree, and
-an older row is deleted when neither the present nor any kept event needs it. A batch is a single INSERT, committed by
-itself: the interpreter lock is given up and waited for once per batch instead of once per row or statement.
+current objects are the newest rows of their keys, so a value is written once, always at the end of the tree, and an
+older row is deleted when neither the current state nor a kept event needs it. A batch is a single INSERT with its own
+commit: the interpreter lock is released and acquired once per batch instead of once per row or statement.
 
-Checkpoints, deletions and the shrinking of the file are done here between batches, each in bounded pieces: along with a
-batch while there are many, else by a task that takes at most a tenth of the thread's time from the writers
+Checkpoints, deletions and the shrinking of the file happen between batches in bounded steps: together with a batch
+while there are many batches, else in a task that takes at most a tenth of the thread's time from writers
 (docs/decisions/0013-compaction-and-size.md).
 
-A store can be *frozen*: it then refuses writes and its file stays as it is, for whoever copies it.
-``shoal.store.control`` lets another process ask for that; ``shoal.store.copy`` is the one that does.
+A store can be *frozen*: it then refuses writes and does not change its file, so that it can be copied. Another process
+requests this through ``shoal.store.control``; ``shoal.store.copy`` does.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ AttrsOf = Callable[[Key, bytes], Attrs]
 
 FORMAT = 1
 _PAGE_BYTES = 4096
-_WAL_BYTES = 8 << 20  # a checkpoint follows; the file stays about this large and is written over
+_WAL_BYTES = 8 << 20  # triggers a checkpoint; the log file keeps about this size and is overwritten
 _FORGET_ROWS = 512  # superseded rows are deleted together with a batch once there are this many
-_FORGET_MOST = 2048  # and at most so many at a time
-_FORGET_BYTES = 4 << 20  # nor more of their values: the pages of large ones are freed one by one
-_VACUUM_PAGES = 256  # given back to the file system per step
-_SLACK_PAGES = 2048  # free pages that are kept for the rows to come
-_TIDY_AFTER_S = 5.0  # rows too few to go along with a batch are deleted this long after they were superseded
-_TIDY_PAUSE = 9  # after a step that writers met, as a multiple of what it took: they keep nine tenths
+_FORGET_MOST = 2048  # at most this many at a time
+_FORGET_BYTES = 4 << 20  # and at most this size of values: pages of large values are freed one by one
+_VACUUM_PAGES = 256  # returned to the file system per step
+_SLACK_PAGES = 2048  # free pages kept for new rows
+_TIDY_AFTER_S = 5.0  # if too few for a batch, superseded rows are deleted after this delay
+_TIDY_PAUSE = 9  # pause after a step during writes, as a multiple of its duration: writers keep nine tenths
 
 FILE_PRAGMAS = (
     f"page_size={_PAGE_BYTES}",
@@ -56,7 +56,7 @@ _PRAGMAS = (
     *FILE_PRAGMAS,
     "journal_mode=WAL",
     "synchronous=FULL",
-    "secure_delete=FAST",  # some builds zero every freed page, through the log: a megabyte more for each one deleted
+    "secure_delete=FAST",  # some builds write zeros over every freed page, through the log: more writes
     "wal_autocheckpoint=0",
     f"journal_size_limit={2 * _WAL_BYTES}",
 )
@@ -75,13 +75,13 @@ CREATE TABLE IF NOT EXISTS floor (resource TEXT PRIMARY KEY, revision INTEGER NO
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID;
 """
 
-# All values of a batch travel as one blob and everything else as one JSON array, so the statement is the same for any
-# number of rows: it is prepared once and has no limit of variables.
+# All values of a batch are one blob and everything else one JSON array, so the statement is the same for any number of
+# rows: it is prepared once and has no variable limit.
 _INSERT = """
 INSERT INTO log SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5,
     coalesce(substr(?2, value ->> 6, value ->> 7), x'') FROM json_each(?1)
 """
-# How many of these rows, from the first, have at most so many bytes together; one step, not one per row.
+# How many of these rows, from the first, fit into a number of bytes; one statement, not one per row.
 _FITTING = """
 SELECT count(*) FROM (
     SELECT sum(coalesce(length(log.value), 0)) OVER (ORDER BY asked.key) AS bytes
@@ -111,15 +111,15 @@ class SqliteJournal(LoneWriter):
         self._attrs_of = attrs_of
         self._superseded: list[int] = []
         self._floors: Mapping[str, int] = {}
-        self._forgetting = False  # one at a time: rows must go in order
+        self._forgetting = False  # one at a time: rows must be deleted in order
         self._wal_bytes = 0
-        self._batches = 0  # written so far
-        self._vacuum_wanted = False  # set on the writing thread: many pages are free
+        self._batches = 0  # bytes written so far
+        self._vacuum_wanted = False  # set on the writing thread when many pages are free
         self._untidy = asyncio.Event()
         self._tidier: asyncio.Task[None] | None = None
         self._lock_fd = -1
-        self._moved = ""  # why writes are refused for good; in the file as well
-        self._frozen = ""  # why they are refused now; empty: they are not
+        self._moved = ""  # why writes are refused permanently; stored in the file
+        self._frozen = ""  # why writes are refused now; empty if accepted
         self._control: ControlSocket | None = None
 
     async def open(self, replica: Replica) -> Loaded:
@@ -134,7 +134,7 @@ class SqliteJournal(LoneWriter):
             raise
         self._tidier = asyncio.create_task(self._tidy(), name="store-sqlite/tidy")
         control = ControlSocket(control_path(self._path), self)
-        with suppress(OSError):  # not every file system has sockets; a copy then asks for the server to be stopped
+        with suppress(OSError):  # not every file system supports sockets; a copy then requires the server to be stopped
             await control.open()
             self._control = control
         if self._superseded or self._vacuum_wanted:
@@ -186,10 +186,10 @@ class SqliteJournal(LoneWriter):
             await self._thread.run(self._connection.close)
         finally:
             await self._thread.close()
-            self._connection.close()  # when the thread has refused to: it runs nothing after a failure
+            self._connection.close()  # if the thread refused: it runs nothing after a failure
             os.close(self._lock_fd)
 
-    # Being copied (see ``shoal.store.control``).
+    # Freezing for a copy (see ``shoal.store.control``).
 
     @property
     def frozen(self) -> str:
@@ -197,14 +197,14 @@ class SqliteJournal(LoneWriter):
 
     async def freeze(self, reason: str) -> None:
         if self._frozen != self._moved:
-            raise ShoalError(f"it is read-only already: {self._frozen}")
+            raise ShoalError(f"the store is already read-only: {self._frozen}")
         self._frozen = reason
         try:
-            # Whatever was to be written is in the thread's queue by now, and what comes later finds the store frozen.
+            # All accepted writes are in the thread's queue by now, and later ones find the store frozen.
             await self._thread.run(self._checkpoint_all)
         except sqlite3.Error as error:
             self._replica.fail(error)
-            raise ShoalError(f"it cannot be written: {error}") from error
+            raise ShoalError(f"the store cannot be written: {error}") from error
         except BaseException:
             self.release()
             raise
@@ -218,7 +218,7 @@ class SqliteJournal(LoneWriter):
 
     async def thaw(self) -> None:
         if self._frozen != self._moved:
-            raise ShoalError(f"it is still needed as it is: {self._frozen}")
+            raise ShoalError(f"the store must stay frozen: {self._frozen}")
         await self._set_moved("")
         self._untidy.set()
 
@@ -227,7 +227,7 @@ class SqliteJournal(LoneWriter):
             await self._thread.run(lambda: set_frozen(self._connection, reason))
         except sqlite3.Error as error:
             self._replica.fail(error)
-            raise ShoalError(f"it cannot be written: {error}") from error
+            raise ShoalError(f"the store cannot be written: {error}") from error
         self._moved = self._frozen = reason
 
     # Keeping the file small.
@@ -244,7 +244,7 @@ class SqliteJournal(LoneWriter):
         self._written(_PAGE_BYTES * done)
 
     def _written(self, estimate_bytes: int) -> None:
-        """Count what the write-ahead log has grown by, about; SQLite tells no one without being asked on its thread."""
+        """Estimate the growth of the write-ahead log; the exact size needs a query on the writing thread."""
         self._wal_bytes += estimate_bytes
         if self._wal_bytes > _WAL_BYTES:
             self._wal_bytes = 0
@@ -252,7 +252,7 @@ class SqliteJournal(LoneWriter):
             self._untidy.set()
 
     async def _tidy(self) -> None:
-        """Delete what batches have left over and give space back, in steps that leave writers most of the time."""
+        """Delete remaining superseded rows and return free space, in steps that leave writers most of the time."""
         loop = asyncio.get_running_loop()
         while True:
             await self._untidy.wait()
@@ -275,13 +275,13 @@ class SqliteJournal(LoneWriter):
                 await asyncio.sleep(_TIDY_PAUSE * (loop.time() - begun_s))
 
     async def _tidy_step(self, *, checkpoint: bool) -> bool:
-        """Do one bounded piece of work; False when nothing was left. ``checkpoint`` asks for one in the end, which is
-        when the file gets shorter."""
+        """Do one bounded step; return False if nothing was left. ``checkpoint`` adds a final checkpoint, which shortens
+        the file."""
         if self._frozen:
             return False
         if self._superseded:
             if self._forgetting:
-                await self._thread.run(_nothing)  # a batch is at it: wait for that
+                await self._thread.run(_nothing)  # a batch is deleting: wait for it
             else:
                 await self._forget_some(None, self._replica.revision)
             return True
@@ -312,7 +312,7 @@ class SqliteJournal(LoneWriter):
             meta = {"format": FORMAT, "incarnation": Ids().new_uid(), "revision": 0}
             run("INSERT INTO meta SELECT key, value FROM json_each(?)", (orjson.dumps(meta).decode(),))
         elif meta["format"] != FORMAT:
-            raise ConfigError(f"store {self._path} has format {meta['format']}, this version reads {FORMAT} only")
+            raise ConfigError(f"store {self._path} has format {meta['format']}, this version supports only {FORMAT}")
         floors = dict(run("SELECT resource, revision FROM floor").fetchall())
         history = _History(floors, self._attrs_of)
         newest = int(meta["revision"])
@@ -334,7 +334,7 @@ class SqliteJournal(LoneWriter):
         self._connection.execute(_INSERT, batch)
 
     def _insert_and_forget(self, batch: _Batch | None, forget: _Forget) -> int:
-        """Write a batch, if there is one, and delete old rows; how many of those asked for."""
+        """Write a batch, if there is one, and delete old rows; return how many were deleted."""
         run = self._connection.execute
         revisions = orjson.dumps(forget.revisions).decode()
         run("BEGIN IMMEDIATE")
@@ -346,25 +346,25 @@ class SqliteJournal(LoneWriter):
             revisions = orjson.dumps(forget.revisions[:done]).decode()
         run(_DELETE, (revisions,))
         run(_SET_FLOORS, (forget.floors,))
-        # The newest row of all may be the mark of a deletion and gone now: keep its number.
+        # The newest row may be a deletion that is now removed: keep its revision.
         run("UPDATE meta SET value = max(value, ?) WHERE name = 'revision'", (forget.newest,))
         run("COMMIT")
         self._look_for_free_pages()
         return done
 
     def _checkpoint(self) -> None:
-        """Bring the write-ahead log into the file, and see whether much of the file is free."""
+        """Checkpoint the write-ahead log, and check whether much of the file is free."""
         if self._frozen:
             return
-        # Passive is complete here, since there is no other connection, and leaves the log to be written over.
+        # Passive is complete here, since there is no other connection, and lets the log be overwritten.
         self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         self._look_for_free_pages()
 
     def _checkpoint_all(self) -> None:
-        """Leave nothing in the write-ahead log: the file alone is the store."""
+        """Empty the write-ahead log, so that the file alone is the store."""
         busy, left, _ = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if busy or left > 0:
-            raise sqlite3.OperationalError("the write-ahead log could not be brought into the file")
+            raise sqlite3.OperationalError("the write-ahead log could not be checkpointed")
 
     def _vacuum(self) -> None:
         # As a script: a plain execute() would stop after the first page.
@@ -419,13 +419,13 @@ def _nothing() -> None:
 
 
 def control_path(path: Path) -> Path:
-    """Where the process that holds the store at ``path`` can be asked."""
+    """The path of the control socket of the store at ``path``."""
     return Path(f"{path}.sock")
 
 
 def lock(path: Path) -> int:
-    """Hold the store for this process until the descriptor is closed. SQLite's own locks would only say ``database is
-    locked``, and late."""
+    """Lock the store for this process until the descriptor is closed. SQLite's own locks would report ``database is
+    locked`` only later."""
     fd = lock_if_free(path)
     if fd is None:
         raise ConfigError(f"store sqlite:///{path} is in use by process {holder(path)}; stop it or use another file")
@@ -433,7 +433,7 @@ def lock(path: Path) -> int:
 
 
 def lock_if_free(path: Path) -> int | None:
-    """The same, but None when another process has it."""
+    """Like ``lock``, but None if another process holds the store."""
     if not path.parent.is_dir():
         raise ConfigError(f"store sqlite:///{path}: the folder {path.parent} does not exist; create it")
     fd = os.open(_lock_path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -448,7 +448,7 @@ def lock_if_free(path: Path) -> int | None:
 
 
 def holder(path: Path) -> str:
-    """The number of the process that has locked the store at ``path``."""
+    """The id of the process that has locked the store at ``path``."""
     return _lock_path(path).read_text().strip() or "unknown"
 
 
@@ -457,7 +457,7 @@ def _lock_path(path: Path) -> Path:
 
 
 def set_frozen(connection: sqlite3.Connection, reason: str) -> None:
-    """Durably note why the store refuses writes; with an empty reason it takes them again."""
+    """Store durably why the store refuses writes; with an empty reason it accepts them again."""
     if reason:
         connection.execute("INSERT OR REPLACE INTO meta VALUES ('frozen', ?)", (reason,))
     else:

@@ -1,7 +1,7 @@
 """One thread that runs jobs in order, for a database connection that must not block the event loop.
 
-Handing a job over costs one queue put and one ``call_soon_threadsafe``, a third of an executor's cost. After a job has
-failed, no later one is run: what the failed one left behind is unknown.
+Submitting a job costs one queue put and one ``call_soon_threadsafe``, a third of an executor's cost. After a job has
+failed, no later one runs, because the failed one left an unknown state.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _Job = tuple[Callable[[], object], "asyncio.Future[object] | None"]
 
 class SerialThread:
     def __init__(self, name: str, on_error: Callable[[BaseException], None]) -> None:
-        """``on_error`` is called on the loop when a job that nobody waits for fails."""
+        """``on_error`` is called on the loop when a job without a waiting caller fails."""
         self._loop = asyncio.get_running_loop()
         self._on_error = on_error
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()

@@ -1,8 +1,8 @@
 """The current objects, in memory: by key, in list order, by namespace and by index string.
 
-A write costs the same with 50 000 objects as with 500, and a page costs what it returns. A whole list is kept until
-the next write to its resource. Lists at an older revision take the entries that have changed since (``undo``, rebuilt
-from the ring) and put them over the present ones, so they cost the page and the changes, not the resource.
+A write costs the same with 50 000 objects as with 500, and a page costs what it returns. A whole list is cached until
+the next write to its resource. A list at an older revision puts the old states of changed entries (``undo``, rebuilt
+from the ring) over the current ones, so its cost depends on the page and the changes, not on the resource.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _NO_KEYS = OrderedKeys()
 
 
 class Whole(tuple[Entry, ...]):
-    """A whole list, the same object until the next write to its resource; ``notes`` is for what readers make of it."""
+    """A whole list, the same object until the next write to its resource; ``notes`` caches data that readers derive
+    from it."""
 
     notes: dict[object, bytes]
 
@@ -64,8 +65,7 @@ class View:
         self.get = self._entries.get
 
     def replace(self, entries: Mapping[Key, Entry], revision: int) -> list[Event]:
-        """Take over everything instead of what is there; returns what makes the old objects the new ones. Deletions
-        carry ``revision``."""
+        """Replace all objects; return the events from the old objects to the new ones. Deletions carry ``revision``."""
         changes: list[Event] = []
         for key, old in self._entries.items():
             new = entries.get(key)
@@ -80,7 +80,7 @@ class View:
         return changes
 
     def load(self, entries: Mapping[Key, Entry]) -> None:
-        """Take over everything at once; far cheaper than applying it event by event."""
+        """Load all objects at once, which is far cheaper than applying events."""
         self._entries.update(entries)
         ordered = sorted(entries)
         start = 0
@@ -136,7 +136,7 @@ class View:
         index: str,
         undo: Undo | None,
     ) -> tuple[Sequence[Entry], int]:
-        """Entries of one page and how many of those asked for come after it."""
+        """The entries of one page, and the number of matching entries after it."""
         if undo:
             return self._page_before(resource, namespace, after, limit, where, index, undo)
         if limit <= 0 and after is None and where is None and not index:
@@ -162,7 +162,7 @@ class View:
         if entries is None:
             start, stop = table.keys.bounds(resource, namespace, None)
             entries = Whole(map(self._entries.__getitem__, table.keys.slice(start, stop)))
-            if entries:  # asking for namespaces that do not exist must not fill the memory
+            if entries:  # requests for namespaces that do not exist must not fill the memory
                 table.lists[namespace] = entries
         return entries
 

@@ -192,7 +192,7 @@ def test_a_copy_that_fails_leaves_the_source_writable_and_no_target(
                 with pytest.raises(asyncio.CancelledError):
                     await copying
             else:
-                with pytest.raises(ShoalError, match="disk is full" if how == "error" else "not equal to the source"):
+                with pytest.raises(ShoalError, match="disk is full" if how == "error" else "differs from the source"):
                     await copying
             await until_writable(store)
 
@@ -227,7 +227,7 @@ def test_a_freeze_ends_with_the_connection_that_asked_for_it(tmp_path: Path) -> 
                     await other.ask(what, "me too")
             with pytest.raises(ShoalError, match="nothing to keep"):
                 await other.ask("keep", "me too")
-            with pytest.raises(ShoalError, match="cannot do 'dance'"):
+            with pytest.raises(ShoalError, match="unknown command 'dance'"):
                 await other.ask("dance")
             await other.close()
             with pytest.raises(StoreReadOnly, match="why not"):
@@ -323,8 +323,8 @@ def test_there_and_back_again_gives_the_same_store(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "target", "said"),
     [
-        ("memory://", "sqlite:///x", "keeps nothing"),
-        ("redis://x", "sqlite:///x", "is not known"),
+        ("memory://", "sqlite:///x", "is in memory"),
+        ("redis://x", "sqlite:///x", "is not supported"),
         ("sqlite:///{dir}/none.db", "sqlite:///{dir}/b.db", "none.db does not exist"),
         ("sqlite:///{dir}/none.db", "sqlite:///{dir}/none.db", "to itself"),
         ("sqlite:///{dir}/none.db", "sqlite:///{dir}/no/b.db", "folder .*/no does not exist"),

@@ -1,4 +1,4 @@
-"""The store on PostgreSQL, for any number of servers; Redis makes it quicker and is not needed."""
+"""The store on PostgreSQL, for any number of servers; an optional Redis reduces latency."""
 
 from __future__ import annotations
 

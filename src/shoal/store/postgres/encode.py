@@ -1,8 +1,8 @@
 """A batch of transactions as the parameters of ``commit_batch``: one array per column, split into rounds.
 
-Pure. What can be decided without the database is decided here: a transaction that cannot succeed is left out, and an
-object's life within a transaction (put, deleted, put again) is told by where it began, so that the database looks at
-the state before the transaction only. See ``shoal.store.postgres.schema`` for the meaning of the columns.
+Decides what needs no database: a transaction that cannot succeed is left out, and for an object that a transaction
+changes several times (put, deleted, put again) the columns say where its current life began, so that the database
+looks only at the state before the transaction. ``shoal.store.postgres.schema`` explains the columns.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MAX_REVISION = 2**63 - 1
 
 
 class Encoded:
-    """The columns, growing as transactions are added."""
+    """The columns, extended with every transaction."""
 
     __slots__ = ("_written", "op_ends", "ops", "rq_ends", "rqs")
 
@@ -40,7 +40,7 @@ class Encoded:
             written.clear()
         written.update(keys)
         for require in requires:
-            if _storable(require.key):  # what cannot exist is absent: ``hopeless`` has seen to the other kinds
+            if _storable(require.key):  # a key that cannot exist is absent; ``hopeless`` has refused the other kinds
                 self._require(tx, require)
         if len(ops) == 1:
             op = ops[0]
@@ -52,7 +52,7 @@ class Encoded:
 
     def _chain(self, tx: int, ops: Sequence[Op]) -> None:
         last = {op.key: number for number, op in enumerate(ops)}
-        began: dict[Key, int] = {}  # where the object was put first in this life
+        began: dict[Key, int] = {}  # first put of the object's current life
         renewed: set[Key] = set()  # deleted earlier in this transaction
         for number, op in enumerate(ops):
             key = op.key
@@ -113,7 +113,7 @@ def encode(batch: Sequence[Transaction]) -> Encoded:
 
 
 def hopeless(transaction: Transaction) -> bool:
-    """Whether no state of the database would let it succeed; ``decide`` then refuses it too, and knows why."""
+    """Whether the transaction fails for every state of the database; ``decide`` then refuses it with the reason."""
     for require in transaction.requires:
         if type(require) is At and not 0 < require.revision <= _MAX_REVISION:
             return True
@@ -137,6 +137,6 @@ def hopeless(transaction: Transaction) -> bool:
 def _storable(key: Key) -> bool:
     try:
         check_key(key)
-    except ValueError:  # also what an unpaired surrogate raises
+    except ValueError:  # an unpaired surrogate raises this too
         return False
     return True

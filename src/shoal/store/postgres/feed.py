@@ -1,11 +1,11 @@
-"""One order for everything that becomes visible on this server: its own batches and those of other servers.
+"""Publishes batches of this server and of other servers in one order.
 
-Never waits, knows neither database nor network. It is told of rows read from the log, of own batches that the database
-has answered, and of hints; it publishes revision R only after R-1, checking that each batch continues the one before
-(the chain of marks), and answers own batches as they become visible.
+It never waits and does no I/O. Its inputs are rows read from the log, own batches that the database has decided, and
+hints. It publishes revision R only after R-1, checks that each batch continues the one before (the chain of marks), and
+resolves own batches as they become visible.
 
-An own batch is not read back. Once everything before it is visible its outcome follows from memory, by the same rules
-that the database has applied to it (``decide``).
+Own batches are not read back. Once everything before one is visible, memory gives its outcome, by the same rules as in
+the database (``decide``).
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from shoal.store.journal import Replica, Result, Transaction, decide
 from shoal.store.model import Entry, Event, EventType, Key, StoreUnavailable
 from shoal.store.postgres.rows import AttrsOf, Row, event_of
 
-_RECENT = 4096  # published events that are remembered, for answers that come late
+_RECENT = 4096  # published events kept for responses that arrive late
 _HINTS = 64  # batches that wait for the ones before them
 
 
 class HistoryChanged(Exception):
-    """The log does not continue what this server has seen (``rewound``), or no longer holds what it has missed."""
+    """The log does not continue this server's history (``rewound``), or has dropped rows that this server has not
+    read."""
 
     def __init__(self, message: str, *, rewound: bool = False) -> None:
         super().__init__(message)
@@ -31,11 +32,11 @@ class HistoryChanged(Exception):
 
 
 class Diverged(Exception):
-    """Memory and database disagree about the outcome of a batch: a bug, and nothing here can be trusted any more."""
+    """Memory and database disagree about the outcome of a batch: a bug, after which the view cannot be trusted."""
 
 
 class OwnBatch:
-    """Transactions on their way; ``answer`` is set once they are visible."""
+    """Transactions in flight; ``answer`` is set once they are visible."""
 
     __slots__ = ("answer", "mark", "transactions")
 
@@ -49,19 +50,21 @@ class Feed:
     def __init__(
         self, replica: Replica, attrs_of: AttrsOf, on_published: Callable[[OwnBatch, int, Sequence[Event]], None]
     ) -> None:
-        """``on_published`` hears of each own batch with events: the batch, the mark before it, the events."""
+        """``on_published`` is called for each own batch with events: the batch, the mark before it, the events."""
         self._replica = replica
         self._attrs_of = attrs_of
         self._on_published = on_published
         self.revision = 0
         self.mark = 0
         self._own: dict[int, OwnBatch] = {}
-        self._answered: list[tuple[int, int, OwnBatch]] = []  # base, newest: they wait for foreign ones before them
-        self._hints: dict[int, Sequence[Row]] = {}  # by the revision before them
+        self._answered: list[
+            tuple[int, int, OwnBatch]
+        ] = []  # base, newest: own batches that wait for foreign ones before them
+        self._hints: dict[int, Sequence[Row]] = {}  # keyed by the revision before them
         self._recent: deque[Event] = deque(maxlen=_RECENT)
 
     def begin(self, revision: int, mark: int) -> None:
-        """Everything up to here has been loaded. Batches on their way had to do with another history."""
+        """Start after a load up to this revision. Batches in flight belong to the old history."""
         self.revision, self.mark = revision, mark
         self._recent.clear()
         self._hints.clear()
@@ -74,12 +77,12 @@ class Feed:
         self._own[batch.mark] = batch
 
     def given_up(self, batch: OwnBatch) -> None:
-        """Treat it as anyone's from now on, if it happens at all."""
+        """Treat the batch as a foreign one from now on, in case the database still commits it."""
         self._own.pop(batch.mark, None)
 
     def committed(self, batch: OwnBatch, base: int, newest: int) -> None:
-        """The database has decided ``batch`` on top of revision ``base``; rows before it have been given, if they were
-        not too many."""
+        """The database has decided ``batch`` on top of revision ``base``; the rows before it were passed to ``read``,
+        unless they were too many."""
         if batch.answer.done():
             return
         if newest > base and base < self.revision:
@@ -91,7 +94,7 @@ class Feed:
             self._advance()
 
     def read(self, rows: Iterable[Row]) -> None:
-        """Rows of the log, complete batches in order. Those known already are skipped."""
+        """Take rows of the log: complete batches, in order. Known rows are skipped."""
         foreign: list[Row] = []
         for row in rows:
             own = self._own.get(row.mark)
@@ -108,14 +111,14 @@ class Feed:
         self._advance()
 
     def hint(self, rows: Sequence[Row]) -> None:
-        """A batch as another server tells of it."""
+        """Take a batch that another server has announced."""
         if rows[-1].revision > self.revision and rows[0].mark not in self._own:
             if len(self._hints) < _HINTS:
                 self._hints[rows[0].revision - 1] = rows
             self._advance()
 
     def _advance(self) -> None:
-        """Publish what waits for the present revision."""
+        """Publish batches that wait for the current revision."""
         while self._advance_own() or self._advance_hint():
             pass
         if self._answered:
@@ -142,7 +145,7 @@ class Feed:
             return False
         try:
             events = self._events(rows)
-        except Exception:  # whatever a hint may contain: the log has the truth
+        except Exception:  # a hint may contain anything: the log is authoritative
             return False
         self._publish(events, rows[-1])
         return True
@@ -157,7 +160,7 @@ class Feed:
         self._replica.publish(events)
 
     def _events(self, rows: Sequence[Row]) -> list[Event]:
-        """What the rows do on top of what is visible; HistoryChanged when they do not continue it."""
+        """The events of the rows on top of the visible state; raises HistoryChanged if they do not continue it."""
         events: list[Event] = []
         pending: dict[Key, Entry | None] = {}
         get = self._replica.get
@@ -175,26 +178,26 @@ class Feed:
     @staticmethod
     def _check(row: Row, revision: int, mark: int) -> None:
         if row.revision != revision + 1:
-            raise HistoryChanged(f"the log goes on at {row.revision}, this server is at {revision}")
+            raise HistoryChanged(f"the log continues at {row.revision}, this server is at {revision}")
         if row.prior != mark:
             raise HistoryChanged(f"revision {row.revision} continues another history", rewound=True)
 
     def _refuse(self, batch: OwnBatch, base: int) -> None:
         self._own.pop(batch.mark, None)
         if base < self.revision and (not self._recent or self._recent[0].entry.revision > base + 1):
-            reason = StoreUnavailable("too much has happened since this write was refused to say why")
+            reason = StoreUnavailable("the database refused this write, and too many writes followed to say why")
             _answer(batch, [reason] * len(batch.transactions))
             return
         results, events = decide(batch.transactions, self._lookup_at(base), base)
         if events:
-            raise Diverged(f"a batch refused by the database at revision {base} is fine here")
+            raise Diverged(f"a batch refused by the database at revision {base} succeeds in memory")
         _answer(batch, results)
 
     def _publish_own(self, batch: OwnBatch, newest: int | None) -> None:
         before = self.mark
         results, events = decide(batch.transactions, self._replica.get, self.revision)
         if not events or (newest is not None and events[-1].entry.revision != newest):
-            raise Diverged(f"a batch on top of revision {self.revision} ends elsewhere than in the database")
+            raise Diverged(f"a batch on top of revision {self.revision} ends at another revision than in the database")
         self._own.pop(batch.mark, None)
         self.revision, self.mark = events[-1].entry.revision, batch.mark
         self._recent.extend(events)

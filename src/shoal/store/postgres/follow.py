@@ -1,8 +1,8 @@
-"""Follows the log of the database: what other servers have written, how far the counter is, whether history changed.
+"""Follows the log of the database: writes of other servers, the counter, and changes of history.
 
-One task and one connection. It asks at an interval in any case, at once when someone waits for a fresh revision, and
-soon after a hint of something that has not come by itself. The same question answers all of it: the counter, and the
-rows of the log that this server has not seen, from one snapshot.
+One task and one connection. It polls at an interval, at once when a caller waits for a fresh revision, and soon after a
+hint of rows that have not arrived otherwise. One query answers all of it from one snapshot: the counter, and the rows
+of the log that this server has not seen.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from shoal.store.postgres.link import AWAY, Link, Patience
 from shoal.store.postgres.rows import COLUMNS, AttrsOf, History, Row
 from shoal.store.postgres.schema import CHANNEL
 
-GAP_S = 0.02  # what is missing is fetched when it has not come by itself for so long
+GAP_S = 0.02  # missing rows are fetched after this delay
 _CHUNK = 2000  # rows per statement
 _LOAD_CHUNK = 1000
-# A new incarnation begins so far above everything seen that no number of the lost history comes again.
+# A new incarnation starts this far above every seen revision, so that no revision of the lost history is reused.
 JUMP = 1_000_000
 
 CATCH_UP = f"""
@@ -43,7 +43,7 @@ _log = get_logger("store")
 
 
 class Snapshot(NamedTuple):
-    """A whole log, as read."""
+    """A whole log, as read from the database."""
 
     loaded: Loaded
     mark: int
@@ -80,7 +80,7 @@ class Follower:
         on_loaded: Callable[[Snapshot], None],
         notified_delay_s: Callable[[], float],
     ) -> None:
-        """``notified_delay_s`` is how long a notification waits for a faster way to bring the events."""
+        """``notified_delay_s`` is how long a notification waits for the events to arrive by a faster way."""
         self._link = link
         self._feed = feed
         self._replica = replica
@@ -92,10 +92,10 @@ class Follower:
         self.incarnation = ""
         self._waiters: list[asyncio.Future[int]] = []
         self._wake = asyncio.Event()
-        self._heard = 0  # the newest revision that hints tell of
+        self._heard = 0  # the newest revision named by hints
         self._soon: asyncio.TimerHandle | None = None
         self._ended = False
-        self.own_session = 0  # whose notifications are no news
+        self.own_session = 0  # own notifications are ignored
         self._notified_delay_s = notified_delay_s
 
     def begin(self, snapshot: Snapshot) -> None:
@@ -105,8 +105,8 @@ class Follower:
         self._on_loaded(snapshot)
 
     async def newest(self) -> int:
-        """The counter, asked after this call, once everything up to it is visible here. Those who call before the
-        question is sent share it."""
+        """The counter, read after this call, once everything up to it is visible here. Calls before the query is sent
+        share it."""
         if self._ended:
             raise StoreClosed
         loop = asyncio.get_running_loop()
@@ -121,7 +121,7 @@ class Follower:
             timer.cancel()
 
     def heard_of(self, revision: int, delay_s: float = 0.0) -> None:
-        """There is something to fetch, unless it comes by itself within ``delay_s``."""
+        """Fetch the revision unless it arrives otherwise within ``delay_s``."""
         self._heard = max(self._heard, revision)
         if self._heard <= self._feed.revision:
             return
@@ -134,7 +134,7 @@ class Follower:
         self._soon = None
         if self._feed.revision == known:
             self._wake.set()
-        else:  # it does come, so it may go on coming
+        else:  # rows arrive otherwise, so they may continue to
             self.heard_of(self._heard, GAP_S)
 
     async def run(self) -> None:
@@ -172,7 +172,8 @@ class Follower:
         self._wake.clear()
 
     async def prepare(self, connection: asyncpg.Connection) -> None:
-        """For the link. The first statement on a new connection also tells whether it is still the database we know."""
+        """Run by the link on a new connection: the first statement also checks that the database still has our
+        history."""
         self._statement = await connection.prepare(CATCH_UP)
         await connection.add_listener(CHANNEL, self._on_notify)
 
@@ -208,7 +209,7 @@ class Follower:
             rows = [Row(*record[3:]) for record in records if record[3] is not None]
             complete = len(rows) < chunk
             if complete and (not rows or rows[-1].revision != revision):
-                raise HistoryChanged("the log no longer holds what this server has missed")
+                raise HistoryChanged("the log has dropped rows that this server has not read")
             whole = whole_batches(rows, revision)
             if not whole:
                 chunk *= 2
@@ -225,7 +226,7 @@ class Follower:
             await connection.execute(
                 _NEW_INCARNATION, incarnation, self._ids.new_uid(), new_mark(self._ids), seen, JUMP
             )
-        _log.warning("loading the database anew", reason=str(changed), revision=seen)
+        _log.warning("reloading the database", reason=str(changed), revision=seen)
         snapshot = await load(connection, self._attrs_of)
         if snapshot.loaded.revision < self._feed.revision:
             raise HistoryChanged("the counter went back again", rewound=True)
@@ -234,17 +235,17 @@ class Follower:
 
 
 def whole_batches(rows: Sequence[Row], through: int) -> Sequence[Row]:
-    """Without the last batch, if there are rows up to ``through`` that have not been read: it may go on."""
+    """The rows without the last batch, if rows up to ``through`` have not been read: it may be incomplete."""
     if not rows or rows[-1].revision >= through:
         return rows
     return [row for row in rows if row.mark != rows[-1].mark]
 
 
 def new_mark(ids: Ids) -> int:
-    """48 random bits: enough to tell a batch from those that were in its place in another history."""
+    """48 random bits: enough to distinguish a batch from those at its place in another history."""
     return int(ids.new_uid()[-12:], 16)
 
 
 def _give_up(waiter: asyncio.Future[int]) -> None:
     if not waiter.done():
-        waiter.set_exception(StoreUnavailable("the database does not answer"))
+        waiter.set_exception(StoreUnavailable("the database does not respond"))

@@ -1,11 +1,11 @@
-"""Telling other servers of new events through a Redis stream, before they ask the database.
+"""Announces new events to other servers through a Redis stream, before they poll the database.
 
-Only hints: nothing is lost when Redis is away, slow, emptied or full of other things. What is to be sent waits in a
-short queue that drops; what is received is checked against the chain of batches before it is believed, and the log is
-asked for whatever is missing.
+Hints are optional: nothing is lost when Redis is down, slow, empty or contains other data. Outgoing batches wait in a
+short queue that drops the oldest; incoming ones are checked against the chain of batches, and missing rows are read
+from the log.
 
 An entry of the stream is a batch. ``revision``, ``type``, ``key`` and ``object`` are JSON arrays of equal length, one
-element per event; objects are complete. ``incarnation``, ``prior`` and ``mark`` say where the batch belongs.
+element per event; objects are complete. ``incarnation``, ``prior`` and ``mark`` give the batch's place in the log.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ STREAM = "k8s_events"
 _KEPT = 256  # entries, about
 _QUEUED = 64
 _GATHER_S = 0.005
-_MOST_BYTES = 1 << 20  # of the objects of an entry; larger batches are only announced
+_MOST_BYTES = 1 << 20  # limit of an entry's objects; larger batches are announced without them
 _BLOCK_MS = 2000
 _CONNECT_S = 2.0
 _BACKOFF = Backoff(base_s=0.1, cap_s=2.0)
 
-# Raised by what comes from the network, and by what the client makes of garbage.
+# Raised by network errors, and by the client library for garbage.
 _AWAY = (RedisError, OSError, TimeoutError, ValueError)
 
 Fields = Mapping[bytes, bytes]
@@ -64,7 +64,7 @@ def encode(incarnation: str, prior: int, mark: int, events: Sequence[Event]) -> 
 
 
 def decode(fields: Fields) -> list[Row]:
-    """The rows of the batch; empty when it only says that there is one. ValueError or KeyError for garbage."""
+    """The rows of the batch; empty if it is announced without them. Raises ValueError or KeyError for garbage."""
     if b"object" not in fields:
         return []
     mark, prior = int(fields[b"mark"]), int(fields[b"prior"])
@@ -95,14 +95,14 @@ class Hints:
         wanted: Callable[[], bool],
         on_batch: Callable[[int, Sequence[Row]], None],
     ) -> None:
-        """``wanted`` says whether there is anyone to hear from; ``on_batch`` is called with the last revision of a
-        batch of this incarnation and its rows, which are missing when they are too large or could not be read."""
+        """``wanted`` returns whether there are other servers; ``on_batch`` is called with the last revision of a batch
+        of this incarnation and its rows, which are empty if they were too large or could not be read."""
         self._pool = ConnectionPool.from_url(url, socket_connect_timeout=_CONNECT_S, protocol=2)
         self._incarnation = incarnation
         self._known = known
         self._wanted = wanted
         self._on_batch = on_batch
-        self._queue: deque[dict[bytes, bytes]] = deque(maxlen=_QUEUED)  # a full one loses its oldest
+        self._queue: deque[dict[bytes, bytes]] = deque(maxlen=_QUEUED)  # drops the oldest when full
         self._queued = asyncio.Event()
         self._closing = False
         self.listening = False
@@ -112,7 +112,7 @@ class Hints:
         self._queued.set()
 
     def end(self) -> None:
-        """To be called before ``run`` is cancelled: the client library now and then takes a cancellation for itself."""
+        """Call this before ``run`` is cancelled: the client library sometimes swallows a cancellation."""
         self._closing = True
 
     async def run(self) -> None:
@@ -123,18 +123,18 @@ class Hints:
     async def _again(self, work: Callable[[AbstractConnection], Awaitable[None]]) -> None:
         failures = 0
         while not self._closing:
-            # A bare connection: the pool of the client is not needed, and leaves connections behind when cancelled.
+            # A plain connection: the client's pool is not needed, and leaks connections when cancelled.
             connection: AbstractConnection = self._pool.make_connection()  # type: ignore[no-untyped-call]
             try:
                 await connection.connect()  # type: ignore[no-untyped-call]
                 if failures:
-                    _log.info("events are back")
+                    _log.info("Redis is available again")
                 failures = 0
                 await work(connection)
             except _AWAY as error:
                 failures += 1
                 if failures == 1:
-                    _log.warning("events are away", reason=str(error) or type(error).__name__)
+                    _log.warning("Redis is unavailable", reason=str(error) or type(error).__name__)
             finally:
                 self.listening = False
                 await connection.disconnect(nowait=True)
@@ -144,7 +144,7 @@ class Hints:
     async def _send(self, connection: AbstractConnection) -> None:
         while not self._closing:
             await self._queued.wait()
-            if not self._wanted():  # nobody waits for it: let some gather
+            if not self._wanted():  # not urgent: send several together
                 await asyncio.sleep(_GATHER_S)
             self._queued.clear()
             packed: list[bytes] = []
@@ -178,5 +178,5 @@ class Hints:
             newest = max(_numbers.decode(fields[b"revision"]))
             if newest > self._known():
                 self._on_batch(newest, decode(fields))
-        except (ValueError, KeyError):  # garbage; the log has the truth
+        except (ValueError, KeyError):  # garbage; the log is authoritative
             self._on_batch(self._known() + 1, ())

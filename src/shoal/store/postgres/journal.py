@@ -1,11 +1,11 @@
 """The PostgreSQL journal: any number of servers on one log.
 
-The database decides and numbers every batch (``shoal.store.postgres.schema``); each server shows all of it in the same
-order (``feed``), its own batches from memory, those of others as they come: along with the answers to its own, by Redis
-(``hints``), by notification, or because it asks (``follow``). Nothing depends on which way is the quickest.
+The database checks and numbers every batch (``shoal.store.postgres.schema``). Each server publishes all batches in the
+same order (``feed``): its own from memory, those of others with the responses to its own, by Redis (``hints``), by
+notification, or by polling (``follow``). Correctness does not depend on which of these is fastest.
 
-While the database is away, reads and watches go on with what is known; writes and fresh reads wait for a while and are
-then refused as StoreUnavailable.
+While the database is unavailable, reads and watches continue from memory; writes and fresh reads wait for a while and
+then fail with StoreUnavailable.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from shoal.store.postgres.rows import AttrsOf, Row
 from shoal.store.postgres.schema import install
 from shoal.store.postgres.writer import Writer
 
-# Waiting does not help: the user, the password or the name of the database is wrong.
+# Retrying does not help: the user, the password or the name of the database is wrong.
 _HOPELESS = (
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,
     asyncpg.ClientConfigurationError,
 )
 _INTERVAL_S = 0.2
-_INTERVAL_HINTED_S = 0.5  # where Redis brings the news
+_INTERVAL_HINTED_S = 0.5  # when Redis carries the events
 
 
 class PostgresJournal:
@@ -107,7 +107,7 @@ class PostgresJournal:
             async with asyncio.timeout(self._patience.limit_s):
                 await self._keeper.settle()
         except AWAY:
-            pass  # the keeper goes on with it
+            pass  # the keeper continues it
 
     async def close(self) -> None:
         if self._hints is not None:
@@ -117,7 +117,7 @@ class PostgresJournal:
             async with asyncio.timeout(self._patience.connect_s):
                 await self._keeper.leave()
         except AWAY:
-            pass  # another server notices that this one is gone, and the next to load finds what is left
+            pass  # other servers notice the silence, and the next load deletes the rest
         await self._close_links()
 
     async def _first_load(self) -> Snapshot:

@@ -1,8 +1,8 @@
-"""Housekeeping in the database: saying that this server lives and how far it is, and deleting what nobody needs.
+"""Housekeeping in the database: heartbeat and position of this server, and deletion of old rows.
 
-Each server deletes what its own rings have let go of. Another server may have done so before, then nothing is found;
-one that ends early leaves rows behind, and whoever loads the log next finds them. Nothing above the slowest live server
-is deleted: that one may still have to read it.
+Each server deletes the rows that its own rings have dropped. If another server was faster, nothing is found; if a
+server ends early, the next server to load the log deletes its rows. Nothing above the slowest live server is deleted,
+because that server may still have to read it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import asyncpg
 from shoal.store.postgres.link import AWAY, Link
 
 BEAT_S = 1.0
-_ALIVE = timedelta(seconds=30)  # a server that has not been heard of for so long loads everything anew when it returns
-_FORGET_ROWS = 512  # are worth a statement
+_ALIVE = timedelta(seconds=30)  # a server that was silent for this long reloads everything when it returns
+_FORGET_ROWS = 512  # rows that are worth a statement
 _FORGET_MOST = 2000
 _FORGET_BEATS = 10  # after so many, fewer are
 
@@ -38,7 +38,7 @@ _FORGET = "SELECT shoal.forget($1, $2, $3, $4, $5, $6)"
 
 
 async def register(connection: asyncpg.Connection, server: str) -> None:
-    """Before loading: what is written from now on is kept for this server."""
+    """Call before loading: later writes are then kept for this server."""
     await connection.execute(_REGISTER, server)
 
 
@@ -74,19 +74,19 @@ class Keeper:
             await asyncio.sleep(BEAT_S)
 
     async def settle(self) -> None:
-        """Return when everything is gone that was to be forgotten."""
+        """Return when all rows to forget are deleted."""
         while self._superseded:
             if not await self._forget_some():
-                await asyncio.sleep(BEAT_S / 10)  # another server is at it, or has not come so far
+                await asyncio.sleep(BEAT_S / 10)  # another server is deleting, or has not read these rows yet
 
     async def leave(self) -> None:
-        """Delete what can be deleted at once, and the name of this server."""
+        """Delete the rows that can be deleted now, and this server's row."""
         while self._superseded and await self._forget_some():
             pass
         await (await self._link.get()).execute("DELETE FROM shoal.server WHERE id = $1", self._server)
 
     async def _forget_some(self) -> bool:
-        """One statement; whether it made a difference."""
+        """Run one statement; return whether it deleted anything."""
         async with self._lock:
             some = self._superseded[:_FORGET_MOST]
             connection = await self._link.get()

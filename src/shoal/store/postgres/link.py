@@ -1,4 +1,4 @@
-"""A connection to the database that is made again when it breaks, and the meaning of the errors on it."""
+"""A database connection that reconnects when it breaks, and the classification of its errors."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import asyncpg
 from shoal.base.backoff import Backoff
 from shoal.base.logs import get_logger
 
-# Whatever the database says, or does not say, is tried again until patience ends: nothing of it is worth ending a
-# process that still answers reads.
+# Every database error is retried until patience ends: none is worth ending a process that still serves reads.
 AWAY = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
 _BACKOFF = Backoff(base_s=0.05, cap_s=1.0, floor_s=0.02)
@@ -21,15 +20,15 @@ _log = get_logger("store")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long to wait for what."""
+    """Time limits."""
 
-    limit_s: float = 10.0  # of a write or a fresh read, altogether
+    limit_s: float = 10.0  # total for a write or a fresh read
     connect_s: float = 3.0
-    statement_s: float = 3.0  # a statement, or the wait for another server's batch; then it is tried again
+    statement_s: float = 3.0  # for a statement, or the wait for another server's batch; then it is retried
 
 
 class Link:
-    """At most one connection, made when needed. Used by one task at a time."""
+    """At most one connection, opened on demand. Used by one task at a time."""
 
     def __init__(
         self,
@@ -39,7 +38,7 @@ class Link:
         prepare: Callable[[asyncpg.Connection], Awaitable[None]],
         settings: dict[str, str] | None = None,
     ) -> None:
-        """``prepare`` is run on every new connection, before anyone has it."""
+        """``prepare`` runs on every new connection before it is used."""
         self._url = url
         self._name = name
         self._patience = patience
@@ -60,7 +59,7 @@ class Link:
         self._failures = 0
 
     async def get(self) -> asyncpg.Connection:
-        """The connection; raises one of AWAY when there is none to be had."""
+        """The connection; raises one of AWAY if none can be opened."""
         connection = self._connection
         if connection is not None and not connection.is_closed():
             return connection
@@ -75,22 +74,24 @@ class Link:
                 self.drop()
                 raise
         if self._failures:
-            _log.info("database is back", connection=self._name)
+            _log.info("the database is available again", connection=self._name)
         self._failures = 0
         return connection
 
     def drop(self) -> None:
-        """Let go of the connection, whatever it is doing."""
+        """Close the connection, even in the middle of a statement."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.terminate()
 
     async def pause(self, error: BaseException) -> None:
-        """Wait a little after a failure; the connection is made again by the next ``get`` if it is gone."""
+        """Wait after a failure; the next ``get`` reconnects if necessary."""
         self._failures += 1
         if self._failures == 1:
-            _log.warning("database is away", connection=self._name, reason=str(error) or type(error).__name__)
-        # No jitter: a server's connections are few, and the first one back brings news.
+            _log.warning(
+                "the database is unavailable", connection=self._name, reason=str(error) or type(error).__name__
+            )
+        # No jitter: a server has few connections, and the first one back matters.
         await asyncio.sleep(_BACKOFF.bound_s(self._failures))
 
     async def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Rows of the log as entries and events, and a whole log as what a server starts with.
+"""Converts rows of the log into entries and events, and a whole log into a server's initial state.
 
-The database keeps a value without its revision. Whoever reads one fills it in, the writer from memory and everyone else
-from here, so all servers have the same bytes.
+The database stores a value without its revision. The reader inserts it: the writing server from memory, the others
+here, so all servers have the same bytes.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ COLUMNS = ", ".join(f"l.{name}" for name in Row._fields)
 
 
 def filled(value: bytes, hole: int, revision: int) -> bytes:
-    """The complete value."""
+    """The complete value, with the revision."""
     return b"%b%d%b" % (value[:hole], revision, value[hole:])
 
 
 def bare(value: bytes, hole: int, revision: int) -> bytes:
-    """What the database keeps of a complete value."""
+    """The value without its revision, as the database stores it."""
     return value[:hole] + value[hole + len(str(revision)) :]
 
 
@@ -48,7 +48,7 @@ def key_of(row: Row) -> Key:
 
 
 def event_of(row: Row, lookup: Lookup, attrs_of: AttrsOf) -> Event | None:
-    """What the row did, on top of what ``lookup`` knows; None for the deletion of what was not there."""
+    """The event of the row, given the objects before it in ``lookup``; None for the deletion of an absent object."""
     key = key_of(row)
     previous = lookup(key)
     if row.value is None:
@@ -70,7 +70,7 @@ class History:
 
     def add(self, row: Row) -> None:
         event = event_of(row, self.entries.get, self._attrs_of)
-        if event is None:  # the object's states went first, the mark of its deletion is all that is left
+        if event is None:  # the object's states were deleted first; only the deletion is left
             self.superseded.append(row.revision)
             return
         key = event.entry.key

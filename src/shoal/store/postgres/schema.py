@@ -1,14 +1,14 @@
-"""Tables and functions of the store in PostgreSQL, and how the first server creates them.
+"""Tables and functions of the store in PostgreSQL; the first server creates them.
 
     counter   one row: the newest revision, the mark of the batch that wrote it, the incarnation, why writes are refused
-    current   per object: where it stands in the log (revision), since when it exists, and its fence; no value
+    current   per object: its revision in the log, the revision of its creation, and its fence; no value
     log       per operation: the value without its revision and where that goes (hole); a deletion has no value
     floor     per resource: the revision up to which the log is no longer complete
-    server    who uses the log, and up to where: nothing above the slowest is forgotten
+    server    per server: its position in the log; nothing above the slowest is deleted
 
 A value is written once, into the log; ``current`` is small and hot. Rows of the log chain: each carries the mark of its
-batch, and of the batch before in ``prior``, so that a reader who applies them in order notices when history has changed
-under it. Marks are random.
+batch, and of the batch before in ``prior``, so that a reader who applies them in order detects a changed history.
+Marks are random.
 
 All work of a batch is done by ``commit_batch``, in one call. Its transactions come in *rounds*: within a round no
 transaction reads or writes what another one writes, so a round is checked by one statement and written by another; the
@@ -38,8 +38,8 @@ CHANNEL = "shoal_store"
 AT, ABSENT, EXISTS, FENCE = 1, 2, 3, 4
 
 # What the numbers are for:
-# - counter and server are updated in place all the time: almost empty pages let each update stay on its page (HOT),
-#   where the next one cleans up after it, so they need no vacuum to stay small.
+# - counter and server are updated constantly: almost empty pages let each update stay on its page (HOT), where the
+#   next one cleans up after it, so they stay small without vacuum.
 # - current: an update changes no indexed column; a fifth of the page is left for the new version.
 # - log is only added to and deleted from. Vacuum after 10 000 dead rows whatever the size, without pauses: the rows to
 #   come are put where they were.
@@ -224,8 +224,8 @@ END
 $function$;
 """
 
-# Deletes what no server needs any more of the rows named, and raises floors; one server at a time. Returns up to where
-# rows could be deleted, or nothing when another server is at it.
+# Deletes those of the given rows that no server needs any more, and raises floors; one server at a time. Returns the
+# revision up to which rows could be deleted, or NULL while another server is deleting.
 _FORGET = """
 CREATE OR REPLACE FUNCTION shoal.forget(
     p_server text, p_known bigint, p_revisions bigint[], p_resources text[], p_floors bigint[], p_alive interval
@@ -263,15 +263,15 @@ INSERT INTO shoal.counter (format, code, revision, mark, incarnation) VALUES ($1
 
 
 async def install(connection: Connection, incarnation: str) -> None:
-    """Make the tables and functions if they are missing or the functions are not these; ``incarnation`` is for a new
-    log. Any number of servers may do this at once."""
+    """Create the tables and functions if they are missing or the functions differ; ``incarnation`` is for a new log.
+    Any number of servers may do this at once."""
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock($1, 0)", LOCK_SETUP)
         if await connection.fetchval(_EXISTS):
             found = await connection.fetchrow("SELECT format, code FROM shoal.counter")
             if found is not None and found["format"] != FORMAT:
                 raise ConfigError(
-                    f"the store in this database has format {found['format']}, this version reads {FORMAT} only"
+                    f"the store in this database has format {found['format']}, this version supports only {FORMAT}"
                 )
             if found is not None and found["code"] == _CODE:
                 return

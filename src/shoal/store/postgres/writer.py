@@ -1,8 +1,9 @@
-"""One connection that commits batches, and what to do when the answer does not come.
+"""Commits batches over one connection, and resolves batches whose response is lost.
 
-A batch is tried until the database has decided it or patience ends. When a connection breaks, what it was sent may or
-may not have happened, or may still happen: so the next connection first ends the old session and takes its lock, and
-only then the log is asked for the batch's mark. Found: it is answered like any other. Not found: it is sent again.
+A batch is retried until the database has decided it or patience ends. When a connection breaks, its batch may or may
+not have been committed, or may still be. So the next connection first terminates the old session and takes its lock,
+and only then looks for the batch's mark in the log. If it is there, the batch was committed; otherwise it is sent
+again.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Writer:
     def __init__(
         self, url: str, feed: Feed, follower: Follower, patience: Patience, ids: Ids, notify: Callable[[], bool]
     ) -> None:
-        """``notify`` says whether there is anyone to be notified."""
+        """``notify`` returns whether other servers listen for notifications."""
         self._feed = feed
         self._follower = follower
         self._patience = patience
@@ -77,7 +78,7 @@ class Writer:
                 sent = True
                 records = await self._send(batch, encoded)
             except AWAY as error:
-                # An error that the database reports on a connection that lives on means: rolled back.
+                # An error reported on a connection that stays open means that the batch was rolled back.
                 if sent and (connection.is_closed() or not isinstance(error, asyncpg.PostgresError)):
                     in_doubt = True
                     self._link.drop()
@@ -99,8 +100,8 @@ class Writer:
     async def _decided(
         self, batch: OwnBatch, records: Sequence[asyncpg.Record], deadline_s: float
     ) -> Sequence[Result] | None:
-        """Take the database's answer; a result when it refused the batch as a whole. The batch may be unanswered after
-        this: then it is to be sent again."""
+        """Process the database's response; return a result if it refused the whole batch. If the batch is still
+        undecided after this, it must be sent again."""
         status, base, newest = records[0][:3]
         if status == "frozen":
             return [StoreReadOnly(records[0]["resource"])] * len(batch.transactions)
@@ -114,22 +115,22 @@ class Writer:
                 self._feed.read(whole_batches([Row(*record[3:]) for record in records[1:]], base))
             self._feed.committed(batch, base, newest)
         except HistoryChanged:
-            pass  # the follower meets the same rows
+            pass  # the follower will read the same rows
         if not batch.answer.done():
             self._follower.heard_of(newest)
             try:
                 async with asyncio.timeout_at(deadline_s):
                     await batch.answer
             except TimeoutError:
-                raise StoreUnavailable("the database does not tell what came before this write") from None
+                raise StoreUnavailable("the database does not return the rows before this write") from None
         return None
 
     async def _failed(self, error: BaseException, deadline_s: float) -> None:
-        """Wait before the next attempt; StoreUnavailable when that one might end too late. An attempt is never cut
-        short: the database gives it up by itself, so that it does not happen after it was refused."""
+        """Wait before the next attempt; return StoreUnavailable if that one might end too late. An attempt is never
+        aborted from here: the database times it out itself, so that it cannot be committed after it was refused."""
         await self._link.pause(error)
         if asyncio.get_running_loop().time() + self._patience.statement_s > deadline_s:
-            raise StoreUnavailable(str(error) or "the database does not take writes")
+            raise StoreUnavailable(str(error) or "the database does not accept writes")
 
     async def _prepare(self, connection: asyncpg.Connection) -> None:
         await connection.execute(_END_OLD_SESSION, LOCK_WRITER, self._number)
