@@ -545,7 +545,7 @@ def test_reports_of_a_replaced_agent_are_refused(tmp_path: Path) -> None:
 
 
 def test_what_follows_from_reports_is_in_their_transaction(tmp_path: Path) -> None:
-    from shoal.control.service.reports import Consequences
+    from shoal.control.service.reports.reports import Consequences
 
     seen: list[set[str]] = []
     failing = True

@@ -13,7 +13,7 @@ import pytest
 
 from shoal.control.database.engine import Database
 from shoal.control.database.failures import DatabaseAway
-from shoal.control.service.marks import MarkedChange
+from shoal.control.service.desired.marks import MarkedChange
 from shoal.sync.versions import Cursor, decode_cursor, encode_cursor, read_cursor
 from shoal.testing.fleet import control_plane
 from shoal.testing.watching import full_sync, watching

@@ -36,7 +36,7 @@ from shoal.control.database.tokens import Tokens
 from shoal.control.database.transaction import Tx
 from shoal.control.domain.model import Sealed
 from shoal.control.service.config import ServiceConfig
-from shoal.control.service.reports import Consequences
+from shoal.control.service.reports.reports import Consequences
 from shoal.control.service.wiring import CONSEQUENCES, ClusterServer
 from shoal.sync.keys import Place, key_of
 from shoal.wire.fleet.v1 import cluster_pb as pb

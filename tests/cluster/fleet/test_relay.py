@@ -339,7 +339,7 @@ def test_a_relay_that_was_alone_for_too_long_begins_no_more_streams_until_the_co
 
 
 def test_a_relay_acts_for_agents_of_its_region_only_and_only_with_their_tokens(tmp_path: Path) -> None:
-    from shoal.control.service.auth import AGENT_HEADER
+    from shoal.control.service.agents.auth import AGENT_HEADER
 
     async def main() -> None:
         async with a_region(tmp_path) as (control, relay):
@@ -463,7 +463,7 @@ def test_a_relay_as_a_process_serves_a_real_agent_while_the_control_plane_is_kil
 def test_a_change_for_more_places_than_are_loaded_at_once_reaches_all_of_them(tmp_path: Path) -> None:
     from dataclasses import replace
 
-    from shoal.control.relay.region import _LOADING
+    from shoal.control.service.region import _LOADING
     from shoal.testing.fleet import QUICK as SERVICE
     from shoal.testing.fleet import want_deployment
 

@@ -9,18 +9,9 @@ from krane_doubles import Desired, event
 from krane_model import OBJECTS, ModelAgent, hello_of
 
 from shoal.control.database.position import Position
-from shoal.control.service.index import Entry, Index
-from shoal.control.service.protocol import (
-    FullSync,
-    Load,
-    Loaded,
-    Resume,
-    Send,
-    Session,
-    SessionConfig,
-    Wait,
-    decide,
-)
+from shoal.control.service.desired.index import Entry, Index
+from shoal.control.service.desired.model import Loaded
+from shoal.control.service.stream.protocol import FullSync, Load, Resume, Send, Session, SessionConfig, Wait, decide
 from shoal.krane.protocol import is_removal, version_of
 from shoal.sync.keys import Place, Stream
 from shoal.sync.versions import decode_cursor, read_cursor

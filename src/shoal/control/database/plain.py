@@ -6,6 +6,8 @@ from typing import Any
 
 import orjson
 
+_TEXT = 255
+
 
 def listed(values: Any) -> str:
     """A parameter: a JSON array."""
@@ -15,3 +17,8 @@ def listed(values: Any) -> str:
 def document(value: Any) -> Any:
     """A JSON column as a driver gives it back to a textual statement."""
     return orjson.loads(value) if isinstance(value, str | bytes) else value
+
+
+def clean(value: str, limit: int = _TEXT) -> str:
+    """As the databases take it: PostgreSQL stores no NUL, and columns end somewhere."""
+    return value.replace("\0", "")[:limit]

@@ -18,7 +18,7 @@ from connectrpc.errors import ConnectError
 from pyqwest import Client as HttpClient
 from pyqwest import HTTPTransport, HTTPVersion, Proxy
 
-from shoal.control.service.auth import AGENT_HEADER
+from shoal.control.service.agents.auth import AGENT_HEADER
 from shoal.wire.fleet.v1 import relay_pb as rpb
 from shoal.wire.fleet.v1.cluster_connect import ClusterServiceClient
 from shoal.wire.fleet.v1.relay_connect import RelayServiceClient

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shoal.control.service.index import APPLY, Entry, Shelf
-from shoal.control.service.protocol import FullSync, Loaded, Resume, Session, SessionConfig
+from shoal.control.service.desired.index import APPLY, Entry, Shelf
+from shoal.control.service.desired.model import Loaded
+from shoal.control.service.stream.protocol import FullSync, Resume, Session, SessionConfig
 from shoal.sync.digest import bucket_of, differing
 from shoal.sync.keys import Place
 from shoal.sync.versions import Cursor, Version, read_cursor

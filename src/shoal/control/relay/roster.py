@@ -9,7 +9,7 @@ from __future__ import annotations
 from connectrpc.code import Code
 from connectrpc.errors import ConnectError
 
-from shoal.control.service.hub import fenced
+from shoal.control.service.stream.opened import fenced
 from shoal.sync.keys import Place
 
 _MOST = 20_000

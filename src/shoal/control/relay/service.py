@@ -24,11 +24,11 @@ from shoal.control.relay.link import Said
 from shoal.control.relay.metrics import RelayMetrics
 from shoal.control.relay.protocol import Mirror, RelaySession
 from shoal.control.relay.upstream import Served, Upstream
-from shoal.control.service.alarm import Alarm
-from shoal.control.service.auth import ALLOWED, bearer
-from shoal.control.service.events import PreparedEvent
-from shoal.control.service.outgoing import outgoing
-from shoal.control.service.protocol import Done, FullSync, Load, Resume, Send, SessionConfig, Wait
+from shoal.control.service.agents.auth import ALLOWED, bearer
+from shoal.control.service.stream.alarm import Alarm
+from shoal.control.service.stream.events import PreparedEvent
+from shoal.control.service.stream.outgoing import outgoing
+from shoal.control.service.stream.protocol import Done, FullSync, Load, Resume, Send, SessionConfig, Wait
 from shoal.sync.keys import Stream
 from shoal.wire.fleet.v1 import cluster_pb as pb
 from shoal.wire.fleet.v1.cluster_connect import ClusterService

@@ -29,8 +29,8 @@ from shoal.control.relay.link import Link
 from shoal.control.relay.metrics import RelayMetrics
 from shoal.control.relay.protocol import Ask, Complete, Mirror, Restarted, decide_alone
 from shoal.control.relay.roster import Roster
-from shoal.control.service.hub import fenced
-from shoal.control.service.protocol import FullSync, Resume
+from shoal.control.service.stream.opened import fenced
+from shoal.control.service.stream.protocol import FullSync, Resume
 from shoal.errors import ConfigError
 from shoal.sync.keys import Place, Stream
 from shoal.sync.versions import BadCursor, read_cursor

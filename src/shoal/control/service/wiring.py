@@ -22,22 +22,22 @@ from shoal.control.database.engine import Databases
 from shoal.control.database.tokens import Tokens
 from shoal.control.domain import readiness
 from shoal.control.domain.model import Sealer
-from shoal.control.relay.region import RegionCalls, RegionParts
-from shoal.control.service.agents import Agents
-from shoal.control.service.auth import ALLOWED, FOR_RELAYS, Gate
-from shoal.control.service.believed import Believed
-from shoal.control.service.compression import Gzip
+from shoal.control.service.agents.agents import Agents
+from shoal.control.service.agents.auth import ALLOWED, FOR_RELAYS, Gate
+from shoal.control.service.agents.token_cache import Believed
+from shoal.control.service.calls import ClusterCalls
 from shoal.control.service.config import ServiceConfig
-from shoal.control.service.desired import Loader
-from shoal.control.service.directory import Directory
-from shoal.control.service.events import codecs
+from shoal.control.service.desired.directory import Directory
+from shoal.control.service.desired.loader import Loader
+from shoal.control.service.desired.reported import Reported
 from shoal.control.service.garbage import keep_aside
-from shoal.control.service.hub import Hub
 from shoal.control.service.metrics import ServiceMetrics
-from shoal.control.service.outgoing import Outgoing
-from shoal.control.service.reported import Reported
-from shoal.control.service.reports import Consequences, Reports
-from shoal.control.service.service import ClusterCalls
+from shoal.control.service.region import RegionCalls, RegionParts
+from shoal.control.service.reports.reports import Consequences, Reports
+from shoal.control.service.stream.compression import Gzip
+from shoal.control.service.stream.events import codecs
+from shoal.control.service.stream.hub import Hub
+from shoal.control.service.stream.outgoing import Outgoing
 from shoal.wire.fleet.v1.cluster_connect import ClusterService, ClusterServiceASGIApplication
 from shoal.wire.fleet.v1.relay_connect import RelayService, RelayServiceASGIApplication
 

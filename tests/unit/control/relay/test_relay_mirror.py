@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from protobuf import Oneof
 
 from shoal.control.relay.protocol import Ask, Complete, Mirror, RelaySession, Restarted, decide_alone
-from shoal.control.service.protocol import FullSync, Load, Resume, Send, SessionConfig, Wait
+from shoal.control.service.stream.protocol import FullSync, Load, Resume, Send, SessionConfig, Wait
 from shoal.sync.digest import Digest
 from shoal.sync.keys import Place
 from shoal.sync.versions import Cursor, encode_cursor, read_cursor

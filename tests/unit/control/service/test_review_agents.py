@@ -16,7 +16,7 @@ from shoal.base.tasks import cancel_all
 from shoal.control.database.engine import Databases
 from shoal.control.database.tables import FLEET, Agent, Cluster, Region
 from shoal.control.database.tokens import Principal, Tokens
-from shoal.control.service.auth import Caller
+from shoal.control.service.agents.auth import Caller
 from shoal.control.service.wiring import ClusterServer
 from shoal.sync.digest import Digest
 from shoal.sync.keys import Place, Stream

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.control.domain.routing import Target
-from shoal.control.service.gateway_specs import policy_spec, route_spec
+from shoal.control.service.desired.gateway_specs import policy_spec, route_spec
 from shoal.crds import sentinel
 
 WEB = Target(deployment="dep_1", namespace="shop-prod-x", name="web-1-x", port=9000, protocol="h2c")

@@ -11,10 +11,10 @@ from shoal.base.metrics import Metrics
 from shoal.control.database.engine import Databases
 from shoal.control.database.position import Position
 from shoal.control.service.config import ServiceConfig
-from shoal.control.service.hub import Hub
+from shoal.control.service.desired.reported import Reported
 from shoal.control.service.metrics import ServiceMetrics
-from shoal.control.service.protocol import FullSync
-from shoal.control.service.reported import Reported
+from shoal.control.service.stream.hub import Hub
+from shoal.control.service.stream.protocol import FullSync
 from shoal.sync.versions import Cursor, encode_cursor
 
 KEYS = {"main": b"key"}

@@ -19,11 +19,11 @@ from shoal.control.database import tables
 from shoal.control.database.engine import Databases
 from shoal.control.domain.fleet import Fleet
 from shoal.control.domain.model import Sealed, Who
-from shoal.control.service.desired import Loader
-from shoal.control.service.directory import AgentFacts, Directory
-from shoal.control.service.index import Entry, Index
+from shoal.control.service.desired.directory import AgentFacts, Directory
+from shoal.control.service.desired.index import Entry, Index
+from shoal.control.service.desired.loader import Loader
+from shoal.control.service.desired.model import Failure, Loaded
 from shoal.control.service.metrics import ServiceMetrics
-from shoal.control.service.protocol import Failure, Loaded
 from shoal.sync.keys import Place, Stream
 from shoal.wire.fleet.v1 import cluster_pb as pb
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.control.service.report_rows import Row, take
+from shoal.control.service.reports.rows import Row, take
 from shoal.sync.keys import Place
 from shoal.wire.fleet.v1 import cluster_pb as pb
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shoal.base.ids import token_digest
 from shoal.control.database.tokens import Principal
-from shoal.control.service.believed import Believed
+from shoal.control.service.agents.token_cache import Believed
 
 
 def a_principal(token_id: str) -> Principal:

@@ -12,12 +12,13 @@ import pytest
 from shoal.base.clock import FakeClock
 from shoal.base.metrics import Distribution, Value
 from shoal.control.database.position import Position
-from shoal.control.service.courier import Counts, Courier, Sleeper
-from shoal.control.service.desired import Loader, Result
-from shoal.control.service.hub import Stream
-from shoal.control.service.index import Entry, Index
-from shoal.control.service.outgoing import Outgoing
-from shoal.control.service.protocol import Arrived, Loaded, Resume, Send, Session, SessionConfig, Wait
+from shoal.control.service.desired.index import Entry, Index
+from shoal.control.service.desired.loader import Loader, Result
+from shoal.control.service.desired.model import Loaded
+from shoal.control.service.stream.opened import OpenStream
+from shoal.control.service.stream.outgoing import Outgoing
+from shoal.control.service.stream.protocol import Arrived, Resume, Send, Session, SessionConfig, Wait
+from shoal.control.service.stream.sender import Counts, Courier, Sleeper
 from shoal.sync.keys import Place
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
@@ -47,7 +48,7 @@ class World:
 
     def __init__(self, headers: list[tuple[bytes, bytes]]) -> None:
         self.clock, self.database, self.headers = FakeClock(), Database(), headers
-        self.opened = Stream(PLACE, "deployments", 1, "tok_1")
+        self.opened = OpenStream(PLACE, "deployments", 1, "tok_1")
         self.counts = Counts(Value(), Distribution((1.0,)))
         courier = Courier()
         self.sleeper = Sleeper(courier, cast(Loader, self.database), self.opened, self.counts, self.clock)

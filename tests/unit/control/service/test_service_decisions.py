@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from shoal.base.metrics import Metrics
-from shoal.control.service.admission import TurnBucket
-from shoal.control.service.auth import ALLOWED
+from shoal.control.service.agents.admission import TurnBucket
+from shoal.control.service.agents.auth import ALLOWED
+from shoal.control.service.agents.presence import Heard, judge
 from shoal.control.service.config import ServiceConfig
 from shoal.control.service.metrics import ServiceMetrics
-from shoal.control.service.presence import Heard, judge
-from shoal.control.service.report_rows import Row, take
-from shoal.control.service.report_rows import judge as judge_report
+from shoal.control.service.reports.rows import Row, take
+from shoal.control.service.reports.rows import judge as judge_report
 from shoal.errors import ConfigError
 from shoal.sync.keys import Place
 from shoal.wire.fleet.v1 import cluster_pb as pb

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from shoal.control.service.directory import RegionFacts
-from shoal.control.service.gateway_rows import certificates, sentinel_row
-from shoal.control.service.queries import StoredCertificate, StoredPeer, StoredSentinel
+from shoal.control.service.desired.directory import RegionFacts
+from shoal.control.service.desired.gateway_rows import certificates, sentinel_row
+from shoal.control.service.desired.queries import StoredCertificate, StoredPeer, StoredSentinel
 
 REGIONS = {
     "reg_eu": RegionFacts("eu", {"us": 3}, "NodePort"),

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from shoal.base.clock import FakeClock
 from shoal.base.tasks import cancel_all
-from shoal.control.service import garbage, marks, states
-from shoal.control.service.marks import MarkedChange, Marks
-from shoal.control.service.render import EncodedDeployment
-from shoal.control.service.states import StateCache
+from shoal.control.service import garbage
+from shoal.control.service.desired import marks, states
+from shoal.control.service.desired.marks import MarkedChange, Marks
+from shoal.control.service.desired.render import EncodedDeployment
+from shoal.control.service.desired.states import StateCache
 
 
 def test_a_state_is_found_by_what_was_read_and_by_nothing_else() -> None:

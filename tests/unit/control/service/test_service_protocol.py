@@ -8,12 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.control.database.position import Position
-from shoal.control.service.index import Entry, Index
-from shoal.control.service.protocol import (
-    Failure,
+from shoal.control.service.desired.index import Entry, Index
+from shoal.control.service.desired.model import Failure, Loaded
+from shoal.control.service.stream.protocol import (
     FullSync,
     Load,
-    Loaded,
     Resume,
     Send,
     Session,

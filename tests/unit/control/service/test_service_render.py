@@ -17,7 +17,7 @@ from shoal.control.domain.kinds.app import (
     Toleration,
 )
 from shoal.control.domain.plan import region_state, template_of
-from shoal.control.service import render
+from shoal.control.service.desired import render
 from shoal.sync.versions import Version
 from shoal.wire.fleet.v1 import cluster_pb as pb
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from shoal.control.service import render
-from shoal.control.service.compression import Gzip
-from shoal.control.service.outgoing import Outgoing
+from shoal.control.service.desired import render
+from shoal.control.service.stream.compression import Gzip
+from shoal.control.service.stream.outgoing import Outgoing
 from shoal.sync.versions import Version
 from shoal.wire.fleet.v1 import cluster_pb as pb
 

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from struct import Struct
 from typing import Any
 
-from shoal.control.service.compression import gzipped
+from shoal.control.service.stream.compression import gzipped
 
 _MOST = 8 << 10  # held back: a connection keeps buffers of this size for ever
 _ENVELOPE = Struct(">BI")  # flags and length, the same in Connect and gRPC

@@ -24,15 +24,15 @@ from shoal.control.database.plain import listed
 from shoal.control.database.tables import Sentinel
 from shoal.control.database.transaction import Tx, Wanted
 from shoal.control.domain import gateways
-from shoal.control.service import report_rows
-from shoal.control.service.agents import Member
-from shoal.control.service.auth import Caller
+from shoal.control.service.agents.agents import Member
+from shoal.control.service.agents.auth import Caller
 from shoal.control.service.config import ServiceConfig
-from shoal.control.service.hub import fenced
-from shoal.control.service.index import Index
+from shoal.control.service.desired.index import Index
+from shoal.control.service.desired.reported import Reported
 from shoal.control.service.metrics import ServiceMetrics
-from shoal.control.service.report_rows import News, Row, report_statements
-from shoal.control.service.reported import Reported
+from shoal.control.service.reports import rows as report_rows
+from shoal.control.service.reports.rows import News, Row, report_statements
+from shoal.control.service.stream.opened import fenced
 from shoal.errors import ServiceUnavailable
 from shoal.sync.fingerprint import fingerprint
 from shoal.sync.keys import Place, Stream, key_of, split_key, stream_of

@@ -20,14 +20,14 @@ from shoal.control.database.engine import Database, Databases
 from shoal.control.database.moments import rows_of
 from shoal.control.database.rows import Ask
 from shoal.control.domain.model import Sealer
-from shoal.control.service import render
-from shoal.control.service.directory import Directory
-from shoal.control.service.index import Entry, Index
+from shoal.control.service.desired import render
+from shoal.control.service.desired.directory import Directory
+from shoal.control.service.desired.index import Entry, Index
+from shoal.control.service.desired.model import Failure, Loaded
+from shoal.control.service.desired.queries import queries
+from shoal.control.service.desired.reading import RENDERED, Reading, Where, desired_rows
+from shoal.control.service.desired.states import StateCache
 from shoal.control.service.metrics import ServiceMetrics
-from shoal.control.service.protocol import Failure, Loaded
-from shoal.control.service.queries import queries
-from shoal.control.service.reading import RENDERED, Reading, Where, desired_rows
-from shoal.control.service.states import StateCache
 from shoal.errors import ShoalError
 from shoal.sync.keys import Place, stream_of
 from shoal.sync.versions import Version

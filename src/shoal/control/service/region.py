@@ -24,15 +24,16 @@ from shoal.base.ids import token_digest
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
 from shoal.control.database.tokens import Principal
-from shoal.control.service.agents import Agents
-from shoal.control.service.alarm import Alarm
-from shoal.control.service.auth import Caller, Gate, caller
+from shoal.control.service.agents.agents import Agents
+from shoal.control.service.agents.auth import Caller, Gate, caller
 from shoal.control.service.config import ServiceConfig
-from shoal.control.service.desired import Loader
-from shoal.control.service.hub import Hub, Stream, to_connect
+from shoal.control.service.desired.loader import Loader
 from shoal.control.service.metrics import ServiceMetrics
-from shoal.control.service.outgoing import outgoing
-from shoal.control.service.protocol import Done, Load, Resume, Send, Session, SessionConfig, Wait
+from shoal.control.service.stream.alarm import Alarm
+from shoal.control.service.stream.hub import Hub
+from shoal.control.service.stream.opened import OpenStream, to_connect
+from shoal.control.service.stream.outgoing import outgoing
+from shoal.control.service.stream.protocol import Done, Load, Resume, Send, Session, SessionConfig, Wait
 from shoal.errors import ShoalError
 from shoal.sync import keys
 from shoal.sync.keys import Place
@@ -77,7 +78,7 @@ class RegionCalls(RelayService):
         if said.value.stream not in tuple(keys.Stream):
             raise ConnectError(Code.INVALID_ARGUMENT, f"stream is {said.value.stream!r}: deployments or sentinels")
         stream, name = keys.Stream(said.value.stream), said.value.relay[:128]
-        opened = Stream(Place("relay", name), stream, _NO_EPOCH, who.principal.token_id, who.digest)
+        opened = OpenStream(Place("relay", name), stream, _NO_EPOCH, who.principal.token_id, who.digest)
         served = _Relay(parts, stream, opened, who.principal)
         log = _log.bind(relay=name, region=who.principal.region, stream=str(stream), correlation=who.correlation)
         parts.hub.open(opened)
@@ -101,7 +102,7 @@ class _Channel:
     loading: bool = False
 
 
-class _Served(Stream):
+class _Served(OpenStream):
     """An agent behind a relay, among the hub's streams: when it is ended, the relay is told."""
 
     __slots__ = ("ended",)
@@ -123,7 +124,7 @@ class _Relay:
 
     parts: RegionParts
     stream: keys.Stream
-    opened: Stream
+    opened: OpenStream
     principal: Principal
     loading: set[asyncio.Task[None]] = field(default_factory=set)
     _channels: dict[int, _Channel] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.control.service.render import EncodedDeployment
+from shoal.control.service.desired.render import EncodedDeployment
 
 _KEPT = 2000
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from shoal.control.database.position import Position
-from shoal.control.service.marks import Marks
+from shoal.control.service.desired.marks import Marks
 from shoal.sync.digest import Digest, bucket_of
 from shoal.sync.keys import Place
 from shoal.sync.versions import Cursor, Version, encode_cursor

@@ -9,10 +9,10 @@ from typing import Any
 
 from shoal.control.database.plain import document
 from shoal.control.domain.kinds.places import SERVICES
-from shoal.control.service import render
-from shoal.control.service.directory import RegionFacts
-from shoal.control.service.gateway_specs import policy_spec, route_spec
-from shoal.control.service.queries import StoredCertificate, StoredConfig, StoredKey, StoredPeer, StoredSentinel
+from shoal.control.service.desired import render
+from shoal.control.service.desired.directory import RegionFacts
+from shoal.control.service.desired.gateway_specs import policy_spec, route_spec
+from shoal.control.service.desired.queries import StoredCertificate, StoredConfig, StoredKey, StoredPeer, StoredSentinel
 
 VARIABLES = ("tls.crt", "tls.key")
 _FAR = 1_000_000  # a region whose distance nobody has said

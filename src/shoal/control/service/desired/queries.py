@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from shoal.control.database.position import Position
 from shoal.control.database.rows import R, RowQuery
-from shoal.control.service.marks import MarkedChange
+from shoal.control.service.desired.marks import MarkedChange
 
 _DESIRED = (
     "d.cluster_id, d.shard, d.stream, d.key, d.kind, d.object_id, d.workspace_id, d.action, d.number, d.by_user, "

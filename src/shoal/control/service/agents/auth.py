@@ -21,7 +21,7 @@ from shoal.base.clock import Clock
 from shoal.base.ids import token_digest
 from shoal.base.logs import get_logger
 from shoal.control.database.tokens import Principal, Tokens
-from shoal.control.service.believed import Believed
+from shoal.control.service.agents.token_cache import Believed
 from shoal.control.service.metrics import ServiceMetrics
 from shoal.errors import ServiceUnavailable
 from shoal.wire.fleet.v1 import cluster_pb as pb

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, Protocol, cast
 
 from protobuf import Oneof
 
 from shoal.control.database.position import Position
-from shoal.control.service.index import Entry, Shelf
+from shoal.control.service.desired.index import Entry, Shelf
+from shoal.control.service.desired.model import Failure, Loaded
 from shoal.sync.keys import Place, chunks
 from shoal.sync.versions import Cursor
 from shoal.wire.fleet.v1 import cluster_pb as pb
@@ -67,23 +67,6 @@ def decide(cursor: Cursor, positions: Mapping[str, Position]) -> Resume | FullSy
         elif number < position.oldest:
             sync = sync or FullSync(f"the cursor is too old: changes of {name} up to {position.oldest} were forgotten")
     return sync or Resume(cursor)
-
-
-class Failure(Enum):
-    """Why a key was not loaded."""
-
-    LATER = "later"  # the database or the key service is away, or the row read was an old one: try again
-    BROKEN = "broken"  # the row can never be shown: skipped, counted, visible
-
-
-@dataclass(slots=True)  # not frozen: made for every change
-class Loaded:
-    """The current state of a key, encoded as an event; ``None`` in its place means that there is no such row."""
-
-    number: int
-    data: bytes
-    committed_ms: int = 0
-    trace: str = ""  # of the change
 
 
 @dataclass(slots=True)  # not frozen: made for every change

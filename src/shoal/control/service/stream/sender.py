@@ -19,11 +19,12 @@ from shoal.base import tracing
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.base.metrics import Distribution, Value
-from shoal.control.service.alarm import Alarm
-from shoal.control.service.desired import Loader, Result
-from shoal.control.service.hub import Stream
-from shoal.control.service.outgoing import Outgoing
-from shoal.control.service.protocol import Arrived, Load, Loaded, Send, Session, Step, Wait
+from shoal.control.service.desired.loader import Loader, Result
+from shoal.control.service.desired.model import Loaded
+from shoal.control.service.stream.alarm import Alarm
+from shoal.control.service.stream.opened import OpenStream
+from shoal.control.service.stream.outgoing import Outgoing
+from shoal.control.service.stream.protocol import Arrived, Load, Send, Session, Step, Wait
 from shoal.sync.keys import Place
 
 _AT_ONCE = 100  # streams in one turn of the loop
@@ -76,7 +77,7 @@ class Sleeper:
         "_queued", "_session", "_step",
     )  # fmt: skip
 
-    def __init__(self, courier: Courier, loader: Loader, opened: Stream, counts: Counts, clock: Clock) -> None:
+    def __init__(self, courier: Courier, loader: Loader, opened: OpenStream, counts: Counts, clock: Clock) -> None:
         self._courier = courier
         self._loader = loader
         self._opened = opened

@@ -15,20 +15,21 @@ from shoal.base import tracing
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
-from shoal.control.service.admission import TurnBucket
-from shoal.control.service.agents import Agents, Member
-from shoal.control.service.auth import Caller, caller
+from shoal.control.service.agents.admission import TurnBucket
+from shoal.control.service.agents.agents import Agents, Member
+from shoal.control.service.agents.auth import Caller, caller
 from shoal.control.service.config import ServiceConfig
-from shoal.control.service.courier import Counts, Courier, Sleeper
-from shoal.control.service.desired import Loader, LoadFailed
-from shoal.control.service.events import PreparedEvent
-from shoal.control.service.hub import Hub, Stream, to_connect
+from shoal.control.service.desired.loader import Loader, LoadFailed
+from shoal.control.service.desired.model import Failure
 from shoal.control.service.metrics import ServiceMetrics
-from shoal.control.service.outgoing import outgoing
-from shoal.control.service.protocol import (
+from shoal.control.service.reports.reports import Reports
+from shoal.control.service.stream.events import PreparedEvent
+from shoal.control.service.stream.hub import Hub
+from shoal.control.service.stream.opened import OpenStream, to_connect
+from shoal.control.service.stream.outgoing import outgoing
+from shoal.control.service.stream.protocol import (
     Arrived,
     Done,
-    Failure,
     FullSync,
     Load,
     Resume,
@@ -38,7 +39,7 @@ from shoal.control.service.protocol import (
     Step,
     Wait,
 )
-from shoal.control.service.reports import Reports
+from shoal.control.service.stream.sender import Counts, Courier, Sleeper
 from shoal.errors import ShoalError
 from shoal.sync import keys
 from shoal.sync.versions import BadCursor
@@ -168,7 +169,7 @@ class ClusterCalls(ClusterService):
         who = caller()
         try:
             member, hello = await self._hello(who, stream, requests)
-            opened = Stream(member.place, stream, member.epoch, who.principal.token_id, who.digest)
+            opened = OpenStream(member.place, stream, member.epoch, who.principal.token_id, who.digest)
             how = await self._begin(stream, hello.cursor)
         except ShoalError as error:
             raise to_connect(error) from error
@@ -257,7 +258,7 @@ class ClusterCalls(ClusterService):
         self,
         requests: AsyncIterator[pb.WatchRequest],
         session: Session,
-        opened: Stream,
+        opened: OpenStream,
         stream: keys.Stream,
         member: Member,
     ) -> None:
@@ -278,11 +279,11 @@ class ClusterCalls(ClusterService):
         except ConnectError as error:
             opened.end("closed" if error.code is Code.CANCELED else "failed", error)
 
-    def _sleeper(self, opened: Stream, stream: keys.Stream) -> Sleeper:
+    def _sleeper(self, opened: OpenStream, stream: keys.Stream) -> Sleeper:
         return Sleeper(self._courier, self._loader, opened, self._counts[stream], self._clock)
 
     async def _pump(
-        self, session: Session, opened: Stream, sleeper: Sleeper, stream: keys.Stream
+        self, session: Session, opened: OpenStream, sleeper: Sleeper, stream: keys.Stream
     ) -> AsyncIterator[pb.WatchEvent]:
         """Send what the session says, until the stream is ended."""
         counts, synced = self._counts[stream], self._metrics.items.labels(stream, "sync")
@@ -333,7 +334,7 @@ class ClusterCalls(ClusterService):
         try:
             member = await self._agents.member(who, request.identity)
             await self._hub.catch_up()
-            opened = Stream(member.place, stream, member.epoch, who.principal.token_id, who.digest)
+            opened = OpenStream(member.place, stream, member.epoch, who.principal.token_id, who.digest)
             self._hub.open(opened)
             sleeper = self._sleeper(opened, stream)
             session = self._session(member, stream, sleeper.wake, once=True)

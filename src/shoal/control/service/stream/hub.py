@@ -25,13 +25,14 @@ from shoal.base.tasks import run_all
 from shoal.control.database.engine import Database, Databases
 from shoal.control.database.position import Position
 from shoal.control.service.config import ServiceConfig
-from shoal.control.service.index import Entry, Index
-from shoal.control.service.marks import MarkedChange
+from shoal.control.service.desired.index import Entry, Index
+from shoal.control.service.desired.marks import MarkedChange
+from shoal.control.service.desired.queries import ChangedRow, queries
+from shoal.control.service.desired.reported import Reported
 from shoal.control.service.metrics import ServiceMetrics
-from shoal.control.service.protocol import FullSync, Resume, WentBack, decide
-from shoal.control.service.queries import ChangedRow, queries
-from shoal.control.service.reported import Reported
-from shoal.errors import ServiceUnavailable, ShoalError
+from shoal.control.service.stream.opened import OpenStream, fenced
+from shoal.control.service.stream.protocol import FullSync, Resume, WentBack, decide
+from shoal.errors import ServiceUnavailable
 from shoal.sync.keys import Place
 from shoal.sync.versions import Cursor, decode_cursor
 
@@ -42,27 +43,6 @@ _CATCH_UP_S = 10.0
 _PRUNE_EVERY_S = 300.0
 
 _log = get_logger("control.service.hub")
-
-
-class Stream:
-    """One open stream, as the hub sees it. ``end`` makes it stop with an error; the first one counts."""
-
-    __slots__ = ("digest", "epoch", "error", "place", "reason", "stream", "token_id", "wake")
-
-    def __init__(self, place: Place, stream: str, epoch: int, token_id: str, digest: str = "") -> None:
-        self.place = place
-        self.stream = stream
-        self.epoch = epoch
-        self.token_id = token_id
-        self.digest = digest  # of the token's text that it was opened with
-        self.wake = asyncio.Event()
-        self.error: ConnectError | None = None
-        self.reason = "closed"
-
-    def end(self, reason: str, error: ConnectError) -> None:
-        if self.error is None:
-            self.error, self.reason = error, reason
-            self.wake.set()
 
 
 class Hub:
@@ -86,7 +66,7 @@ class Hub:
         self._random = random
         self._keys = {database.name: database.signing_key for database in databases.all}
         self.index = Index(self._keys)
-        self.streams: set[Stream] = set()
+        self.streams: set[OpenStream] = set()
         self._stopping: ConnectError | None = None
         self._moved = asyncio.Condition()
         self._ready: dict[str, asyncio.Event] = {database.name: asyncio.Event() for database in databases.all}
@@ -162,13 +142,13 @@ class Hub:
         async with self._moved:
             await self._moved.wait_for(lambda: _moment(self.index.positions[database]) >= seen)
 
-    def open(self, stream: Stream) -> None:
+    def open(self, stream: OpenStream) -> None:
         if self._stopping is not None:  # it came while the others were ended
             stream.end("stopping", self._stopping)
         self.streams.add(stream)
         self._metrics.streams.labels(stream.stream).inc()
 
-    def close(self, stream: Stream) -> None:
+    def close(self, stream: OpenStream) -> None:
         if stream in self.streams:
             self.streams.discard(stream)
             self._metrics.streams.labels(stream.stream).inc(-1)
@@ -362,16 +342,3 @@ class Hub:
 
 def _moment(position: Position) -> tuple[int, int]:
     return position.incarnation, position.number
-
-
-def fenced(place: Place, epoch: int, newest: int) -> ConnectError:
-    """What an agent is told that another one has replaced."""
-    message = f"fenced: epoch {epoch} of {place} was replaced by {newest}; join again to take over"
-    return ConnectError(Code.FAILED_PRECONDITION, message)
-
-
-def to_connect(error: ShoalError) -> ConnectError:
-    """What a failure of ours looks like to an agent."""
-    if isinstance(error, ServiceUnavailable):
-        return ConnectError(Code.UNAVAILABLE, str(error))
-    return ConnectError(Code.INTERNAL, str(error))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import orjson
 from sqlalchemy import TextClause, text
 
-from shoal.control.database.plain import document
+from shoal.control.database.plain import clean, document
 from shoal.control.database.rows import RowQuery
 from shoal.sync.keys import Place
 from shoal.wire.fleet.v1 import cluster_pb as pb
@@ -27,7 +27,6 @@ _HEALTH = {
     pb.SentinelHealth.UNHEALTHY: "unhealthy",
     pb.SentinelHealth.PAUSED: "paused",
 }
-_TEXT = 255
 _LONG_TEXT = 4096
 _MAX_STATS_BYTES = 64 << 10
 _MAX_ENTRIES, _MAX_VERDICTS = 16, 20
@@ -153,11 +152,6 @@ def instance_values(row: Row, region_id: str, instance: pb.Instance, now_ms: int
         instance.ready, instance.restarts, instance.exit_code, instance.cpu_millicores, instance.memory_mib,
         instance.started_ms, now_ms,
     ]  # fmt: skip
-
-
-def clean(value: str, limit: int = _TEXT) -> str:
-    """As the databases take it: PostgreSQL stores no NUL, and columns end somewhere."""
-    return value.replace("\0", "")[:limit]
 
 
 def _in_full(observed: dict[str, Any] | None) -> bool:

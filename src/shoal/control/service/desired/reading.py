@@ -14,12 +14,12 @@ from shoal.control.database.plain import document, listed
 from shoal.control.database.rows import Ask, R, RowQuery
 from shoal.control.domain.model import Sealer
 from shoal.control.domain.routing import read_targets
-from shoal.control.service import render
-from shoal.control.service.directory import Directory, RegionFacts
-from shoal.control.service.gateway_rows import Certificate, certificates, custom_row, keys_rows, sentinel_row
-from shoal.control.service.protocol import Failure
-from shoal.control.service.queries import Queries, StoredDeployment, StoredPeer, StoredSecret, StoredSentinel
-from shoal.control.service.states import StateCache
+from shoal.control.service.desired import render
+from shoal.control.service.desired.directory import Directory, RegionFacts
+from shoal.control.service.desired.gateway_rows import Certificate, certificates, custom_row, keys_rows, sentinel_row
+from shoal.control.service.desired.model import Failure
+from shoal.control.service.desired.queries import Queries, StoredDeployment, StoredPeer, StoredSecret, StoredSentinel
+from shoal.control.service.desired.states import StateCache
 from shoal.sync.keys import Place, stream_of
 
 RENDERED = 25  # between two turns of the event loop

@@ -22,20 +22,20 @@ from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.base.tasks import run_all
 from shoal.control.database.engine import Databases
-from shoal.control.database.plain import listed
+from shoal.control.database.plain import clean, listed
 from shoal.control.database.rows import RowQuery
 from shoal.control.database.tables import FLEET, Agent, Desired, Instance, Token
 from shoal.control.database.tokens import Principal
 from shoal.control.database.transaction import Tx
-from shoal.control.service.auth import Caller, check_identity
-from shoal.control.service.believed import Believed
+from shoal.control.service.agents.auth import Caller, check_identity
+from shoal.control.service.agents.presence import Heard, judge
+from shoal.control.service.agents.token_cache import Believed
 from shoal.control.service.config import ServiceConfig
-from shoal.control.service.directory import AgentFacts, ClusterFacts, Directory
-from shoal.control.service.hub import Hub, fenced
+from shoal.control.service.desired.directory import AgentFacts, ClusterFacts, Directory
+from shoal.control.service.desired.reported import Reported
 from shoal.control.service.metrics import ServiceMetrics
-from shoal.control.service.presence import Heard, judge
-from shoal.control.service.report_rows import clean
-from shoal.control.service.reported import Reported
+from shoal.control.service.stream.hub import Hub
+from shoal.control.service.stream.opened import fenced
 from shoal.errors import ServiceUnavailable
 from shoal.sync.keys import Place, Stream
 from shoal.sync.versions import MAX_CURSOR_LENGTH

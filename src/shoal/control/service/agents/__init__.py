@@ -1,0 +1,1 @@
+"""Agents: their tokens, joining and epochs, heartbeats and presence."""

@@ -1,0 +1,23 @@
+"""What loading a key gives. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Failure(Enum):
+    """Why a key was not loaded."""
+
+    LATER = "later"  # the database or the key service is away, or the row read was an old one: try again
+    BROKEN = "broken"  # the row can never be shown: skipped, counted, visible
+
+
+@dataclass(slots=True)  # not frozen: made for every change
+class Loaded:
+    """The current state of a key, encoded as an event; ``None`` in its place means that there is no such row."""
+
+    number: int
+    data: bytes
+    committed_ms: int = 0
+    trace: str = ""  # of the change
