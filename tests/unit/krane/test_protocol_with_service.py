@@ -44,11 +44,11 @@ class Service:
     def hello(self, cursor: str) -> None:
         how = decide(decode_cursor(cursor, SIGNING_KEYS), self.index.positions)
         assert isinstance(how, Resume | FullSync)
-        shelf = self.index.shelf(PLACE, Stream.DEPLOYMENTS)
+        place_index = self.index.of(PLACE, Stream.DEPLOYMENTS)
         config = SessionConfig(batch=2)
         if self.session is not None:
             self.session.close()
-        self.session = Session(self.index, shelf, config, wake=lambda: None, random=lambda: 0.5)
+        self.session = Session(self.index, place_index, config, wake=lambda: None, random=lambda: 0.5)
         self.session.begin(how, self.now)
 
     def step(self) -> list[pb.WatchEvent]:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from shoal.control.service.desired.index import APPLY, Entry, Shelf
+from shoal.control.service.desired.index import APPLY, Entry, PlaceIndex
 from shoal.control.service.desired.model import Loaded
 from shoal.control.service.stream.protocol import FullSync, Resume, Session, SessionConfig
 from shoal.sync.digest import bucket_of, differing
@@ -59,7 +60,7 @@ class Mirror:
     """One per place and stream; it outlives connections to the control plane."""
 
     def __init__(self, place: Place, stream: str, owner: str = "") -> None:
-        self.shelf = Shelf(place, stream)
+        self.index = PlaceIndex(place, stream)
         self.owner = owner  # secrets in it are wrapped for this agent's key: another owner needs another mirror
         self.cursor = ""  # everything up to here is in the mirror
         self.complete = False
@@ -72,10 +73,12 @@ class Mirror:
     def __len__(self) -> int:
         return len(self._data)
 
-    def load(self, keys: tuple[str, ...]) -> dict[str, Loaded | None]:
-        """What is known of each key now."""
+    def request(
+        self, place: Place, keys: tuple[str, ...], done: Callable[[Any], None], *, urgent: bool
+    ) -> dict[str, Loaded | None]:
+        """What is known of each key now: ``done`` is never needed."""
         return {
-            key: Loaded(entry.number, self._data[key]) if (entry := self.shelf.entries.get(key)) is not None else None
+            key: Loaded(entry.number, self._data[key]) if (entry := self.index.entries.get(key)) is not None else None
             for key in keys
         }
 
@@ -120,7 +123,7 @@ class Mirror:
         return [Restarted(welcome.reason)]
 
     def _forget(self) -> None:
-        for key in list(self.shelf.entries):
+        for key in list(self.index.entries):
             self._drop(key)
         self.cursor, self.complete, self.floor = "", False, {}
 
@@ -133,29 +136,29 @@ class Mirror:
         action = item.action.field if item.action.field in ("delete", "release") else APPLY
         entry = Entry(version.database, version.number, action, item.by_user)
         self._versions[item.key], self._data[item.key] = version, data
-        self.shelf.entries.pop(item.key, None)  # to the end, so that the oldest tombstones come first
-        self.shelf.entries[item.key] = entry
+        self.index.entries.pop(item.key, None)  # to the end, so that the oldest tombstones come first
+        self.index.entries[item.key] = entry
         if entry.wanted:
-            self.shelf.digest.put(item.key, str(version))
+            self.index.digest.put(item.key, str(version))
         else:
-            self.shelf.digest.drop(item.key)
+            self.index.digest.drop(item.key)
             self._prune()
-        for listener in self.shelf.listeners:
+        for listener in self.index.listeners:
             listener.changed(item.key, entry)
 
     def _prune(self) -> None:
-        if len(self.shelf.entries) - len(self.shelf.digest) <= _TOMBSTONES_KEPT:
+        if len(self.index.entries) - len(self.index.digest) <= _TOMBSTONES_KEPT:
             return
-        oldest = next(key for key, entry in self.shelf.entries.items() if not entry.wanted)
+        oldest = next(key for key, entry in self.index.entries.items() if not entry.wanted)
         version = self._versions[oldest]
         floor = self.floor.get(version.database, (0, 0))
         self.floor[version.database] = max(floor, (version.incarnation, version.number))
         self._drop(oldest)
 
     def _drop(self, key: str) -> None:
-        del self.shelf.entries[key], self._data[key], self._versions[key]
-        self.shelf.digest.drop(key)
-        for listener in self.shelf.listeners:
+        del self.index.entries[key], self._data[key], self._versions[key]
+        self.index.digest.drop(key)
+        for listener in self.index.listeners:
             listener.forgotten(key)
 
     def _moved(self, cursor: str) -> None:
@@ -168,7 +171,7 @@ class Mirror:
         sync, self._sync = self._sync, None
         if sync is None or sync.number != end.sync:
             return []
-        for key in [key for key, entry in self.shelf.entries.items() if entry.wanted and key not in sync.keys]:
+        for key in [key for key, entry in self.index.entries.items() if entry.wanted and key not in sync.keys]:
             version = self._versions[key]
             covered = sync.at.get(version.database, (0, 0)) >= (version.incarnation, version.number)
             if covered and (not sync.buckets or bucket_of(key) in sync.buckets):
@@ -183,7 +186,7 @@ class Mirror:
     def _compared(self, digest: pb.Digest) -> list[Command]:
         if self._sync is not None or not self.complete:
             return []
-        differ = differing(self.shelf.digest.buckets, digest.buckets)
+        differ = differing(self.index.digest.buckets, digest.buckets)
         if differ:
             return [Ask(tuple(differ))]
         self._moved(digest.cursor)
@@ -255,7 +258,7 @@ class RelaySession(Session):
         random: Callable[[], float],
     ) -> None:
         self._moments = _Moments(mirror, hello)
-        super().__init__(self._moments, mirror.shelf, config, wake=wake, random=random)
+        super().__init__(self._moments, mirror.index, config, wake=wake, random=random)
         self._had = read_cursor(hello) if hello else self._moments.now()  # the agent has everything up to here
         self._mirror = mirror
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextvars import ContextVar
-from typing import Any, cast
+from typing import Any
 
 from connectrpc.code import Code
 from connectrpc.errors import ConnectError
@@ -25,10 +25,9 @@ from shoal.control.relay.metrics import RelayMetrics
 from shoal.control.relay.protocol import Mirror, RelaySession
 from shoal.control.relay.upstream import Served, Upstream
 from shoal.control.service.agents.auth import ALLOWED, bearer
-from shoal.control.service.stream.alarm import Alarm
-from shoal.control.service.stream.events import PreparedEvent
-from shoal.control.service.stream.outgoing import outgoing
-from shoal.control.service.stream.protocol import Done, FullSync, Load, Resume, Send, SessionConfig, Wait
+from shoal.control.service.stream.counts import PlainCounts
+from shoal.control.service.stream.protocol import FullSync, Resume, SessionConfig
+from shoal.control.service.stream.sender import BatchSender, StreamSender
 from shoal.sync.keys import Stream
 from shoal.wire.fleet.v1 import cluster_pb as pb
 from shoal.wire.fleet.v1.cluster_connect import ClusterService
@@ -80,6 +79,7 @@ class RelayCalls(ClusterService):
         self._metrics = metrics
         self._clock = clock
         self._random = random
+        self._batch = BatchSender()
 
     async def join(self, request: pb.JoinRequest, _ctx: RequestContext[Any, Any]) -> pb.JoinResponse:
         return await self._forwarding.join(request, said())
@@ -126,11 +126,12 @@ class RelayCalls(ClusterService):
         identity = _complete(hello.value.identity)
         served, mirror, how = await upstream.attach(identity, who.token, hello.value.cursor)
         try:
-            session = self._session(mirror, hello.value.cursor if isinstance(how, Resume) else "", served, once=False)
+            sender = self._sender(served, mirror, stream)
+            session = self._session(mirror, hello.value.cursor if isinstance(how, Resume) else "", sender, once=False)
             reader = asyncio.create_task(_read(requests, session, served), name=f"relay-read/{served.place}")
             try:
                 session.begin(how, self._clock.monotonic())
-                async for event in self._pump(session, served, mirror, stream):
+                async for event in sender.events(session):
                     yield event
             finally:
                 session.close()
@@ -142,52 +143,29 @@ class RelayCalls(ClusterService):
         who, upstream = said(), self._upstreams[stream]
         served, mirror, _ = await upstream.attach(_complete(request.identity), who.token, "")
         try:
-            session = self._session(mirror, "", served, once=True)
+            sender = self._sender(served, mirror, stream)
+            session = self._session(mirror, "", sender, once=True)
             session.begin(FullSync("asked for"), self._clock.monotonic())
             try:
-                async for event in self._pump(session, served, mirror, stream):
+                async for event in sender.events(session):
                     yield event
             finally:
                 session.close()
         finally:
             upstream.detach(served, mirror)
 
-    def _session(self, mirror: Mirror, hello: str, served: Served, *, once: bool) -> RelaySession:
+    def _sender(self, served: Served, mirror: Mirror, stream: Stream) -> StreamSender:
+        items = self._metrics.items.labels(stream)
+        return StreamSender(self._batch, served, mirror.request, PlainCounts(items, items), self._clock)
+
+    def _session(self, mirror: Mirror, hello: str, sender: StreamSender, *, once: bool) -> RelaySession:
         config = SessionConfig(
             batch=self._config.batch,
             digest_every_s=self._config.digest_every_s,
             progress_every_s=self._config.progress_every_s,
             once=once,
         )
-        return RelaySession(mirror, hello, config, wake=served.wake.set, random=self._random)
-
-    async def _pump(
-        self, session: RelaySession, served: Served, mirror: Mirror, stream: Stream
-    ) -> AsyncIterator[pb.WatchEvent]:
-        items, out, alarm = self._metrics.items.labels(stream), outgoing(), Alarm(self._clock, served.wake.set)
-        try:
-            while served.error is None:
-                served.wake.clear()
-                now = self._clock.monotonic()
-                match session.next(now):
-                    case Send(events):
-                        for event in events:
-                            yield event
-                    case Load(wanted):
-                        ready = session.loaded(mirror.load(wanted), now)
-                        for left, (_, loaded) in enumerate(ready, 1 - len(ready)):
-                            out.more = left < 0
-                            yield cast(pb.WatchEvent, PreparedEvent(loaded.data))
-                            items.inc()
-                    case Wait(until):
-                        alarm.set(until, now)
-                        await served.wake.wait()
-                    case Done():
-                        return
-            raise served.error
-        finally:
-            out.more = False
-            alarm.cancel()
+        return RelaySession(mirror, hello, config, wake=sender.wake, random=self._random)
 
 
 async def _read(requests: AsyncIterator[pb.WatchRequest], session: RelaySession, served: Served) -> None:
@@ -200,7 +178,7 @@ async def _read(requests: AsyncIterator[pb.WatchRequest], session: RelaySession,
             elif heard is not None and heard.field == "hello":
                 raise ConnectError(Code.INVALID_ARGUMENT, "a stream has one hello, its first request")
     except ConnectError as error:
-        served.end(error)
+        served.end("closed" if error.code is Code.CANCELED else "failed", error)
 
 
 def _complete(identity: pb.Identity | None) -> pb.Identity:

@@ -29,7 +29,7 @@ from shoal.control.relay.link import Link
 from shoal.control.relay.metrics import RelayMetrics
 from shoal.control.relay.protocol import Ask, Complete, Mirror, Restarted, decide_alone
 from shoal.control.relay.roster import Roster
-from shoal.control.service.stream.opened import fenced
+from shoal.control.service.stream.opened import OpenStream, fenced
 from shoal.control.service.stream.protocol import FullSync, Resume
 from shoal.errors import ConfigError
 from shoal.sync.keys import Place, Stream
@@ -43,27 +43,24 @@ _REFUSED = frozenset({Code.UNAUTHENTICATED, Code.PERMISSION_DENIED, Code.FAILED_
 _log = get_logger("control.relay")
 
 
-class Served:
-    """An agent's stream at this relay. ``end`` makes it stop with an error; the first one counts."""
+class Served(OpenStream):
+    """An agent's stream at this relay."""
 
-    def __init__(self, number: int, identity: pb.Identity, token: str, cursor: str) -> None:
+    __slots__ = ("answer", "answered", "cursor", "identity", "mirror", "number", "token")
+
+    def __init__(self, number: int, stream: str, identity: pb.Identity, token: str, cursor: str) -> None:
+        super().__init__(Place(identity.cluster, identity.shard), stream, identity.epoch, "", token_digest(token))
         self.number = number
         self.identity = identity
         self.token = token
         self.cursor = cursor
-        self.digest = token_digest(token)
-        self.place = Place(identity.cluster, identity.shard)
-        self.wake = asyncio.Event()
-        self.error: ConnectError | None = None
         self.answer: rpb.Attached | None = None
         self.mirror: Mirror | None = None  # that it is served from
         self.answered = asyncio.Event()
 
-    def end(self, error: ConnectError) -> None:
-        if self.error is None:
-            self.error = error
-            self.wake.set()
-            self.answered.set()
+    def end(self, reason: str, error: ConnectError) -> None:
+        super().end(reason, error)
+        self.answered.set()
 
 
 @dataclass(slots=True)
@@ -149,7 +146,7 @@ class Upstream:
     async def attach(self, identity: pb.Identity, token: str, cursor: str) -> tuple[Served, Mirror, Resume | FullSync]:
         """Let an agent's stream begin; raises why not. ``detach`` must follow."""
         self._numbers += 1
-        served = Served(self._numbers, identity, token, cursor)
+        served = Served(self._numbers, self._stream, identity, token, cursor)
         connected = self.connected
         if connected:
             await self._ask(served)
@@ -181,7 +178,7 @@ class Upstream:
     def fence(self, place: Place, epoch: int) -> None:
         """A newer agent has joined: streams of older epochs end."""
         for served in [one for one in self._served.values() if one.place == place and one.identity.epoch < epoch]:
-            served.end(fenced(place, served.identity.epoch, epoch))
+            served.end("fenced", fenced(place, served.epoch, epoch))
 
     def _check_alone(self) -> None:
         alone_s = self._clock.monotonic() - self._alone_since_s
@@ -232,7 +229,7 @@ class Upstream:
         return channel
 
     def _subscribe(self, channel: _Channel) -> None:
-        place, cursor = channel.mirror.shelf.place, channel.mirror.cursor
+        place, cursor = channel.mirror.index.place, channel.mirror.cursor
         said = rpb.Subscribe(channel=channel.number, cluster=place.cluster, shard=place.shard, cursor=cursor)
         self._say("subscribe", said)
 
@@ -248,8 +245,8 @@ class Upstream:
     def _drop(self, channel: _Channel, error: ConnectError) -> None:
         """Nothing is known of the place any more; whoever is served from it must begin anew."""
         self._channels.pop(channel.number, None)
-        if self._of_place.get(channel.mirror.shelf.place) is channel:
-            del self._of_place[channel.mirror.shelf.place]
+        if self._of_place.get(channel.mirror.index.place) is channel:
+            del self._of_place[channel.mirror.index.place]
         self._say("unsubscribe", rpb.Unsubscribe(channel=channel.number))
         channel.error = error
         channel.complete.set()
@@ -257,7 +254,7 @@ class Upstream:
 
     def _end_agents(self, channel: _Channel, error: ConnectError) -> None:
         for served in [one for one in self._served.values() if one.mirror is channel.mirror]:
-            served.end(error)
+            served.end("ended", error)
 
     def _left(self, channel: _Channel) -> None:
         channel.agents -= 1
@@ -336,7 +333,7 @@ class Upstream:
         self._metrics.connected.labels(self._stream).set(0)
         self._metrics.connections.labels(self._stream, "lost").inc()
         for served in [one for one in self._served.values() if not one.answered.is_set()]:
-            served.end(ConnectError(Code.UNAVAILABLE, "the control plane is away"))
+            served.end("away", ConnectError(Code.UNAVAILABLE, "the control plane is away"))
         for channel in self._channels.values():
             channel.mirror.disconnect()
             if channel.mirror.complete:
@@ -392,7 +389,7 @@ class Upstream:
         if error.code in _REFUSED:
             self._roster.refused(served.place, served.digest)
         self._metrics.ended.labels(self._stream).inc()
-        served.end(error)
+        served.end("ended", error)
 
     def _say(self, field_: str, value: Any) -> None:
         if self._outgoing is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any
 
 from connectrpc.code import Code
 from connectrpc.errors import ConnectError
@@ -23,23 +23,11 @@ from shoal.control.service.desired.loader import Loader, LoadFailed
 from shoal.control.service.desired.model import Failure
 from shoal.control.service.metrics import ServiceMetrics
 from shoal.control.service.reports.reports import Reports
-from shoal.control.service.stream.events import PreparedEvent
+from shoal.control.service.stream.counts import StreamCounts
 from shoal.control.service.stream.hub import Hub
 from shoal.control.service.stream.opened import OpenStream, to_connect
-from shoal.control.service.stream.outgoing import outgoing
-from shoal.control.service.stream.protocol import (
-    Arrived,
-    Done,
-    FullSync,
-    Load,
-    Resume,
-    Send,
-    Session,
-    SessionConfig,
-    Step,
-    Wait,
-)
-from shoal.control.service.stream.sender import Counts, Courier, Sleeper
+from shoal.control.service.stream.protocol import FullSync, Resume, Session, SessionConfig
+from shoal.control.service.stream.sender import BatchSender, StreamSender
 from shoal.errors import ShoalError
 from shoal.sync import keys
 from shoal.sync.versions import BadCursor
@@ -75,11 +63,14 @@ class ClusterCalls(ClusterService):
         self._clock = clock
         self._random = random
         self._turns = TurnBucket(config.hello_rate, config.hello_burst)
-        self._courier = Courier()
+        self._batch = BatchSender()
         self._counts = {
-            stream: Counts(metrics.items.labels(stream, "change"), metrics.hops.labels(stream, "sent"))
+            stream: StreamCounts(
+                changes=metrics.items.labels(stream, "change"), syncs=metrics.items.labels(stream, "sync"),
+                sent=metrics.hops.labels(stream, "sent"), sync_s=metrics.sync_s.labels(stream),
+            )
             for stream in keys.Stream
-        }
+        }  # fmt: skip
 
     def use(self, config: ServiceConfig) -> None:
         """From now on."""
@@ -173,8 +164,8 @@ class ClusterCalls(ClusterService):
             how = await self._begin(stream, hello.cursor)
         except ShoalError as error:
             raise to_connect(error) from error
-        sleeper = self._sleeper(opened, stream)
-        session = self._session(member, stream, sleeper.wake, once=False)
+        sender = self._sender(opened, stream)
+        session = self._session(member, stream, sender.wake, once=False)
         log = _log.bind(place=str(member.place), stream=str(stream), epoch=member.epoch, agent=member.agent,
                         trace=who.trace, correlation=who.correlation)  # fmt: skip
         self._hub.open(opened)
@@ -186,7 +177,7 @@ class ClusterCalls(ClusterService):
         try:
             session.begin(how, self._clock.monotonic())
             log.info("stream opened", resumed=isinstance(how, Resume), reason=getattr(how, "reason", ""))
-            async for event in self._pump(session, opened, sleeper, stream):
+            async for event in sender.events(session):
                 yield event
         except ConnectError:
             raise
@@ -251,8 +242,8 @@ class ClusterCalls(ClusterService):
             once=once,
             heartbeats=True,
         )
-        shelf = self._hub.index.shelf(member.place, stream)
-        return Session(self._hub.index, shelf, config, wake=wake, random=self._random)
+        place_index = self._hub.index.of(member.place, stream)
+        return Session(self._hub.index, place_index, config, wake=wake, random=self._random)
 
     async def _read(
         self,
@@ -279,54 +270,8 @@ class ClusterCalls(ClusterService):
         except ConnectError as error:
             opened.end("closed" if error.code is Code.CANCELED else "failed", error)
 
-    def _sleeper(self, opened: OpenStream, stream: keys.Stream) -> Sleeper:
-        return Sleeper(self._courier, self._loader, opened, self._counts[stream], self._clock)
-
-    async def _pump(
-        self, session: Session, opened: OpenStream, sleeper: Sleeper, stream: keys.Stream
-    ) -> AsyncIterator[pb.WatchEvent]:
-        """Send what the session says, until the stream is ended."""
-        counts, synced = self._counts[stream], self._metrics.items.labels(stream, "sync")
-        began = self._clock.monotonic()
-        out = outgoing()
-        step: Step | None = None
-        try:
-            while opened.error is None:
-                opened.wake.clear()
-                now = self._clock.monotonic()
-                begun, step = step, None
-                match begun or session.next(now):
-                    case Send(events):
-                        for event in events:
-                            if event.event is not None and event.event.field == "sync_end" and session.syncs == 1:
-                                self._metrics.sync_s.labels(stream).observe(self._clock.monotonic() - began)
-                            yield event
-                    case Load(wanted, urgent):
-                        syncing = session.syncing and not urgent
-                        found = await self._loader.load(session.place, wanted, urgent=urgent)
-                        step = Arrived(found, syncing)
-                    case Arrived(found, syncing):
-                        ready = session.loaded(found, now)
-                        for left, (key, loaded) in enumerate(ready, 1 - len(ready)):
-                            out.more = left < 0
-                            yield cast(pb.WatchEvent, PreparedEvent(loaded.data))
-                            if syncing:
-                                synced.inc()
-                            else:
-                                counts.change(key, loaded, session.place, self._clock.wall_s())
-                    case Wait(until):
-                        step = await sleeper.sleep(session, out, until, now)
-                    case Done(failed):
-                        if failed:
-                            raise ConnectError(
-                                Code.UNAVAILABLE, f"{len(failed)} objects cannot be loaded now: try again"
-                            )
-                        return
-            raise opened.error
-        finally:
-            out.more = False
-            sleeper.close()
-            out.close()
+    def _sender(self, opened: OpenStream, stream: keys.Stream) -> StreamSender:
+        return StreamSender(self._batch, opened, self._loader.request, self._counts[stream], self._clock)
 
     async def _sync(self, stream: keys.Stream, request: pb.SyncRequest) -> AsyncIterator[pb.WatchEvent]:
         who = caller()
@@ -336,11 +281,11 @@ class ClusterCalls(ClusterService):
             await self._hub.catch_up()
             opened = OpenStream(member.place, stream, member.epoch, who.principal.token_id, who.digest)
             self._hub.open(opened)
-            sleeper = self._sleeper(opened, stream)
-            session = self._session(member, stream, sleeper.wake, once=True)
+            sender = self._sender(opened, stream)
+            session = self._session(member, stream, sender.wake, once=True)
             try:
                 session.begin(FullSync("asked for"), self._clock.monotonic())
-                async for event in self._pump(session, opened, sleeper, stream):
+                async for event in sender.events(session):
                     yield event
                 result = "ok"
             finally:

@@ -12,6 +12,7 @@ import heapq
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 from connectrpc.code import Code
@@ -30,10 +31,12 @@ from shoal.control.service.config import ServiceConfig
 from shoal.control.service.desired.loader import Loader
 from shoal.control.service.metrics import ServiceMetrics
 from shoal.control.service.stream.alarm import Alarm
+from shoal.control.service.stream.counts import PlainCounts
+from shoal.control.service.stream.driver import Found, SessionDriver
 from shoal.control.service.stream.hub import Hub
 from shoal.control.service.stream.opened import OpenStream, to_connect
 from shoal.control.service.stream.outgoing import outgoing
-from shoal.control.service.stream.protocol import Done, Load, Resume, Send, Session, SessionConfig, Wait
+from shoal.control.service.stream.protocol import Resume, Session, SessionConfig
 from shoal.errors import ShoalError
 from shoal.sync import keys
 from shoal.sync.keys import Place
@@ -45,11 +48,11 @@ from shoal.wire.fleet.v1.relay_connect import RelayService
 _LOADING = 64  # places that are loaded at once
 _NO_EPOCH = 1 << 62  # of the relay itself: no join fences it
 
-_log = get_logger("control.relay.region")
+_log = get_logger("control.service.region")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RegionParts:
+class RegionDeps:
     hub: Hub
     agents: Agents
     loader: Loader
@@ -61,8 +64,8 @@ class RegionParts:
 
 
 class RegionCalls(RelayService):
-    def __init__(self, parts: RegionParts) -> None:
-        self._parts = parts
+    def __init__(self, deps: RegionDeps) -> None:
+        self._deps = deps
 
     def follow(
         self, request: AsyncIterator[rpb.FollowRequest], _ctx: RequestContext[Any, Any]
@@ -70,7 +73,7 @@ class RegionCalls(RelayService):
         return self._follow(request)
 
     async def _follow(self, requests: AsyncIterator[rpb.FollowRequest]) -> AsyncIterator[rpb.FollowEvent]:
-        who, parts = caller(), self._parts
+        who, deps = caller(), self._deps
         first = await anext(aiter(requests), None)
         said = first.request if first is not None else None
         if said is None or said.field != "hello":
@@ -79,27 +82,36 @@ class RegionCalls(RelayService):
             raise ConnectError(Code.INVALID_ARGUMENT, f"stream is {said.value.stream!r}: deployments or sentinels")
         stream, name = keys.Stream(said.value.stream), said.value.relay[:128]
         opened = OpenStream(Place("relay", name), stream, _NO_EPOCH, who.principal.token_id, who.digest)
-        served = _Relay(parts, stream, opened, who.principal)
+        items = deps.metrics.items
+        counts = PlainCounts(items.labels(stream, "change"), items.labels(stream, "sync"))
+        served = _Relay(deps, stream, opened, who.principal, counts)
         log = _log.bind(relay=name, region=who.principal.region, stream=str(stream), correlation=who.correlation)
-        parts.hub.open(opened)
+        deps.hub.open(opened)
         reader = asyncio.create_task(served.read(requests), name=f"relay-read/{name}")
         log.info("relay connected")
         try:
             async for event in served.events():
                 yield event
         finally:
-            await cancel_all(reader, *served.loading)
+            await cancel_all(reader)
             served.close()
-            parts.hub.close(opened)
+            deps.hub.close(opened)
             log.info("relay disconnected", reason=opened.reason)
 
 
 @dataclass(slots=True)
 class _Channel:
+    """One place that the relay follows; the alarm of its driver."""
+
     number: int
     session: Session
+    due: list[tuple[float, int]]  # of all channels: a heap of moments and numbers
     until: float = float("inf")
-    loading: bool = False
+
+    def set(self, at: float, now: float) -> None:
+        if at != self.until and at != float("inf"):
+            heapq.heappush(self.due, (at, self.number))
+        self.until = at
 
 
 class _Served(OpenStream):
@@ -122,12 +134,13 @@ class _Served(OpenStream):
 class _Relay:
     """One relay's stream. ``events`` says what to send until it is ended."""
 
-    parts: RegionParts
+    deps: RegionDeps
     stream: keys.Stream
     opened: OpenStream
     principal: Principal
-    loading: set[asyncio.Task[None]] = field(default_factory=set)
+    counts: PlainCounts
     _channels: dict[int, _Channel] = field(default_factory=dict)
+    _drivers: dict[int, SessionDriver] = field(default_factory=dict)
     _agents: dict[int, _Served] = field(default_factory=dict)
     _ready: dict[int, None] = field(default_factory=dict)  # channels to look at, in turn
     _due: list[tuple[float, int]] = field(default_factory=list)
@@ -165,11 +178,11 @@ class _Relay:
             self.opened.end("failed", ConnectError(Code.INTERNAL, "the request failed"))
 
     async def _subscribe(self, said: rpb.Subscribe) -> None:
-        parts = self.parts
+        deps = self.deps
         try:
             region = self.principal.region
             identity = pb.Identity(cluster=said.cluster, region=region, shard=said.shard, agent="relay")
-            _, place, _ = await parts.agents.locate(Caller(self.principal, "", ""), identity)
+            _, place, _ = await deps.agents.locate(Caller(self.principal, "", ""), identity)
             how = await self._begin(said.cursor)
         except ConnectError as error:
             if error.code is Code.UNAVAILABLE:
@@ -180,35 +193,40 @@ class _Relay:
         self._unsubscribe(said.channel)
         number = said.channel
         config = SessionConfig(
-            batch=parts.config.batch, digest_every_s=parts.config.digest_every_s,
-            progress_every_s=parts.config.progress_every_s, retry_base_s=parts.config.retry_base_s,
-            retry_cap_s=parts.config.retry_cap_s,
+            batch=deps.config.batch, digest_every_s=deps.config.digest_every_s,
+            progress_every_s=deps.config.progress_every_s, retry_base_s=deps.config.retry_base_s,
+            retry_cap_s=deps.config.retry_cap_s,
         )  # fmt: skip
-        shelf = parts.hub.index.shelf(place, self.stream)
-        session = Session(parts.hub.index, shelf, config, wake=lambda: self._look(number), random=parts.random)
-        self._channels[number] = _Channel(number, session)
-        session.begin(how, parts.clock.monotonic())
+        place_index = deps.hub.index.of(place, self.stream)
+        session = Session(deps.hub.index, place_index, config, wake=lambda: self._look(number), random=deps.random)
+        channel = self._channels[number] = _Channel(number, session, self._due)
+        self._drivers[number] = SessionDriver(
+            session, load=self._load, send=partial(self._tell, number), alarm=channel, wake=partial(self._look, number),
+            done=lambda _failed: None, counts=self.counts, clock=deps.clock,
+        )  # fmt: skip
+        session.begin(how, deps.clock.monotonic())
         self._look(number)
 
     async def _begin(self, cursor: str) -> Any:
         try:
-            return await self.parts.hub.begin(cursor)
+            return await self.deps.hub.begin(cursor)
         except BadCursor as error:
             raise ConnectError(Code.INVALID_ARGUMENT, str(error)) from None
         except TimeoutError:
             raise ConnectError(Code.UNAVAILABLE, "this control plane is behind the cursor: try again") from None
 
     def _unsubscribe(self, number: int) -> None:
+        self._drivers.pop(number, None)
         channel = self._channels.pop(number, None)
         if channel is not None:
             channel.session.close()
 
     async def _attach(self, said: rpb.Attach) -> None:
         """An agent's hello, judged as if it had come by itself."""
-        parts, number = self.parts, said.session
+        deps, number = self.deps, said.session
         try:
-            principal = await parts.gate.agent_of(self.principal, said.token)
-            member = await parts.agents.member(Caller(principal, "", ""), said.identity)
+            principal = await deps.gate.agent_of(self.principal, said.token)
+            member = await deps.agents.member(Caller(principal, "", ""), said.identity)
             how = None if said.going_on else await self._begin(said.cursor)
         except ConnectError as error:
             self._ended(number, error)
@@ -222,19 +240,19 @@ class _Relay:
             token_digest(said.token),
         )  # fmt: skip
         self._agents[number] = served
-        parts.hub.open(served)
+        deps.hub.open(served)
         answer = rpb.Attached(session=number, resumed=how is None or isinstance(how, Resume))
         if how is not None and not isinstance(how, Resume):
             answer.reason, answer.observe_only = how.reason, how.observe_only
         if how is not None:
             result = "resumed" if isinstance(how, Resume) else "observe_only" if how.observe_only else "synced"
-            parts.metrics.hellos.labels(self.stream, result).inc()
+            deps.metrics.hellos.labels(self.stream, result).inc()
         self._say("attached", answer)
 
     def _detach(self, number: int) -> None:
         served = self._agents.pop(number, None)
         if served is not None:
-            self.parts.hub.close(served)
+            self.deps.hub.close(served)
 
     def _ended(self, number: int, error: ConnectError) -> None:
         self._detach(number)
@@ -243,7 +261,7 @@ class _Relay:
     # what it is told
 
     async def events(self) -> AsyncIterator[rpb.FollowEvent]:
-        clock, alarm, out = self.parts.clock, Alarm(self.parts.clock, self.opened.wake.set), outgoing()
+        clock, alarm, out = self.deps.clock, Alarm(self.deps.clock, self.opened.wake.set), outgoing()
         yield _event("welcome", rpb.RelayWelcome(region=self.principal.region))
         try:
             while self.opened.error is None:
@@ -271,51 +289,33 @@ class _Relay:
         while self._ready:
             number = next(iter(self._ready))
             del self._ready[number]
-            channel = self._channels.get(number)
-            if channel is None or channel.loading:
+            driver = self._drivers.get(number)
+            if driver is None or driver.loading:
                 continue
             if self._busy >= _LOADING:
                 waiting.append(number)
                 continue
-            self._next(channel, now)
+            driver.resume()
+            driver.run()
         self._ready.update(dict.fromkeys(waiting))
 
-    def _next(self, channel: _Channel, now: float) -> None:
-        match channel.session.next(now):
-            case Send(events):
-                for event in events:
-                    self._tell(channel, event.to_binary())
-                self._ready[channel.number] = None
-            case Load(wanted, urgent):
-                channel.loading = True
-                self._busy += 1
-                task = asyncio.create_task(self._load(channel, wanted, urgent), name="relay-load")
-                self.loading.add(task)
-                task.add_done_callback(self.loading.discard)
-            case Wait(until):
-                if until != channel.until and until != float("inf"):
-                    heapq.heappush(self._due, (until, channel.number))
-                channel.until = until
-            case Done():
-                pass
+    def _load(
+        self, place: Place, keys: tuple[str, ...], done: Callable[[Found], None], *, urgent: bool
+    ) -> Found | None:
+        def arrived(found: Found) -> None:
+            self._busy -= 1
+            done(found)
 
-    async def _load(self, channel: _Channel, wanted: tuple[str, ...], urgent: bool) -> None:
-        parts = self.parts
-        try:
-            found = await parts.loader.load(channel.session.place, wanted, urgent=urgent)
-        finally:
-            channel.loading = False
-            self._busy -= 1  # here and not when the task has ended, which nobody would be told of
-        source = "sync" if channel.session.syncing and not urgent else "change"
-        items = parts.metrics.items.labels(self.stream, source)
-        for _, loaded in channel.session.loaded(found, parts.clock.monotonic()):
-            self._tell(channel, loaded.data)
-            items.inc()
-        self._look(channel.number)
+        found = self.deps.loader.request(place, keys, arrived, urgent=urgent)
+        self._busy += found is None
+        return found
 
-    def _tell(self, channel: _Channel, data: bytes) -> None:
-        if self._channels.get(channel.number) is channel:
-            self._say("channel", rpb.ChannelEvent(channel=channel.number, event=data))
+    def _tell(self, number: int, messages: list[bytes]) -> bool:
+        """Other channels have their turn before this one goes on."""
+        for data in messages:
+            self._say("channel", rpb.ChannelEvent(channel=number, event=data))
+        self._look(number)
+        return False
 
     def _say(self, field_: str, value: Any) -> None:
         self._out.append(_event(field_, value))

@@ -24,7 +24,7 @@ from shoal.control.domain import readiness
 from shoal.control.domain.model import Sealer
 from shoal.control.service.agents.agents import Agents
 from shoal.control.service.agents.auth import ALLOWED, FOR_RELAYS, Gate
-from shoal.control.service.agents.token_cache import Believed
+from shoal.control.service.agents.token_cache import TokenCache
 from shoal.control.service.calls import ClusterCalls
 from shoal.control.service.config import ServiceConfig
 from shoal.control.service.desired.directory import Directory
@@ -32,7 +32,7 @@ from shoal.control.service.desired.loader import Loader
 from shoal.control.service.desired.reported import Reported
 from shoal.control.service.garbage import keep_aside
 from shoal.control.service.metrics import ServiceMetrics
-from shoal.control.service.region import RegionCalls, RegionParts
+from shoal.control.service.region import RegionCalls, RegionDeps
 from shoal.control.service.reports.reports import Consequences, Reports
 from shoal.control.service.stream.compression import Gzip
 from shoal.control.service.stream.events import codecs
@@ -70,7 +70,7 @@ class ClusterServer:
     ) -> None:
         self._clock = clock
         counts = ServiceMetrics(metrics)
-        reported, believed = Reported(), Believed()
+        reported, token_cache = Reported(), TokenCache()
         self.directory = Directory(databases, clock)
         self.hub = Hub(databases, config, counts, reported, clock=clock, random=random)
         self.agents = Agents(
@@ -78,7 +78,7 @@ class ClusterServer:
             self.directory,
             self.hub,
             reported,
-            believed,
+            token_cache,
             config,
             counts,
             clock=clock,
@@ -89,9 +89,9 @@ class ClusterServer:
         calls = self._calls = ClusterCalls(
             self.hub, self.agents, self.loader, self.reports, config, counts, clock=clock, random=random
         )
-        gate = Gate(tokens, believed, counts, clock=clock)
+        gate = Gate(tokens, token_cache, counts, clock=clock)
         relays = RegionCalls(
-            RegionParts(hub=self.hub, agents=self.agents, loader=self.loader, gate=gate, config=config, metrics=counts,
+            RegionDeps(hub=self.hub, agents=self.agents, loader=self.loader, gate=gate, config=config, metrics=counts,
                         clock=clock, random=random)
         )  # fmt: skip
         self.app = make_cluster_app(calls, gate, relays, read_max_bytes=config.read_max_bytes)

@@ -60,7 +60,8 @@ def said(of: RelaySession, mirror: Mirror, now: float = 0.0) -> list[tuple[str, 
             case Send(events):
                 found += [(one.event.field, one.event.value) for one in events if one.event is not None]
             case Load(keys):
-                for _, loaded in of.loaded(mirror.load(keys), now):
+                there = mirror.request(of.place, keys, lambda _: None, urgent=False)
+                for _, loaded in of.loaded(there, now):
                     one = pb.WatchEvent.from_binary(loaded.data).event
                     assert one is not None
                     found.append((one.field, one.value))
@@ -97,7 +98,7 @@ def test_an_older_or_repeated_state_changes_nothing_and_a_tombstone_is_kept() ->
     mirror.receive(item("deployment/a", 9, gone=True))
     mirror.receive(item("deployment/a", 8))
     mirror.receive(item("deployment/a", 9))
-    assert list(mirror.shelf.wanted()) == []
+    assert list(mirror.index.wanted()) == []
     late = session(mirror, cursor(7))
     late.begin(Resume(read_cursor(cursor(7))), 0.0)
     assert said(late, mirror)[1][1].action.field == "delete", "who comes back hears of it"
@@ -119,7 +120,7 @@ def test_another_history_empties_the_mirror_and_says_so() -> None:
     commands = mirror.receive(event("welcome", pb.Welcome(reason="a new incarnation", observe_only=True)))
     assert commands == [Restarted("a new incarnation")] and not mirror.complete
     assert Complete() in synced(mirror, {"deployment/a": 2}, 4, incarnation=2)
-    assert list(mirror.shelf.wanted()) == ["deployment/a"] and mirror.cursor == cursor(4, 2)
+    assert list(mirror.index.wanted()) == ["deployment/a"] and mirror.cursor == cursor(4, 2)
 
 
 def test_a_sync_that_does_not_name_a_key_drops_it_unless_it_is_newer() -> None:
@@ -127,7 +128,7 @@ def test_a_sync_that_does_not_name_a_key_drops_it_unless_it_is_newer() -> None:
     assert mirror.receive(event("welcome", pb.Welcome(reason="the cursor is too old"))) == [], "not before the sync"
     mirror.receive(item("deployment/new", 20))
     assert synced(mirror, {"deployment/a": 3}, 15, sync=2) == [Complete()]
-    assert sorted(mirror.shelf.wanted()) == ["deployment/a", "deployment/new"]
+    assert sorted(mirror.index.wanted()) == ["deployment/a", "deployment/new"]
 
 
 def test_alone_a_relay_decides_only_what_it_knows() -> None:
@@ -170,5 +171,5 @@ def test_an_agent_that_listens_now_and_then_has_in_the_end_what_the_mirror_has(
         if hears:
             listen(float(number))
     listen(1000.0)
-    assert has == {key: mirror.shelf.entries[key].number for key in mirror.shelf.wanted()}
+    assert has == {key: mirror.index.entries[key].number for key in mirror.index.wanted()}
     assert named == cursor(len(changes))

@@ -151,7 +151,7 @@ def test_an_object_that_is_made_while_it_is_looked_for_is_not_forgotten(tmp_path
         bench.loader._read = reads_too_early  # type: ignore[method-assign]
         found = await bench.loader.load(place, ["deployment/new"])
         assert found == {"deployment/new": Failure.LATER}
-        assert bench.index.shelf(place, Stream.DEPLOYMENTS).entries["deployment/new"] is made
+        assert bench.index.of(place, Stream.DEPLOYMENTS).entries["deployment/new"] is made
 
     run(tmp_path, test)
 

@@ -41,12 +41,12 @@ def put(index: Index, key: str, number: int, action: str = "apply", *, by_user: 
 
 
 def a_session(index: Index, **options: object) -> Session:
-    shelf = index.shelf(PLACE, Stream.DEPLOYMENTS)
-    return Session(index, shelf, SessionConfig(**options), wake=lambda: None, random=lambda: 0.5)  # type: ignore[arg-type]
+    place_index = index.of(PLACE, Stream.DEPLOYMENTS)
+    return Session(index, place_index, SessionConfig(**options), wake=lambda: None, random=lambda: 0.5)  # type: ignore[arg-type]
 
 
 def load(index: Index, command: Load, failing: frozenset[str] = frozenset()) -> dict[str, Loaded | Failure | None]:
-    entries = index.shelf(PLACE, Stream.DEPLOYMENTS).entries
+    entries = index.of(PLACE, Stream.DEPLOYMENTS).entries
     return {
         key: Failure.LATER if key in failing else Loaded(entries[key].number, key.encode()) if key in entries else None
         for key in command.keys
@@ -254,13 +254,13 @@ STEPS = st.lists(
 @given(STEPS, st.integers(0, 2**16))
 def test_whatever_breaks_on_the_way_the_agent_ends_with_what_is_desired(steps: list[tuple], seed: int) -> None:  # type: ignore[type-arg]
     index, agent, chance = an_index(), Receiver(), random.Random(seed)
-    shelf = index.shelf(PLACE, Stream.DEPLOYMENTS)
+    place_index = index.of(PLACE, Stream.DEPLOYMENTS)
     failing: set[str] = set()
     now, number = 0.0, 0
 
     def connect() -> Session:
         config = SessionConfig(batch=2, digest_every_s=5.0, progress_every_s=chance.choice([0.0, 1.0]))
-        session = Session(index, shelf, config, wake=lambda: None, random=chance.random)
+        session = Session(index, place_index, config, wake=lambda: None, random=chance.random)
         how = decide(decode_cursor(agent.cursor, KEYS), index.positions)
         assert not isinstance(how, WentBack)
         session.begin(how, now)
@@ -273,7 +273,7 @@ def test_whatever_breaks_on_the_way_the_agent_ends_with_what_is_desired(steps: l
                     agent.take(index, event)
             case Load() as command:
                 found = load(index, command, frozenset(failing))
-                actions = {key: shelf.entries[key].action for key in command.keys if key in shelf.entries}
+                actions = {key: place_index.entries[key].action for key in command.keys if key in place_index.entries}
                 for key, loaded in session.loaded(found, now):
                     agent.item(key, loaded.number, actions[key])
             case _:
@@ -306,5 +306,5 @@ def test_whatever_breaks_on_the_way_the_agent_ends_with_what_is_desired(steps: l
             now += 7.0
             if not step(session):
                 break
-    assert agent.held == {key: entry.number for key, entry in shelf.entries.items() if entry.wanted}
-    assert not shelf.listeners - {session}
+    assert agent.held == {key: entry.number for key, entry in place_index.entries.items() if entry.wanted}
+    assert not place_index.listeners - {session}

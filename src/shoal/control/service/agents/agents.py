@@ -29,7 +29,7 @@ from shoal.control.database.tokens import Principal
 from shoal.control.database.transaction import Tx
 from shoal.control.service.agents.auth import Caller, check_identity
 from shoal.control.service.agents.presence import Heard, judge
-from shoal.control.service.agents.token_cache import Believed
+from shoal.control.service.agents.token_cache import TokenCache
 from shoal.control.service.config import ServiceConfig
 from shoal.control.service.desired.directory import AgentFacts, ClusterFacts, Directory
 from shoal.control.service.desired.reported import Reported
@@ -148,7 +148,7 @@ class Agents:
         directory: Directory,
         hub: Hub,
         reported: Reported,
-        believed: Believed,
+        token_cache: TokenCache,
         config: ServiceConfig,
         metrics: ServiceMetrics,
         *,
@@ -159,7 +159,7 @@ class Agents:
         self._directory = directory
         self._hub = hub
         self._reported = reported
-        self._believed = believed
+        self._token_cache = token_cache
         self._config = config
         self._metrics = metrics
         self._clock = clock
@@ -412,7 +412,7 @@ class Agents:
         since_ms = self._guarded_ms
         async with self._databases.fleet.moment() as ask:
             found = await ask(_ENDED, {"since": since_ms, "now": now_ms})
-        self._believed.looked(asked_at, {row.id for row in found})
+        self._token_cache.looked(asked_at, {row.id for row in found})
         self._hub.revoke({row.id for row in found if row.is_over})
         self._hub.replaced(
             {
@@ -444,7 +444,7 @@ class Agents:
                     kind=row.kind, workspace_id=row.workspace_id, role=row.role, cluster=row.cluster,
                     region=row.region, shard=row.shard, token_id=row.id, name=row.name,
                 )  # fmt: skip
-                self._believed.put(row.digest, principal, asked_at)
+                self._token_cache.put(row.digest, principal, asked_at)
         self._hub.revoke({stream.token_id for stream in self._hub.streams} - {row.id for row in found})
 
     def _tell(self, tx: Tx, place: Place, reason: str, kind: str, message: str) -> None:

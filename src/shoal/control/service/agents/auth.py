@@ -21,7 +21,7 @@ from shoal.base.clock import Clock
 from shoal.base.ids import token_digest
 from shoal.base.logs import get_logger
 from shoal.control.database.tokens import Principal, Tokens
-from shoal.control.service.agents.token_cache import Believed
+from shoal.control.service.agents.token_cache import TokenCache
 from shoal.control.service.metrics import ServiceMetrics
 from shoal.errors import ServiceUnavailable
 from shoal.wire.fleet.v1 import cluster_pb as pb
@@ -75,9 +75,9 @@ def caller() -> Caller:
 class Gate:
     """A metadata interceptor, for every kind of method."""
 
-    def __init__(self, tokens: Tokens, believed: Believed, metrics: ServiceMetrics, *, clock: Clock) -> None:
+    def __init__(self, tokens: Tokens, token_cache: TokenCache, metrics: ServiceMetrics, *, clock: Clock) -> None:
         self._tokens = tokens
-        self._believed = believed
+        self._token_cache = token_cache
         self._clock = clock
         self._metrics = metrics
 
@@ -131,16 +131,16 @@ class Gate:
     async def known(self, text: str) -> Principal:
         """Whom a token speaks for; refuses one that does not work."""
         now = self._clock.monotonic()
-        believed = self._believed.get(text, now)
-        if believed is not None:
-            return believed
+        known = self._token_cache.get(text, now)
+        if known is not None:
+            return known
         try:
             principal = await self._tokens.authenticate(text)
         except ServiceUnavailable as error:
             raise ConnectError(Code.UNAVAILABLE, str(error)) from None
         if principal is None:
             raise ConnectError(Code.UNAUTHENTICATED, "the token is not known, was revoked or has expired")
-        self._believed.put(token_digest(text), principal, now)
+        self._token_cache.put(token_digest(text), principal, now)
         return principal
 
 

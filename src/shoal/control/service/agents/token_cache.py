@@ -15,7 +15,7 @@ _GUARD_S = 0.9  # how old the guard's last look may be
 _MOST = 20_000
 
 
-class Believed:
+class TokenCache:
     def __init__(self) -> None:
         self._known: dict[str, tuple[Principal, float]] = {}  # by digest, until a monotonic moment
         self._looked_at = float("-inf")

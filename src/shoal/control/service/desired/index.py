@@ -34,14 +34,14 @@ class Entry:
 
 
 class Listener(Protocol):
-    """A session that wants to hear of the changes of its shelf."""
+    """A session that wants to hear of the changes of its place."""
 
     def changed(self, key: str, entry: Entry) -> None: ...
 
     def forgotten(self, key: str) -> None: ...
 
 
-class Shelf:
+class PlaceIndex:
     """The keys of one place on one stream."""
 
     __slots__ = ("digest", "entries", "listeners", "place", "stream")
@@ -77,54 +77,54 @@ class Shelf:
 
 
 class Index:
-    """All shelves, and the positions up to which they are complete."""
+    """All places, and the positions up to which they are complete."""
 
     def __init__(self, keys: Mapping[str, bytes]) -> None:
         self._keys = keys  # that sign the cursors, per database
-        self._shelves: dict[tuple[Place, str], Shelf] = {}
+        self._places: dict[tuple[Place, str], PlaceIndex] = {}
         self.positions: dict[str, Position] = {}
         self.marks: dict[str, Marks] = {}
         self._encoded: tuple[Cursor, str] = (Cursor({}), "")
 
-    def shelf(self, place: Place, stream: str) -> Shelf:
-        shelf = self._shelves.get((place, stream))
-        if shelf is None:
-            shelf = self._shelves[place, stream] = Shelf(place, stream)
-        return shelf
+    def of(self, place: Place, stream: str) -> PlaceIndex:
+        place_index = self._places.get((place, stream))
+        if place_index is None:
+            place_index = self._places[place, stream] = PlaceIndex(place, stream)
+        return place_index
 
     def put(self, place: Place, stream: str, key: str, entry: Entry) -> bool:
         """Take a newer version of a key; False when it was known. The sessions of the place hear of it."""
-        shelf = self.shelf(place, stream)
-        known = shelf.entries.get(key)
+        place_index = self.of(place, stream)
+        known = place_index.entries.get(key)
         if known is not None and known.database == entry.database and entry.number <= known.number:
             known.gone = known.gone or (entry.gone and entry.number == known.number)
             return False
-        shelf.entries[key] = entry
-        self._stamp(shelf, key, entry)
-        for listener in shelf.listeners:
+        place_index.entries[key] = entry
+        self._stamp(place_index, key, entry)
+        for listener in place_index.listeners:
             listener.changed(key, entry)
         return True
 
     def forget(self, place: Place, stream: str, key: str) -> None:
         """There is no such row (any more)."""
-        shelf = self.shelf(place, stream)
-        if shelf.entries.pop(key, None) is not None:
-            shelf.digest.drop(key)
-            for listener in shelf.listeners:
+        place_index = self.of(place, stream)
+        if place_index.entries.pop(key, None) is not None:
+            place_index.digest.drop(key)
+            for listener in place_index.listeners:
                 listener.forgotten(key)
 
     def confirm_gone(self, place: Place, stream: str, key: str) -> None:
         """The agent has removed what this tombstone says."""
-        entry = self.shelf(place, stream).entries.get(key)
+        entry = self.of(place, stream).entries.get(key)
         if entry is not None and not entry.wanted:
             entry.gone = True
 
     def restart(self, database: str, position: Position) -> None:
         """The database has another history: forget what came from it."""
-        for shelf in self._shelves.values():
-            for key in [key for key, entry in shelf.entries.items() if entry.database == database]:
-                del shelf.entries[key]
-                shelf.digest.drop(key)
+        for place_index in self._places.values():
+            for key in [key for key, entry in place_index.entries.items() if entry.database == database]:
+                del place_index.entries[key]
+                place_index.digest.drop(key)
         self.positions[database] = position
         self.marks[database] = Marks()
 
@@ -135,14 +135,14 @@ class Index:
     def prune(self) -> int:
         """Drop tombstones that no cursor can ask for any more and that the agent has confirmed."""
         dropped = 0
-        for shelf in self._shelves.values():
+        for place_index in self._places.values():
             old = [
                 key
-                for key, entry in shelf.entries.items()
+                for key, entry in place_index.entries.items()
                 if not entry.wanted and entry.gone and entry.number <= self.positions[entry.database].oldest
             ]
             for key in old:
-                del shelf.entries[key]
+                del place_index.entries[key]
             dropped += len(old)
         return dropped
 
@@ -160,9 +160,9 @@ class Index:
             self._encoded = (cursor, encode_cursor(cursor, self._keys, marks))
         return self._encoded[1]
 
-    def _stamp(self, shelf: Shelf, key: str, entry: Entry) -> None:
+    def _stamp(self, place_index: PlaceIndex, key: str, entry: Entry) -> None:
         if entry.wanted:
             # as ``Version`` is written
-            shelf.digest.put(key, f"{entry.database}:{self.positions[entry.database].incarnation}:{entry.number}")
+            place_index.digest.put(key, f"{entry.database}:{self.positions[entry.database].incarnation}:{entry.number}")
         else:
-            shelf.digest.drop(key)
+            place_index.digest.drop(key)

@@ -142,7 +142,7 @@ class Loader:
         cached = self._cached.get((place, key))
         if cached is None:
             return None
-        entry = self._index.shelf(place, stream_of(key)).entries.get(key)
+        entry = self._index.of(place, stream_of(key)).entries.get(key)
         if entry is None or entry.number > cached.loaded.number:
             return None
         if cached.public_key != self._directory.public_key(place):
@@ -195,7 +195,7 @@ class Loader:
             self._settle(batch[place, key], None)
 
     def _entry(self, place: Place, key: str) -> Entry | None:
-        return self._index.shelf(place, stream_of(key)).entries.get(key)
+        return self._index.of(place, stream_of(key)).entries.get(key)
 
     def _settle(self, asked: _Asked, result: Result) -> None:
         name = "gone" if result is None else result.value if isinstance(result, Failure) else "read"

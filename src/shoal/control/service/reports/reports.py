@@ -211,7 +211,7 @@ class Reports:
         return [_sentinel_outcome(before.get(id_, ""), after.get(id_, "")) for id_ in sorted(ids)]
 
     def _may_be_in(self, database: Database, where: tuple[Place, str]) -> bool:
-        entry = self._index.shelf(where[0], stream_of(where[1])).entries.get(where[1])
+        entry = self._index.of(where[0], stream_of(where[1])).entries.get(where[1])
         return entry is None or entry.database == database.name
 
     async def _unfenced(self, tx: Tx, batch: list[_Request], outcome: _Outcome) -> list[_Request]:

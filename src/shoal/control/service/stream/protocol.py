@@ -18,7 +18,7 @@ from typing import Any, Protocol, cast
 from protobuf import Oneof
 
 from shoal.control.database.position import Position
-from shoal.control.service.desired.index import Entry, Shelf
+from shoal.control.service.desired.index import Entry, PlaceIndex
 from shoal.control.service.desired.model import Failure, Loaded
 from shoal.sync.keys import Place, chunks
 from shoal.sync.versions import Cursor
@@ -94,15 +94,7 @@ class Done:
     failed: tuple[str, ...]
 
 
-@dataclass(slots=True)  # not frozen: made for every change
-class Arrived:
-    """What a ``Load`` asked for is there; ``syncing``: it belongs to a sync."""
-
-    found: Mapping[str, Loaded | Failure | None]
-    syncing: bool
-
-
-Step = Send | Load | Wait | Done | Arrived
+Step = Send | Load | Wait | Done
 
 
 @dataclass(slots=True)
@@ -149,14 +141,14 @@ class Session:
     def __init__(
         self,
         index: Moments,
-        shelf: Shelf,
+        place_index: PlaceIndex,
         config: SessionConfig,
         *,
         wake: Callable[[], None],
         random: Callable[[], float],
     ) -> None:
         self._index = index
-        self._shelf = shelf
+        self._place = place_index
         self._config = config
         self._wake = wake
         self._random = random
@@ -180,7 +172,7 @@ class Session:
         if self._config.once:
             self._start_sync(())
             return
-        self._shelf.listeners.add(self)
+        self._place.listeners.add(self)
         resumed = isinstance(how, Resume)
         heartbeats = self._config.heartbeats
         welcome = pb.Welcome(resumed=resumed, heartbeats=heartbeats)
@@ -189,8 +181,8 @@ class Session:
         self._events.append(_event("welcome", welcome))
         if isinstance(how, Resume):
             self._told = how.cursor
-            for key in self._shelf.after(how.cursor.positions):
-                self.changed(key, self._shelf.entries[key])
+            for key in self._place.after(how.cursor.positions):
+                self.changed(key, self._place.entries[key])
             self._progress_due = now
         else:
             self._start_sync(())
@@ -199,7 +191,7 @@ class Session:
     def close(self) -> None:
         """Listen no more. Harmless when called again."""
         self.closed = True
-        self._shelf.listeners.discard(self)
+        self._place.listeners.discard(self)
 
     def changed(self, key: str, entry: Entry) -> None:
         """The key has a newer version than was sent."""
@@ -231,7 +223,7 @@ class Session:
 
     # what to do
 
-    def next(self, now: float) -> Send | Load | Wait | Done:
+    def next(self, now: float) -> Step:
         if self._events:
             events, self._events = tuple(self._events), []
             return Send(events)
@@ -260,7 +252,7 @@ class Session:
         sending: list[tuple[str, Loaded]] = []
         for key, result in found.items():
             known = self._loading.pop(key, 0)
-            entry = self._shelf.entries.get(key)
+            entry = self._place.entries.get(key)
             if isinstance(result, Loaded):
                 sending.append((key, result))
                 known = result.number
@@ -290,7 +282,7 @@ class Session:
         lowest: dict[str, int] = {}
         for unsent in (self._urgent, self._calm, self._loading, self._failing):
             for key in unsent:
-                entry = self._shelf.entries.get(key)
+                entry = self._place.entries.get(key)
                 if entry is not None:
                     lowest[entry.database] = min(lowest.get(entry.database, entry.number), entry.number)
         if not lowest:
@@ -304,7 +296,7 @@ class Session:
 
     @property
     def place(self) -> Place:
-        return self._shelf.place
+        return self._place.place
 
     @property
     def syncing(self) -> bool:
@@ -324,7 +316,7 @@ class Session:
 
     def _began(self, keys: Sequence[str]) -> tuple[str, ...]:
         for key in keys:
-            entry = self._shelf.entries.get(key)
+            entry = self._place.entries.get(key)
             self._loading[key] = entry.number if entry is not None else 0
         return tuple(keys)
 
@@ -343,7 +335,7 @@ class Session:
 
     def _start_sync(self, buckets: tuple[int, ...]) -> None:
         self._syncs += 1
-        keys = self._shelf.to_transfer(buckets)
+        keys = self._place.to_transfer(buckets)
         cursor = self.cursor
         self._sync = _Sync(self._syncs, buckets, cursor, keys[::-1])
         begin = pb.SyncBegin(
@@ -362,7 +354,7 @@ class Session:
         """The keys are those wanted now: what became unwanted since the sync began is a change and follows as one."""
         self._sync = None
         chosen = frozenset(sync.buckets)
-        keys = list(self._shelf.wanted()) if not chosen else self._shelf.digest.keys_in(chosen)
+        keys = list(self._place.wanted()) if not chosen else self._place.digest.keys_in(chosen)
         events = [_event("sync_keys", pb.SyncKeys(sync=sync.number, keys=part)) for part in chunks(keys)]
         cursor = _earlier(sync.cursor, self.cursor)
         end = pb.SyncEnd(sync=sync.number, cursor=self._index.encode(cursor))
@@ -391,7 +383,7 @@ class Session:
         cursor = self.cursor
         self._told = cursor
         self._progress_due = _NEVER
-        digest = pb.Digest(cursor=self._index.encode(cursor), buckets=self._shelf.digest.buckets)
+        digest = pb.Digest(cursor=self._index.encode(cursor), buckets=self._place.digest.buckets)
         return Send((_event("digest", digest),))
 
     def _progress(self, cursor: Cursor) -> pb.WatchEvent:

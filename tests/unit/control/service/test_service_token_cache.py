@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shoal.base.ids import token_digest
 from shoal.control.database.tokens import Principal
-from shoal.control.service.agents.token_cache import Believed
+from shoal.control.service.agents.token_cache import TokenCache
 
 
 def a_principal(token_id: str) -> Principal:
@@ -14,7 +14,7 @@ def a_principal(token_id: str) -> Principal:
 
 
 def test_a_token_is_believed_only_while_the_guard_looks() -> None:
-    believed = Believed()
+    believed = TokenCache()
     believed.looked(10.0, set())
     believed.put(token_digest("text"), a_principal("t1"), 10.1)
     assert believed.get("text", 10.5) is not None and believed.get("other", 10.5) is None
@@ -26,7 +26,7 @@ def test_a_token_is_believed_only_while_the_guard_looks() -> None:
 
 
 def test_a_token_that_ended_or_is_being_replaced_is_not_believed() -> None:
-    believed = Believed()
+    believed = TokenCache()
     believed.looked(10.0, set())
     believed.put(token_digest("text"), a_principal("t1"), 10.1)
     believed.looked(10.4, {"t1"})
@@ -38,7 +38,7 @@ def test_a_token_that_ended_or_is_being_replaced_is_not_believed() -> None:
 
 
 def test_an_answer_from_before_the_guards_last_look_is_not_kept() -> None:
-    believed = Believed()
+    believed = TokenCache()
     believed.looked(10.4, set())
     believed.put(token_digest("text"), a_principal("t1"), 10.3)
     assert believed.get("text", 10.5) is None
