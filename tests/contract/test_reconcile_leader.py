@@ -411,7 +411,7 @@ def test_a_redis_that_is_away_is_a_transport_error(api: Any, clock: FakeClock) -
         async with away() as used:
             lock = used.of(cluster.client(), cluster.namespace)
             for asking in (lock.get(), lock.create(LockRecord(holder="one", lease_s=15))):
-                with pytest.raises(TransportError, match="Redis did not answer"):
+                with pytest.raises(TransportError, match="Redis did not respond"):
                     await asking
 
     api.run(test, clock=clock)

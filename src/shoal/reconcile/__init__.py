@@ -1,4 +1,4 @@
-"""What controllers are made of: informers, work queues, the reconcile loop, leader election, events.
+"""The controller framework: informers, work queues, the reconcile loop, leader election, events.
 
 pods = manager.informer(builtin("pods"))
 sets = manager.informer(builtin("replicasets", "apps"))

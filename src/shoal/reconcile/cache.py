@@ -1,8 +1,8 @@
-"""The informer's cache: the objects of a resource as last seen, with indexes, and handlers told of each change.
+"""The informer's cache: the last seen objects of a resource, with indexes, and handlers called for each change.
 
-In come whole lists (``replace``) and single changes (``upsert``, ``remove``) from one reflector; out go reads and calls
-of handlers. Everything happens without awaiting, so that a reader never sees half a change. Objects belong to the
-cache: readers must not change them (``Cache(guard=True)`` finds those who do). Handlers only enqueue.
+One reflector writes whole lists (``replace``) and single changes (``upsert``, ``remove``). The cache never awaits, so
+a reader never sees half a change. Objects belong to the cache: readers must not change them (``Cache(guard=True)``
+detects it). Handlers only enqueue.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ class ChangeType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What happened to one object. ``old`` is what the cache held, ``new`` what it holds now."""
+    """A change of one object. ``old`` is the previous state in the cache, ``new`` the current one."""
 
     type: ChangeType
     key: ObjectKey
     old: Obj | None = None
     new: Obj | None = None
-    final_state_known: bool = True  # False: the deletion itself was missed; ``old`` is the last state that was seen
+    final_state_known: bool = True  # False: the deletion event was missed; ``old`` is the last state seen
 
     @property
     def object(self) -> Obj:
-        """The object as it is, or as it was when it went."""
+        """The current state, or the last one of a deleted object."""
         found = self.new if self.new is not None else self.old
         assert found is not None
         return found
@@ -58,7 +58,7 @@ Handler = Callable[[Change], None]
 
 
 def without_managed_fields(obj: Obj) -> Obj:
-    """A transform that leaves out who owns which field: often half of an object, and read by nobody."""
+    """A transform that removes ``managedFields``: often half of an object, and no controller reads it."""
     obj["metadata"].pop("managedFields", None)
     return obj
 
@@ -70,7 +70,7 @@ class _Index:
 
     def __init__(self, function: IndexFunction) -> None:
         self.function = function
-        self.values: dict[str, dict[ObjectKey, None]] = {}  # inner dicts keep the order of arrival
+        self.values: dict[str, dict[ObjectKey, None]] = {}  # inner dicts keep insertion order
 
     def add(self, key: ObjectKey, obj: Obj) -> None:
         for value in self.function(obj):
@@ -112,7 +112,7 @@ class Cache:
         self._transform = transform
         self._indexes = {_NAMESPACE: _Index(_namespaces)}
         self._handlers: list[Handler] = []
-        # when a key went: a late event from before that must not bring it back. The oldest are forgotten.
+        # revisions of deletions, so that a late older event does not restore the object; bounded, oldest dropped
         self._tombstones: OrderedDict[ObjectKey, str] = OrderedDict()
         self._fingerprints: dict[ObjectKey, bytes] | None = {} if guard else None
         for name, function in (indexes or {}).items():
@@ -136,7 +136,7 @@ class Cache:
         return tuple(self._objects)
 
     def select(self, selector: Selector | None = None, *, namespace: str = "") -> tuple[Obj, ...]:
-        """The objects with these labels, of all namespaces or of one, as they are now."""
+        """The objects with these labels, in all namespaces or in one."""
         objects = self._objects
         keys: Iterable[ObjectKey] = objects
         hint = selector.index_hint() if selector is not None else None
@@ -151,36 +151,36 @@ class Cache:
         return tuple(obj for obj in found if matches(obj["metadata"].get("labels") or {}))
 
     def by_index(self, name: str, value: str) -> tuple[Obj, ...]:
-        """The objects for which the index function gave ``value``."""
+        """The objects for which the index function returned ``value``."""
         return tuple(self._objects[key] for key in self._indexes[name].keys(value))
 
     def add_index(self, name: str, function: IndexFunction) -> None:
-        """Index by a function of the object; it must depend on the object alone. The same name again replaces it only
-        when it is the same function."""
+        """Index by a function that depends on the object alone. Adding the same function again has no effect; another
+        function under the same name raises."""
         present = self._indexes.get(name)
         if present is not None:
             if present.function is not function:
-                raise ValueError(f"the index {name!r} exists with another function")
+                raise ValueError(f"the index {name!r} already exists with another function")
             return
         index = self._indexes[name] = _Index(function)
         for key, obj in self._objects.items():
             index.add(key, obj)
 
     def _label_index(self) -> _Index:
-        # made when someone first asks: many caches are never asked by label
+        # built on the first use: many caches are never read by label
         self.add_index(_LABELS, _labels)
         return self._indexes[_LABELS]
 
-    # changing: only the reflector calls these
+    # writing: only the reflector calls these
 
     def shaped(self, obj: Obj) -> Obj:
-        """As it would be kept: for whoever gathers many before handing them over."""
+        """The object after the transform, for callers that collect many before ``replace``."""
         return self._transform(obj)
 
     def replace(self, objects: Iterable[Obj], resource_version: str, *, shaped: bool = False) -> None:
-        """A whole list: what it lacks is gone, also what only a later revision could have removed."""
+        """Take a whole list: objects that are not in it are removed, even those newer than the list."""
         fresh = {key_of(obj): obj for obj in objects}
-        self._tombstones.clear()  # the list is the truth from here on, also when the server's history was reset
+        self._tombstones.clear()  # the list is authoritative, even if the server's history was reset
         for key in [key for key in self._objects if key not in fresh]:
             self._drop(key, self._objects[key], final_state_known=False)
         for key, obj in fresh.items():
@@ -191,7 +191,7 @@ class Cache:
         self.synced.set()
 
     def upsert(self, obj: Obj) -> bool:
-        """An object that was added or changed; False when the cache has seen this or something newer."""
+        """Take an added or changed object; return False if the cache has this or a newer version."""
         key, version = key_of(obj), version_of(obj)
         old = self._objects.get(key)
         known = version_of(old) if old is not None else self._tombstones.get(key)
@@ -202,7 +202,7 @@ class Cache:
         return True
 
     def remove(self, obj: Obj) -> bool:
-        """An object that was deleted; ``obj`` is its last state, its version that of the deletion."""
+        """Take a deletion; ``obj`` is the last state, with the resourceVersion of the deletion."""
         key, version = key_of(obj), version_of(obj)
         old = self._objects.get(key)
         if old is None or (version != version_of(old) and is_older(version, version_of(old))):
@@ -214,12 +214,12 @@ class Cache:
         return True
 
     def observe(self, resource_version: str) -> None:
-        """The cache shows the state of at least this revision."""
+        """Record that the cache is at least at this revision."""
         self.resource_version = resource_version
 
     def _put(self, key: ObjectKey, old: Obj | None, new: Obj) -> None:
         if old is not None and _is_another(old, new):
-            # its deletion was missed: whoever keeps something by uid must hear of it
+            # its deletion was missed: handlers that keep state by uid need the event
             self._drop(key, old, final_state_known=False)
             old = None
         for index in self._indexes.values():
@@ -244,7 +244,7 @@ class Cache:
     # handlers
 
     def add_handler(self, handler: Handler) -> None:
-        """Call ``handler`` for each object that is there and for each change from now on."""
+        """Call ``handler`` for each existing object now, and for each later change."""
         self._handlers.append(handler)
         for key, obj in tuple(self._objects.items()):
             self._call(handler, Change(type=ChangeType.ADDED, key=key, new=obj))
@@ -260,13 +260,13 @@ class Cache:
     def _call(handler: Handler, change: Change) -> None:
         try:
             handler(change)
-        except Exception as error:  # one handler's fault must not keep the change from the others
-            log.error("a handler failed", error=error, key=str(change.key), change=change.type)
+        except Exception as error:  # a failing handler must not keep the change from the others
+            log.error("cache handler failed", error=error, key=str(change.key), change=change.type)
 
-    # finding out who changes what is not theirs
+    # detects readers that change objects
 
     def verify(self) -> None:
-        """With ``guard``: raise when a reader has changed an object of the cache."""
+        """With ``guard``: raise if a reader has changed an object of the cache."""
         for key, obj in self._objects.items():
             self._check(key, obj)
 

@@ -1,8 +1,8 @@
-"""A controller: keys from informers into a queue, workers that reconcile them, and what follows from the outcome.
+"""A controller: informers put keys into a queue, workers reconcile them, and the outcome decides about retries.
 
-Reconciling is told a key, never an event, and ends in one of three ways: done, again after a delay, or an exception,
-which backs off. ``Terminal`` is the exception that is reported and not retried. A key is worked on by one worker at a
-time; a change that comes meanwhile makes it run again.
+A reconcile gets a key, never an event, and ends in one of three ways: done, again after a delay, or an exception, which
+backs off. ``Terminal`` is an exception that is reported and not retried. One worker at a time reconciles a key; a
+change during the reconcile makes it run again.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from shoal.reconcile.queue import RateLimit, WorkQueue
 
 log = get_logger("reconcile.controller")
 
-_BRIEFLY = 5  # tries in which a cache hears of a deletion
-_RESYNC_SPREAD = 0.1  # of the period: the keys of a resync come over this part of it, not at once
+_BRIEFLY = 5  # retries within which a cache usually sees a deletion
+_RESYNC_SPREAD = 0.1  # a resync enqueues its keys over this part of the period, not at once
 
 
 class Terminal(ShoalError):
-    """Trying again cannot help until something changes; say what."""
+    """Retrying cannot help until something changes; the message says what."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a reconcile ended: finished, or wanted again after ``after_s`` (0: at once)."""
+    """The outcome of a reconcile: done, or run again after ``after_s`` (0: at once)."""
 
     after_s: float | None = None
 
@@ -53,7 +53,7 @@ def always(_: Change) -> bool:
 
 
 def spec_changed(change: Change) -> bool:
-    """A predicate that passes over changes of status and metadata alone, for kinds that count generations."""
+    """A predicate that ignores changes of only status or metadata, for kinds with ``metadata.generation``."""
     if change.old is None or change.new is None:
         return True
     before, after = change.old["metadata"], change.new["metadata"]
@@ -66,16 +66,16 @@ def spec_changed(change: Change) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerConfig:
-    """How a controller works its keys off."""
+    """Settings of a controller."""
 
     workers: int = 1
-    timeout_s: float = 60.0  # of one reconcile
-    resync_s: float = 0.0  # every object again this often; 0: never
+    timeout_s: float = 60.0  # timeout of one reconcile
+    resync_s: float = 0.0  # period after which every object is reconciled again; 0: never
     limit: RateLimit = RateLimit()
 
     def __post_init__(self) -> None:
         if self.workers < 1:
-            raise ConfigError(f"controller.workers is {self.workers}: use 1 or more")
+            raise ConfigError(f"controller.workers is {self.workers}: must be 1 or more")
         if self.timeout_s <= 0 or self.resync_s < 0:
             raise ConfigError("controller.timeout_s must be more than 0 and controller.resync_s 0 or more")
 
@@ -101,8 +101,8 @@ class Controller:
         self._new_id = new_id
         self._config = config or ControllerConfig()
         self.queue: WorkQueue[ObjectKey] = WorkQueue(clock=clock, limit=self._config.limit)
-        self._caches: list[Cache] = []  # all of them have to be synced before work starts
-        self._roots: list[Cache] = []  # those whose keys are the controller's keys
+        self._caches: list[Cache] = []  # all must be synced before work starts
+        self._roots: list[Cache] = []  # their keys are the controller's keys
         self._outcomes = {outcome: metrics.reconciles.labels(name, outcome.value) for outcome in Outcome}
         self._duration_s = metrics.duration_s.labels(name)
         self._resyncs = metrics.resyncs.labels(name)
@@ -112,12 +112,12 @@ class Controller:
     # wiring
 
     def watches(self, informer: Informer, *, when: Predicate = always) -> Controller:
-        """Reconcile the objects of this informer, whenever they change."""
+        """Reconcile the objects of this informer when they change."""
         self._roots.append(informer.cache)
         return self._wire(informer.cache, lambda change: (change.key,), when)
 
     def owns(self, informer: Informer, *, kind: str, group: str = "", when: Predicate = always) -> Controller:
-        """Reconcile the controller, of this kind and group, of the objects of this informer."""
+        """Reconcile the controlling owner, of this kind and group, of the objects of this informer."""
 
         def owner_keys(obj: Obj) -> Iterable[ObjectKey]:
             reference = controller_of(obj)
@@ -130,7 +130,7 @@ class Controller:
         return self.maps(informer, owner_keys, when=when)
 
     def maps(self, informer: Informer, mapper: Mapper, *, when: Predicate = always) -> Controller:
-        """Reconcile the keys that ``mapper`` makes of an object; for a change, of its old and its new state."""
+        """Reconcile the keys that ``mapper`` returns for an object; for a change, for its old and its new state."""
 
         def keys(change: Change) -> Iterable[ObjectKey]:
             states = [state for state in (change.old, change.new) if state is not None]
@@ -164,7 +164,7 @@ class Controller:
             resync.cancel()
 
     def stop(self) -> None:
-        """Start nothing more; ``run`` returns when the reconciles under way have ended."""
+        """Start no more reconciles; ``run`` returns when the running ones have ended."""
         self.queue.shut_down()
 
     async def _work(self) -> None:
@@ -205,22 +205,22 @@ class Controller:
     def _failed(self, key: ObjectKey, error: Exception) -> Outcome:
         delay_s = round(self.queue.add_rate_limited(key), 3)
         if isinstance(error, Conflict):
-            log.info("the object changed meanwhile, deciding again", reason=str(error), delay_s=delay_s)
+            log.info("conflict: the object has changed, reconciling again", reason=str(error), delay_s=delay_s)
             return Outcome.CONFLICT
         if isinstance(error, NotFound) and self.queue.failures(key) <= _BRIEFLY:
-            log.info("something went away meanwhile, deciding again", reason=str(error), delay_s=delay_s)
+            log.info("not found: an object was deleted, reconciling again", reason=str(error), delay_s=delay_s)
             return Outcome.CONFLICT
         if isinstance(error, TimeoutError):
-            log.warning("reconcile took too long", limit_s=self._config.timeout_s, delay_s=delay_s)
+            log.warning("reconcile timed out", limit_s=self._config.timeout_s, delay_s=delay_s)
             return Outcome.TIMED_OUT
         if isinstance(error, LostLease):
-            log.info("not leading any more", reason=str(error))
+            log.info("lost leadership", reason=str(error))
         else:
             log.error("reconcile failed", error=error, failures=self.queue.failures(key), delay_s=delay_s)
         return Outcome.FAILED
 
     async def _resync(self) -> None:
-        """The safety net: every object again, spread over a part of the period."""
+        """Periodically enqueue every object, spread over a part of the period."""
         period_s = self._config.resync_s
         while period_s:
             await self._clock.sleep(period_s)

@@ -1,8 +1,8 @@
-"""The event recorder: tells users what a component did to an object, without ever holding the component up.
+"""The event recorder: writes Kubernetes events for users, without delaying the component.
 
-``record`` puts the event into a bounded queue and returns; a task writes. When the queue is full the oldest goes and is
-counted. The same event again becomes a higher count on the one that is there, and an object that causes too many is
-muted for a while: events are for people.
+``record`` puts the event into a bounded queue and returns; a task writes it. When the queue is full, the oldest event
+is dropped and counted. A repeated event increases the count of the existing one, and an object that causes too many is
+muted for a while.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class EventType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecorderConfig:
-    """Bounds of a recorder."""
+    """Limits of a recorder."""
 
     new_api: bool = False  # write events.k8s.io/v1 instead of core/v1
     queue: int = 1000
-    remembered: int = 4096  # events and objects that repeats are recognised by
-    series_s: float = 600.0  # the same event after a longer pause is a new one
-    burst: int = 25  # events about one object
-    refill_s: float = 300.0  # one more after this long
+    remembered: int = 4096  # events and objects remembered to detect repeats
+    series_s: float = 600.0  # after a longer pause, the same event is a new one
+    burst: int = 25  # events per object before it is muted
+    refill_s: float = 300.0  # time after which one more is allowed
 
     def __post_init__(self) -> None:
         if min(self.queue, self.remembered, self.burst) < 1 or min(self.series_s, self.refill_s) <= 0:
@@ -50,7 +50,7 @@ class RecorderConfig:
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """One call of ``record``: everything that makes two events the same, and when."""
+    """One call of ``record``: the fields that identify a repeat, and the time."""
 
     reference: tuple[tuple[str, str], ...]
     type: str
@@ -64,7 +64,7 @@ class _Said:
 
 @dataclass(slots=True)
 class _Written:
-    """The event object that stands for all repeats of one ``_Said``."""
+    """The event object of all repeats of one ``_Said``."""
 
     name: str
     count: int
@@ -72,7 +72,7 @@ class _Written:
 
 
 class EventRecorder:
-    """Records events of one component. ``run`` it as a task; ``stop`` writes what is queued and ends it."""
+    """Records events of one component. ``run`` is its task; ``stop`` writes queued events and ends it."""
 
     def __init__(
         self,
@@ -92,19 +92,19 @@ class EventRecorder:
         self._clock = clock
         self._new_suffix = new_suffix
         self._queue: DroppingQueue[_Said] = DroppingQueue(self._config.queue)
-        self._written: OrderedDict[_Said, _Written] = OrderedDict()  # the one used longest ago comes first
+        self._written: OrderedDict[_Said, _Written] = OrderedDict()  # least recently used first
         self._budgets: OrderedDict[tuple[tuple[str, str], ...], TokenBucket] = OrderedDict()
         self.name = f"events/{component}"
-        self.muted = 0  # not written because their object causes too many
-        self.failed = 0  # not written because the server did not take them
+        self.muted = 0  # not written because their object caused too many
+        self.failed = 0  # not written because the server refused them
 
     @property
     def dropped(self) -> int:
-        """Lost because the queue was full."""
+        """Number of events dropped because the queue was full."""
         return self._queue.dropped
 
     def named(self, component: str) -> EventRecorder:
-        """This recorder for events of another component of the same process; only the one it is made of is run."""
+        """A recorder for another component of the same process, sharing this one's queue and task."""
         other = copy(self)
         other._component = component
         return other
@@ -120,8 +120,8 @@ class EventRecorder:
         kind: str = "",
         field_path: str = "",
     ) -> None:
-        """Something happened to ``obj``, or to the part of it at ``field_path``. Never waits and never fails.
-        ``reason`` is one word from a closed set; ``kind`` is needed for objects that do not carry theirs."""
+        """Record an event about ``obj``, or about its part at ``field_path``. Never waits and never fails. ``reason``
+        is one word from a closed set; ``kind`` is needed for objects without ``kind``."""
         about = obj["metadata"]
         reference = {
             "apiVersion": obj.get("apiVersion", ""),
@@ -158,7 +158,7 @@ class EventRecorder:
             except (ApiError, TransportError) as error:
                 self.failed += 1
                 tell = log.info if _is_of_the_past(error) else log.warning
-                tell("an event was not written", reason=str(error), event=said.reason)
+                tell("event not written", reason=str(error), event=said.reason)
 
     def stop(self) -> None:
         self._queue.close()
@@ -172,13 +172,13 @@ class EventRecorder:
             try:
                 await self._events.patch(known.name, self._repeat(said, known.count + 1), said.namespace)
             except NotFound:
-                pass  # it has expired: begin again
+                pass  # it has expired: create a new one
             else:
                 known.count += 1
                 known.last_at = said.at
                 self._written.move_to_end(said)
                 return
-        # in the order of their names events are in the order of time: lists and descriptions show them so
+        # names sort by time, so that lists and descriptions show events in order
         name = f"{dict(said.reference)['name'][:200]}.{int(said.at * 1e9):x}{self._new_suffix()}"
         await self._events.create(self._event(said, name))
         self._written[said] = _Written(name, 1, said.at)
@@ -232,7 +232,7 @@ class EventRecorder:
 
 
 def _is_of_the_past(error: Exception) -> bool:
-    """Whether the namespace of the event is gone or going: nobody will miss the event."""
+    """Whether the namespace of the event is deleted or terminating, so that the event can be dropped."""
     if isinstance(error, NotFound):
         return True
     return isinstance(error, ApiError) and any(each.get("reason") == "NamespaceTerminating" for each in error.causes)

@@ -11,7 +11,7 @@ from shoal.reconcile.reflector import Reflector, ReflectorConfig
 
 
 class Informer:
-    """The objects of one resource in one scope. Shared by all who read them; run once."""
+    """The objects of one resource in one scope. Shared by all readers; run once."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The identity of objects and what is commonly read from their metadata."""
+"""The identity of objects, and helpers for their metadata."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shoal.kube.objects import Obj
 
 @dataclass(frozen=True, slots=True, order=True)
 class ObjectKey:
-    """Namespace and name; the namespace is empty for objects of the whole cluster."""
+    """Namespace and name; the namespace is empty for cluster-scoped objects."""
 
     namespace: str
     name: str
@@ -29,12 +29,12 @@ def version_of(obj: Obj) -> str:
 
 
 def revision_of(version: str) -> int | None:
-    """A resourceVersion as a number that can be compared; None for servers that write something else."""
+    """A resourceVersion as a number; None if it is not one."""
     return int(version) if version.isascii() and version.isdigit() else None
 
 
 def is_older(version: str, than: str) -> bool:
-    """Whether ``version`` certainly comes before ``than`` or is the same."""
+    """Whether ``version`` is certainly older than ``than`` or equal."""
     if version == than:
         return True
     mine, other = revision_of(version), revision_of(than)

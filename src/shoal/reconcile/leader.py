@@ -1,12 +1,12 @@
-"""Leader election: of many candidates one leads, proven by a lease that it keeps renewing.
+"""Leader election: one of several candidates leads, as long as it renews a lease.
 
-Whoever leads counts from *sending* a renewal, on its own monotonic clock, and stops when ``renew_deadline_s`` pass
-without another. Whoever waits counts from when it *saw* the record change, and takes over when ``lease_s`` pass without
-a change. Nobody reads anybody else's clock, so skew does no harm: as long as ``renew_deadline_s`` is below ``lease_s``
+The leader counts from *sending* a renewal, on its own monotonic clock, and stops when ``renew_deadline_s`` pass without
+a successful one. A candidate counts from when it *saw* the record change, and takes over when ``lease_s`` pass without
+a change. No process reads another's clock, so skew does no harm: as long as ``renew_deadline_s`` is below ``lease_s``,
 the leader has stopped before the next one starts. Each term has a number (``leaseTransitions``) that only rises: with
-holder and lease it makes the fence that writes carry.
+holder and lease it forms the fence that writes carry.
 
-The lock is a seam: a record with compare-and-swap. ``LeaseLock`` keeps it in a Lease object.
+``Lock`` is the interface: a record with compare-and-swap. ``LeaseLock`` keeps it in a Lease object.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ Lead = Callable[[], Coroutine[Any, Any, None]]
 
 log = get_logger("reconcile.leader")
 
-_JITTER = 0.2  # candidates do not all ask at the same moment
-_AFTER_FAILURE_S = 1.0  # a renewal that failed is tried again this soon: the deadline is near
+_JITTER = 0.2  # candidates do not all try at the same moment
+_AFTER_FAILURE_S = 1.0  # retry delay of a failed renewal: the deadline is near
 _RELEASE_BUDGET_S = 3.0
-_RELEASED_S = 1  # how long a released lease is valid, for clients that look at the duration only
+_RELEASED_S = 1  # duration of a released lease, for clients that look only at the duration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockRecord:
-    """What a lock says. ``version`` is for compare-and-swap and belongs to the lock."""
+    """The content of a lock. ``version`` is the lock's token for compare-and-swap."""
 
     holder: str = ""  # empty: released
     lease_s: int = 0
@@ -57,13 +57,13 @@ class Lock(Protocol):
     def name(self) -> str: ...
 
     async def get(self) -> LockRecord | None:
-        """The record as it is now; None when there is none."""
+        """The current record; None if there is none."""
 
     async def create(self, record: LockRecord) -> LockRecord:
-        """``AlreadyExists`` when someone was faster."""
+        """Raises ``AlreadyExists`` if another candidate was faster."""
 
     async def update(self, record: LockRecord) -> LockRecord:
-        """``Conflict`` when the record is not at ``record.version`` any more."""
+        """Raises ``Conflict`` if the record is no longer at ``record.version``."""
 
 
 class LeaseLock:
@@ -73,7 +73,7 @@ class LeaseLock:
         self._leases = client.of(builtin("leases", "coordination.k8s.io"))
         self.namespace = namespace
         self.name = name
-        self._seen: Obj = {}  # the object last read or written: what others put into it is kept
+        self._seen: Obj = {}  # the object last read or written, to keep fields of other writers
 
     async def get(self) -> LockRecord | None:
         try:
@@ -116,7 +116,7 @@ def _spec(record: LockRecord) -> Obj:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectionConfig:
-    """The times of an election. All candidates of a lock should have the same."""
+    """The timings of an election. All candidates of a lock should use the same."""
 
     lease_s: int = 15
     renew_deadline_s: float = 10.0
@@ -150,15 +150,15 @@ class Elector:
         self._random = random
         self._config = config or ElectionConfig()
         self._record: LockRecord | None = None  # as last seen
-        self._observed_s = 0.0  # monotonic: when _record was first seen saying this
+        self._observed_s = 0.0  # monotonic time at which this content of _record was first seen
         self._log = log.bind(lease=f"{lock.namespace}/{lock.name}", identity=identity)
         self.fence = Fence(lock.namespace, lock.name, identity, clock=clock)
         self.leading = asyncio.Event()
-        self.lost = asyncio.Event()  # set when a term ended by losing the lease, not by giving it back
+        self.lost = asyncio.Event()  # set when a term ended by losing the lease, not by releasing it
 
     @property
     def leader(self) -> str:
-        """Who leads, as far as this candidate has seen."""
+        """The identity of the leader that this candidate last saw."""
         return self._record.holder if self._record is not None else ""
 
     async def run(self, lead: Lead) -> None:
@@ -167,8 +167,8 @@ class Elector:
         await self.keep(lead)
 
     async def keep(self, lead: Lead) -> None:
-        """Run ``lead`` while leading and give the lease back when it has ended. When the lease is lost ``lead`` is
-        cancelled, and ``LostLease`` is raised once it has stopped."""
+        """Run ``lead`` while leading and release the lease when it has ended. If the lease is lost, cancel ``lead`` and
+        raise ``LostLease`` once it has stopped."""
         try:
             work = asyncio.create_task(lead(), name="leader/work")
             hold = asyncio.create_task(self.hold(), name="leader/hold")
@@ -190,7 +190,7 @@ class Elector:
             await self._clock.sleep(self._retry_s())
 
     async def hold(self) -> None:
-        """Renew until the lease is lost; then raise ``LostLease``. Returns only so."""
+        """Renew until the lease is lost; then raise ``LostLease``."""
         pause_s = self._retry_s()
         while True:
             await self._clock.sleep(min(pause_s, self.fence.remaining_s))
@@ -208,8 +208,8 @@ class Elector:
         raise LostLease(f"the lease {self._lock.namespace}/{self._lock.name} was lost")
 
     async def release(self) -> None:
-        """Give the lease back, if it is held, so that the next candidate need not wait. Call it when all work that
-        needs the lease has stopped."""
+        """Release the lease, if it is held, so that the next candidate need not wait. Call it when all work that needs
+        the lease has stopped."""
         held, record = self.fence.held, self._record
         self._end_term()
         if not held or record is None:
@@ -218,11 +218,11 @@ class Elector:
         try:
             async with within(self._clock, _RELEASE_BUDGET_S):
                 self._observe(await self._lock.update(gone))
-            self._log.info("gave the lease back")
+            self._log.info("released the lease")
         except (ApiError, TransportError, TimeoutError) as error:
-            self._log.warning("giving the lease back failed; it will run out", reason=str(error))
+            self._log.warning("releasing the lease failed; it will expire", reason=str(error))
 
-    # one step of each
+    # single attempts
 
     async def _attempt(self) -> bool:
         """Try to become leader once."""
@@ -232,14 +232,14 @@ class Elector:
         except (AlreadyExists, Conflict):
             self._log.debug("another candidate was faster")
         except (ApiError, TransportError, TimeoutError) as error:
-            self._log.warning("asking for the lease failed", reason=str(error) or type(error).__name__)
+            self._log.warning("acquiring the lease failed", reason=str(error) or type(error).__name__)
         return False
 
     async def _try_acquire(self) -> bool:
         record = await self._lock.get()
         if record is not None:
             self._observe(record)
-            # our own name: an attempt of this run whose answer was lost or came too late
+            # our own identity: an attempt of this run whose response was lost or too late
             if record.holder not in ("", self._identity) and not self._expired(record):
                 return False
         sent_s = self._clock.monotonic()
@@ -249,7 +249,7 @@ class Elector:
             lease_s=self._config.lease_s,
             acquired_at=now,
             renewed_at=now,
-            # a term of our own, also after ourselves: writes of the term before must not pass as this one's
+            # a new term, even after our own: writes of the previous term must not pass as this one's
             transitions=record.transitions + 1 if record is not None else 0,
             version=record.version if record is not None else "",
         )
@@ -257,26 +257,26 @@ class Elector:
         self._observe(taken)
         self.fence.begin(taken.transitions, sent_s + self._config.renew_deadline_s)
         if not self.fence.held:
-            return False  # the answer took too long: the lease may be about to run out
+            return False  # the response took too long: the lease may be about to expire
         self.lost.clear()
         self.leading.set()
         self._log.info("leading", term=taken.transitions)
         return True
 
     def _expired(self, record: LockRecord) -> bool:
-        """Whether the holder has had its time, counted from when we saw the record as it is."""
+        """Whether the lease has expired, counted from when we first saw the current record."""
         lease_s = max(record.lease_s, self._config.lease_s)
         return self._clock.monotonic() >= self._observed_s + lease_s
 
     async def _renew(self) -> None:
-        """One attempt. Finding that someone else holds the lease ends the term."""
+        """Try to renew once. If another candidate holds the lease, the term ends."""
         assert self._record is not None
         async with within(self._clock, self.fence.remaining_s):
             sent_s = self._clock.monotonic()
             try:
                 renewed = await self._lock.update(replace(self._record, renewed_at=self._now()))
             except (Conflict, NotFound):
-                # someone wrote: another candidate, a person, or ourselves in a renewal whose answer was lost
+                # written by another candidate, a user, or our own renewal whose response was lost
                 current = await self._lock.get()
                 if current is None or (current.holder, current.transitions) != (self._identity, self._term):
                     if current is not None:
@@ -295,7 +295,7 @@ class Elector:
 
     def _observe(self, record: LockRecord) -> None:
         known, self._record = self._record, record
-        # a new version alone is someone's label or annotation, not a sign of life of the holder
+        # a new version alone may be a label or annotation, not a renewal by the holder
         if known is None or replace(record, version="") != replace(known, version=""):
             self._observed_s = self._clock.monotonic()
 

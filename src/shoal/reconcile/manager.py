@@ -1,8 +1,8 @@
-"""The manager: owns the informers and controllers of a process, their order of starting and stopping, and the facts
-about their health.
+"""The manager: owns the informers and controllers of a process, starts and stops them in order, and reports their
+health.
 
     start:  informers ─▶ all synced ─▶ (elected) ─▶ controllers
-    stop:   controllers finish ─▶ lease given back ─▶ informers
+    stop:   controllers finish ─▶ lease released ─▶ informers
 
 Informers are shared: one reflector per resource and scope, however many read it. With an elector only the leader's
 controllers run; a standby keeps its caches warm, and losing the lease ends ``run`` with ``LostLease``.
@@ -31,7 +31,7 @@ _STOP_BUDGET_S = 8.0
 
 
 class Runnable(Protocol):
-    """What a manager can run beside controllers: it runs until ``stop``."""
+    """Anything that a manager can run beside controllers; it runs until ``stop``."""
 
     @property
     def name(self) -> str: ...
@@ -43,16 +43,16 @@ class Runnable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Facts for ``/readyz`` and reports. A standby with warm caches is ready."""
+    """The health for ``/readyz`` and reports. A standby with synced caches is ready."""
 
     ready: bool
     leading: bool
-    unsynced: tuple[str, ...]  # informers that have not seen a whole list
-    failing: Mapping[str, str]  # informer -> what its last session ended with
+    unsynced: tuple[str, ...]  # informers without a complete list
+    failing: Mapping[str, str]  # informer -> error that ended its last session
 
 
 class Manager:
-    """Built and wired before ``run``; informers may also be asked for while it runs."""
+    """Controllers are added before ``run``; informers may also be added while it runs."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Manager:
         reflector: ReflectorConfig | None = None,
         stop_budget_s: float = _STOP_BUDGET_S,
     ) -> None:
-        # reads go through the client as it is; writes of controllers need the lease
+        # reads use the client directly; writes of controllers need the lease
         self.client = client.fenced(elector.fence) if elector is not None else client
         self._clock = clock
         self._random = random
@@ -85,7 +85,7 @@ class Manager:
         *,
         indexes: Mapping[str, IndexFunction] | None = None,
     ) -> Informer:
-        """The informer of a resource and scope, made when it is first asked for and shared from then on."""
+        """The shared informer of a resource and scope, created on first use."""
         found = self._informers.get((resource_type, scope))
         if found is None:
             found = Informer(
@@ -102,17 +102,17 @@ class Manager:
         return found
 
     def fenced(self, client: Client) -> Client:
-        """Another user's client, whose writes need the lease as the manager's own do."""
+        """A client of another user whose writes also need the manager's lease."""
         return client.fenced(self._elector.fence) if self._elector is not None else client
 
     def shared(self, resource_type: ResourceType) -> Informer | None:
-        """The informer of all objects of a resource, if somebody has asked for it."""
+        """The informer of all objects of a resource, if it exists."""
         return self._informers.get((resource_type, EVERYTHING))
 
     def add(self, runnable: Runnable) -> None:
-        """Run a controller, or anything like one, while this process leads."""
+        """Run a controller or another Runnable while this process leads."""
         if self._running is not None:
-            raise RuntimeError("controllers are added before the manager runs")
+            raise RuntimeError("the manager is already running: add controllers before run()")
         self._runnables.append(runnable)
 
     def stop(self) -> None:
@@ -165,7 +165,7 @@ class Manager:
             await self._elector.keep(self._lead)
 
     async def _unless_stopped(self, part: Coroutine[Any, Any, None], name: str) -> bool:
-        """Await ``part``, but no longer than until ``stop``; whether it came to its end."""
+        """Await ``part`` until it ends or ``stop``; return whether it ended."""
         task = asyncio.create_task(part, name=name)
         stopping = asyncio.create_task(self._stopping.wait(), name="manager/stopping")
         try:
@@ -178,7 +178,7 @@ class Manager:
         return True
 
     async def _lead(self) -> None:
-        """Run the controllers until they are told to stop; let them finish what they are at, within the budget."""
+        """Run the controllers until ``stop``; then let running reconciles finish, within the budget."""
         tasks = {asyncio.create_task(each.run(), name=each.name) for each in self._runnables}
         stopping = asyncio.create_task(self._stopping.wait(), name="manager/stopping")
         try:
@@ -193,7 +193,7 @@ class Manager:
 
     @staticmethod
     async def _first_failure(tasks: set[asyncio.Task[None]], stopping: asyncio.Task[Literal[True]]) -> None:
-        """Return when it is time to stop; raise when a task fails before."""
+        """Return at ``stop``; raise if a task fails before."""
         running = set(tasks)
         while not stopping.done():
             done, _ = await asyncio.wait({*running, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -202,7 +202,7 @@ class Manager:
                 task.result()
 
     async def _finish(self, tasks: set[asyncio.Task[None]]) -> list[str]:
-        """Wait for the tasks within the budget; the names of those that did not make it."""
+        """Wait for the tasks within the budget; return the names of those that did not end."""
         try:
             async with within(self._clock, self._stop_budget_s):
                 if tasks:

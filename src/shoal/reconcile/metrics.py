@@ -1,4 +1,4 @@
-"""What controllers count. Labels are controllers' names and a closed set of outcomes, never names of objects."""
+"""Metrics of controllers. Labels are controller names and a closed set of outcomes, never object names."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The work queue: keys that need work, each handed to one worker at a time, with waiting and backing off.
+"""The work queue: keys that need work, each given to one worker at a time, with delays and backoff.
 
-A key that is added while it is being worked on runs again afterwards; added twice before that, it runs once. Delays
-are timers of the injected clock. Adding never waits: the queue is bounded by the number of objects.
+A key that is added during its processing runs again afterwards; added twice before that, it runs once. Delays are
+timers of the injected clock. Adding never waits: the queue is bounded by the number of objects.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateLimit:
-    """How fast failures come back: per key exponentially, and all together at most ``rate`` a second after a burst."""
+    """Limits of retries: exponential backoff per key, and in total at most ``rate`` per second after a burst."""
 
     base_s: float = 0.005
     cap_s: float = 1000.0
-    rate: float = 10.0  # 0: no common limit
+    rate: float = 10.0  # 0: no total limit
     burst: int = 100
 
     def __post_init__(self) -> None:
@@ -39,14 +39,14 @@ class RateLimit:
 
 
 class TokenBucket:
-    """Hands out moments, at most ``rate`` a second after a first ``burst``; holds no timer."""
+    """A token bucket of ``rate`` per second and a ``burst``, without timers."""
 
     __slots__ = ("_clock", "_rate", "_tokens", "_updated_s", "burst")
 
     def __init__(self, rate: float, burst: int, *, clock: Clock) -> None:
         self._rate = rate
         self.burst = burst
-        self._tokens = float(burst)  # below 0: moments in the future that are already given away
+        self._tokens = float(burst)  # below 0: tokens reserved in the future
         self._clock = clock
         self._updated_s = clock.monotonic()
 
@@ -56,13 +56,13 @@ class TokenBucket:
         self._updated_s = now
 
     def reserve_s(self) -> float:
-        """Take the next moment; returns how long until then."""
+        """Reserve the next token; return the delay until it is available."""
         self._refill()
         self._tokens -= 1.0
         return max(0.0, -self._tokens / self._rate)
 
     def take(self) -> bool:
-        """Take a moment only if it is now."""
+        """Take a token if one is available now; return whether it was."""
         self._refill()
         if self._tokens < 1.0:
             return False
@@ -78,7 +78,7 @@ class TokenBucket:
 class WorkQueue(Generic[K]):
     """For one event loop.
 
-    Invariants, true whenever control is with someone else:
+    Invariants, true between calls:
       - ``_queue`` and ``_processing`` have no key in common;
       - every key of ``_queue`` is in ``_dirty``, exactly once in ``_queue``;
       - a key of ``_dirty`` is in ``_queue`` or in ``_processing``.
@@ -89,13 +89,13 @@ class WorkQueue(Generic[K]):
         self._clock = clock
         self._backoff = limit.backoff
         self._bucket = TokenBucket(limit.rate, limit.burst, clock=clock) if limit.rate else None
-        self._queue: deque[K] = deque()  # ready to be handed out, in order
+        self._queue: deque[K] = deque()  # ready for a worker, in order
         self._dirty: set[K] = set()  # needs work; a key here and in _processing runs again after done()
-        self._processing: set[K] = set()  # handed out and not done
-        self._waiting: dict[K, tuple[float, Timer]] = {}  # delayed keys: when, and what will add them
-        self._failures: dict[K, int] = {}  # since the last forget()
-        self._changed = asyncio.Event()  # the queue is not empty, or closed: consumers look again
-        self._idle = asyncio.Event()  # nothing is queued or being worked on
+        self._processing: set[K] = set()  # given to a worker and not done
+        self._waiting: dict[K, tuple[float, Timer]] = {}  # delayed keys: their time and timer
+        self._failures: dict[K, int] = {}  # failures since the last forget()
+        self._changed = asyncio.Event()  # set when the queue is not empty or is closed, to wake consumers
+        self._idle = asyncio.Event()  # set when nothing is queued or being processed
         self._idle.set()
         self._closed = False
         self._draining = False
@@ -104,12 +104,12 @@ class WorkQueue(Generic[K]):
         self.retries = 0
 
     def __len__(self) -> int:
-        """Keys that are ready."""
+        """The number of keys that are ready."""
         return len(self._queue)
 
     @property
     def waiting(self) -> int:
-        """Keys that were added with a delay that is not over."""
+        """The number of keys with a running delay."""
         return len(self._waiting)
 
     def failures(self, key: K) -> int:
@@ -118,7 +118,7 @@ class WorkQueue(Generic[K]):
     # producers
 
     def add(self, key: K) -> None:
-        """The key needs work."""
+        """Queue a key."""
         if self._closed or key in self._dirty:
             return
         self.adds += 1
@@ -129,7 +129,7 @@ class WorkQueue(Generic[K]):
             self._changed.set()
 
     def add_after(self, key: K, delay_s: float) -> None:
-        """The key needs work in ``delay_s``. Of several delays the one that ends first counts."""
+        """Queue a key in ``delay_s``. Of several delays the one that ends first counts."""
         if self._closed:
             return
         if delay_s <= 0:
@@ -148,7 +148,7 @@ class WorkQueue(Generic[K]):
         self.add(key)
 
     def add_rate_limited(self, key: K) -> float:
-        """The key failed: again, later each time. Returns the delay."""
+        """Queue a failed key after its backoff; return the delay."""
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         self.retries += 1
         delay_s = self._backoff.bound_s(failures)
@@ -158,26 +158,26 @@ class WorkQueue(Generic[K]):
         return delay_s
 
     def forget(self, key: K) -> None:
-        """The key succeeded: its next failure is a first one."""
+        """Reset the backoff of a key that succeeded."""
         self._failures.pop(key, None)
 
     # consumers
 
     async def get(self) -> K:
-        """The next key; call ``done`` with it. ``Closed`` when the queue is shut down and has none left."""
+        """Wait for the next key; call ``done`` with it. Raises ``Closed`` when the queue is shut down and empty."""
         while not self._queue:
             if self._closed:
                 raise Closed("the queue is shut down")
             self._changed.clear()
             await self._changed.wait()
-        # no await from here to the end: a consumer that is cancelled has taken nothing
+        # no await from here on: a cancelled consumer has taken nothing
         key = self._queue.popleft()
         self._dirty.discard(key)
         self._processing.add(key)
         return key
 
     def take(self, wanted: Callable[[K], bool]) -> K | None:
-        """The next key if there is one and it is ``wanted``; call ``done`` with it. For those who work on several."""
+        """The next key if there is one and it is ``wanted``; call ``done`` with it. For consumers that batch keys."""
         if not self._queue or not wanted(self._queue[0]):
             return None
         key = self._queue.popleft()
@@ -186,7 +186,7 @@ class WorkQueue(Generic[K]):
         return key
 
     def done(self, key: K) -> None:
-        """The key has been worked on; it is queued again if it was added meanwhile."""
+        """Mark a key as processed; queue it again if it was added meanwhile."""
         self._processing.discard(key)
         if key in self._dirty:
             if self._closed and not self._draining:
@@ -197,11 +197,11 @@ class WorkQueue(Generic[K]):
         if not self._queue and not self._processing:
             self._idle.set()
 
-    # the end
+    # shutdown
 
     def shut_down(self, *, drain: bool = False) -> None:
-        """Take nothing more. With ``drain`` what is queued is still handed out; without, only what is being worked on
-        is finished. Delayed keys are dropped either way."""
+        """Accept no more keys. With ``drain`` queued keys are still processed; without, only the keys in work finish.
+        Delayed keys are dropped either way."""
         self._closed, self._draining = True, drain
         for _, timer in self._waiting.values():
             timer.cancel()
@@ -214,5 +214,5 @@ class WorkQueue(Generic[K]):
         self._changed.set()
 
     async def idle(self) -> None:
-        """Return when nothing is queued and nothing is being worked on."""
+        """Return when nothing is queued or being processed."""
         await self._idle.wait()

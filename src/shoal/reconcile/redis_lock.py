@@ -1,16 +1,17 @@
 """The lock of an election in Redis: expiry by Redis' own clock, no write to the cluster for a renewal, and a fencing
 number that the API server checks.
 
-Redis says who may lead; it cannot keep a leader that was paused from writing after its time. The API server can: it
-compares the fence of each write with a Lease, in the transaction of the write. So whoever wins in Redis first writes
-its name and its number into that Lease, by compare-and-swap, and leads only when this is done. From that commit on
-nothing of the leader before it gets through, and nothing of the new one can have happened earlier.
+Redis decides which candidate leads, but cannot stop a paused leader from writing after its lease. The API server can:
+it compares the fence of each write with a Lease, in the transaction of the write. So the winner in Redis first writes
+its identity and number into that Lease, by compare-and-swap, and leads only after that. From that commit on, writes of
+the previous leader are refused, and the new leader has written nothing before.
 
-The number rises with every term and is at least one above the Lease's, so it goes on rising when Redis has lost its
-memory; a leader of before is then fenced off like any other. What is not held in Redis any more cannot be turned into a
-term: each step of taking over asks Redis again whether the lock is still ours.
+The number rises with every term and is at least one above the Lease's, so it keeps rising when Redis has lost its data;
+the previous leader is then fenced off as usual. A lock that is no longer held in Redis cannot become a term: each step
+of taking over checks with Redis that the lock is still held.
 
-The Lease shows who leads and since when, not each renewal. All candidates of a lock must use the same kind of lock.
+The Lease shows the leader and the start of its term, not each renewal. All candidates of a lock must use the same kind
+of lock.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from shoal.client import Client, TransportError
 from shoal.errors import AlreadyExists, ApiError, Conflict
 from shoal.reconcile.leader import LeaseLock, LockRecord
 
-# A record is a hash with a time to live; the number of the last term stays. ARGV: the version it must have (empty: it
-# must not exist), holder, the number of the Lease, milliseconds to live, then the fields to set. 0 when it is not so.
+# A record is a hash with a time to live; the number of the last term stays. ARGV: the expected version (empty: it must
+# not exist), holder, the number of the Lease, milliseconds to live, then the fields to set. Returns 0 on a mismatch.
 _TAKE = """
 local version = redis.call('HGET', KEYS[1], 'version')
 if (version or '') ~= ARGV[1] then return 0 end
@@ -49,12 +50,12 @@ _RELEASE = """
 if redis.call('HGET', KEYS[1], 'version') ~= ARGV[1] then return 0 end
 return redis.call('DEL', KEYS[1])
 """
-_TRIES = 3  # of writing the Lease, when others write to it at the same moment
+_TRIES = 3  # attempts to write the Lease against concurrent writers
 
 
 class RedisLock:
-    """A ``Lock``. Give it a client without a fence. ``scope`` names the cluster: several may share one Redis.
-    ``new_id`` makes text that never comes again."""
+    """A ``Lock``. Needs a client without a fence. ``scope`` names the cluster: several may share one Redis. ``new_id``
+    returns unique text."""
 
     def __init__(
         self, redis: Redis, client: Client, namespace: str, name: str, *, scope: str, new_id: Callable[[], str]
@@ -64,12 +65,12 @@ class RedisLock:
         self._redis = redis
         self._lease = LeaseLock(client, namespace, name)
         self._new_id = new_id
-        record = f"shoal:lock:{{{scope}/{namespace}/{name}}}"  # braces: one node of a Redis cluster has both
+        record = f"shoal:lock:{{{scope}/{namespace}/{name}}}"  # braces: a Redis cluster keeps both on one node
         self._keys = (record, f"{record}:number")
         self._take = redis.register_script(_TAKE)
         self._renew = redis.register_script(_RENEW)
         self._release = redis.register_script(_RELEASE)
-        self._term = ("", 0)  # holder and number of the term that this lock has begun and not ended
+        self._term = ("", 0)  # holder and number of the current term of this lock
 
     async def get(self) -> LockRecord | None:
         try:
@@ -89,7 +90,7 @@ class RedisLock:
         return await self._begin(record, expected=record.version)
 
     async def _begin(self, record: LockRecord, *, expected: str) -> LockRecord:
-        """Win in Redis, then make it so in the Lease."""
+        """Win in Redis, then write the term into the Lease."""
         for _ in range(_TRIES):
             lease = await self._lease.get()
             taken = replace(record, version=self._new_id())
@@ -105,38 +106,39 @@ class RedisLock:
                 else:
                     await self._lease.update(replace(taken, version=lease.version))
             except (AlreadyExists, Conflict):
-                continue  # by a leader that was faster, or by someone who changed a label: asking again tells
+                continue  # by a faster leader, or by a label change: reading again shows which
             except (ApiError, TransportError):
                 await self._drop(expected)
                 raise
             self._term = (taken.holder, number)
             return taken
         await self._drop(expected)
-        raise Conflict(f"the lease {self.namespace}/{self.name} is being written by others")
+        raise Conflict(f"the lease {self.namespace}/{self.name} is being written by other candidates; try again")
 
     async def _extend(self, record: LockRecord) -> LockRecord:
-        # Reading is cheap. A leader whose name is not in the Lease any more could hold the lock and write nothing.
+        # Reading is cheap, and a leader whose identity is no longer in the Lease would hold the lock but could not
+        # write.
         lease = await self._lease.get()
         if lease is None or (lease.holder, lease.transitions) != self._term:
-            raise Conflict(f"the lease {self.namespace}/{self.name} does not say that {record.holder} leads")
+            raise Conflict(f"the lease {self.namespace}/{self.name} does not name {record.holder} as the leader")
         renewed = replace(record, version=self._new_id())
         if not await self._ask(self._renew, record.version, record.lease_s * 1000, *_fields(renewed)):
             raise self._refused(record.version)
         return renewed
 
     async def _end(self, record: LockRecord) -> LockRecord:
-        """The Lease first: who takes over then finds nobody writing to it."""
+        """Release the Lease first, so that the next leader finds no concurrent writer."""
         ended, self._term = self._term, ("", 0)
         lease = await self._lease.get()
         if lease is not None and (lease.holder, lease.transitions) == ended:
-            with suppress(Conflict):  # then it is someone else's already
+            with suppress(Conflict):  # another candidate already holds it
                 await self._lease.update(replace(record, version=lease.version))
         if not await self._ask(self._release, record.version):
             raise self._refused(record.version)
         return replace(record, version="")
 
     async def _drop(self, version: str) -> None:
-        """Give back what could not be used; it runs out by itself otherwise."""
+        """Release a lock that could not be used; otherwise it expires."""
         with suppress(TransportError):
             await self._ask(self._release, version)
 
@@ -149,14 +151,14 @@ class RedisLock:
     def _refused(self, expected: str) -> ApiError:
         if not expected:
             return AlreadyExists(f"the lock {self._keys[0]} is held")
-        return Conflict(f"the lock {self._keys[0]} has run out or is held by another")
+        return Conflict(f"the lock {self._keys[0]} has expired or is held by another candidate")
 
     def _away(self, error: RedisError) -> TransportError:
-        return TransportError(f"Redis did not answer for the lock {self._keys[0]}: {error}")
+        return TransportError(f"Redis did not respond for the lock {self._keys[0]}: {error}")
 
 
 def _fields(record: LockRecord) -> tuple[str | int, ...]:
-    """All but the number, which Redis gives."""
+    """All fields but the number, which Redis assigns."""
     return (
         "holder", record.holder, "lease_s", record.lease_s, "acquired_at", record.acquired_at,
         "renewed_at", record.renewed_at, "version", record.version,

@@ -1,12 +1,12 @@
-"""The reflector: keeps a cache equal to the server's objects, for ever, through every kind of failure.
+"""The reflector: keeps a cache equal to the server's objects, through every kind of failure.
 
     list ──▶ watch ──(ends, breaks)──▶ watch again from the last revision ──▶ …
      ▲                                      │
      └──────────────(410: too old)──────────┘
 
-The first list comes as a watch that begins with the objects that exist (WatchList) where the server has it, else in
-pages. Only the cache's writer is here: one task, one stream, nothing shared. Events are applied before their revision
-is remembered, so that a resumed watch may repeat but never skip; the cache ignores what it has seen.
+The initial list is a watch that starts with the existing objects (WatchList) if the server supports it, else it is read
+in pages. The reflector is the cache's only writer: one task and one stream. Events are applied before their revision is
+recorded, so that a resumed watch may repeat but never skip events; the cache ignores known versions.
 """
 
 from __future__ import annotations
@@ -34,38 +34,40 @@ from shoal.kube.objects import Obj
 from shoal.reconcile.cache import Cache
 from shoal.reconcile.keys import ObjectKey, key_of
 
-# How servers refuse a watch that begins with the objects that exist.
+# Status codes with which servers refuse a WatchList.
 _REFUSALS = (BadRequest, Invalid, MethodNotAllowed, NotAcceptable, UnsupportedMediaType)
-_SHORT_S = 1.0  # a watch that ends this soon with nothing said is a failure, however clean the end
+_SHORT_S = 1.0  # a watch that ends this soon without an event counts as a failure
 
 log = get_logger("reconcile.reflector")
 
 
 class InitialEventsUnsupported(Exception):
-    """The server does not know watches that begin with the objects that exist."""
+    """The server does not support WatchList."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReflectorConfig:
-    """How a reflector behaves towards the server."""
+    """Settings of a reflector."""
 
-    watch_list: bool = True  # begin with a watch rather than a list, where the server can
+    watch_list: bool = True  # use WatchList if the server supports it
     page: int = 500
-    watch_s: int = 300  # a watch is asked to last this long to twice as long, so that not all end together
-    grace_s: float = 30.0  # past that the connection is taken to be dead
-    initial_idle_s: float = 10.0  # nothing for this long before the closing bookmark: the server ignored the option
+    watch_s: int = 300  # a watch lasts this long up to twice as long, so that not all end together
+    grace_s: float = 30.0  # after this the connection counts as dead
+    initial_idle_s: float = (
+        10.0  # without an event for this long before the closing bookmark, the server ignored the option
+    )
     backoff: Backoff = Backoff(base_s=0.8, cap_s=30.0)
-    healthy_s: float = 120.0  # a session that lasted this long wipes out earlier failures
+    healthy_s: float = 120.0  # a session that lasts this long resets the failure count
 
     def __post_init__(self) -> None:
         if self.watch_s < 1:
-            raise ConfigError(f"reflector.watch_s is {self.watch_s}: use 1 or more")
+            raise ConfigError(f"reflector.watch_s is {self.watch_s}: must be 1 or more")
         if self.page < 0:
-            raise ConfigError(f"reflector.page is {self.page}: use 0 for all at once, or more")
+            raise ConfigError(f"reflector.page is {self.page}: must be 0 (all at once) or more")
 
 
 class Reflector:
-    """Feeds one cache from one resource. ``run`` it as a task of whoever owns it."""
+    """Feeds one cache from one resource. The owner runs ``run`` as a task."""
 
     def __init__(
         self,
@@ -95,7 +97,7 @@ class Reflector:
         self.watching = False
 
     async def run(self) -> None:
-        """List, watch, and begin again whenever that ends. Returns only by cancellation."""
+        """List, watch, and start again whenever that ends. Runs until cancelled."""
         while True:
             started = self._clock.monotonic()
             self._applied = 0
@@ -110,7 +112,7 @@ class Reflector:
             await self._clock.sleep(delay_s)
 
     def _settle(self, error: Exception | None, lasted_s: float) -> float:
-        """Draw the conclusions of a session that is over; returns how long to wait before the next."""
+        """Process the end of a session; return the delay before the next."""
         if lasted_s >= self._config.healthy_s:
             self.failures = 0
         self.last_error = error
@@ -126,7 +128,7 @@ class Reflector:
         if isinstance(error, ApiError | TransportError) or error is None:
             self._log.warning("the watch failed", reason=str(error or "it ended at once"), delay_s=round(delay_s, 3))
         else:
-            self._log.error("the watch failed in an unexpected way", error=error)
+            self._log.error("the watch failed unexpectedly", error=error)
         asked_s = error.retry_after_s if isinstance(error, ApiError) else None
         return max(delay_s, float(asked_s or 0))
 
@@ -168,10 +170,10 @@ class Reflector:
                 async for batch in batches:
                     self._apply(batch)
         except TimeoutError:
-            raise Disconnected("the watch outlived its time: the connection is dead") from None
+            raise Disconnected("the watch exceeded its timeout: the connection is dead") from None
 
     async def _watch_from_nothing(self) -> None:
-        """One stream for the list and for what follows it."""
+        """List and watch with one stream."""
         timeout_s = self._timeout_s()
         try:
             watch = await self._resource.watch(self._scope, initial_events=True, timeout_s=timeout_s)
@@ -185,8 +187,8 @@ class Reflector:
             await self._follow(batches, timeout_s)
 
     async def _initial(self, batches: AsyncIterator[list[WatchEvent]]) -> list[WatchEvent]:
-        """Gather objects up to the bookmark that ends them and put them into the cache; returns what came after it in
-        the same piece."""
+        """Collect objects up to the closing bookmark and put them into the cache; return the events after it in the
+        same chunk."""
         self._broken_initials += 1
         objects: dict[ObjectKey, Obj] = {}
         try:
@@ -223,6 +225,6 @@ class Reflector:
             elif kind == DELETED:
                 cache.remove(event.object)
             elif kind != BOOKMARK:
-                raise Disconnected(f"the watch sent an event of the unknown type {kind!r}")
-            cache.observe(event.resource_version)  # after it was applied: a resumed watch may repeat, never skip
+                raise Disconnected(f"the watch sent an event of unknown type {kind!r}")
+            cache.observe(event.resource_version)  # after applying it: a resumed watch may repeat, never skip
             self._applied += 1
