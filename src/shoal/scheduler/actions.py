@@ -1,6 +1,6 @@
-"""What a decision sets in motion: binding, volumes, conditions and events of pods that do not fit, preemption.
+"""The scheduler's writes: bindings, volumes, conditions and events of pods that do not fit, preemption.
 
-Every call writes through the API and leaves deciding to others. Whoever calls is told by an exception that it failed.
+Every call writes through the API and decides nothing. It raises if a write fails.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class Actions:
     # pods that do not fit
 
     async def report(self, pod: PodInfo, reason: str, message: str, nominated: str | None) -> None:
-        """Say why a pod has no node, in an event and in its condition. ``nominated`` None: leave it as it is."""
+        """Write why a pod has no node to an event and to its condition. ``nominated`` None leaves the nomination
+        unchanged."""
         self._events.record(
             pod.obj, EventType.WARNING, "FailedScheduling", messages.shortened(message), action="Scheduling", kind="Pod"
         )
@@ -63,7 +64,7 @@ class Actions:
             await self._patch_status(pod, status)
 
     def _condition(self, pod: PodInfo, kind: str, status: str, reason: str, message: str) -> Obj | None:
-        """The condition as it should be; None when it is so already."""
+        """The condition to write; None if it is already there."""
         wanted: Obj = {"type": kind, "status": status, "reason": reason, "message": message}
         known = next(
             (each for each in (pod.obj.get("status") or {}).get("conditions") or () if each.get("type") == kind), None
@@ -86,7 +87,7 @@ class Actions:
     # preemption
 
     async def preempt(self, pod: PodInfo, node: str, victims: tuple[PodInfo, ...], scheduler: str) -> None:
-        """Delete the victims, each marked with why."""
+        """Delete the victims, each with a condition that states the reason."""
         await asyncio.gather(
             *(self._evict(pod, node, victim, scheduler) for victim in victims if not victim.terminating)
         )
@@ -99,7 +100,7 @@ class Actions:
                 await self._patch_status(victim, {"conditions": [condition]})
             await self._pods.delete(victim.key.name, victim.key.namespace, uid=victim.uid)
         except NotFound:
-            return  # that is what was wanted
+            return  # already deleted
         self._events.record(
             victim.obj, EventType.NORMAL, "Preempted", f"Preempted by pod {pod.uid} on node {node}",
             action="Preempting", kind="Pod",
@@ -111,12 +112,12 @@ class Actions:
     # volumes
 
     def storage_changed(self) -> None:
-        """Claims or volumes have changed: those who wait look again."""
+        """Wake pods that wait for their volumes: claims or volumes have changed."""
         self._storage_changed.set()
         self._storage_changed = asyncio.Event()
 
     async def bind_volumes(self, pod: PodInfo, steps: tuple[VolumeStep, ...], timeout_s: float) -> None:
-        """Take the steps and wait until all claims of the pod have their volumes."""
+        """Run the steps and wait until all claims of the pod are bound."""
         for step in steps:
             await self._take(step)
         keys = [step.claim for step in steps]

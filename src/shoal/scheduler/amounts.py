@@ -1,4 +1,4 @@
-"""What pods ask for and nodes have, as whole numbers."""
+"""Resource requests of pods and capacities of nodes, as integers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Amounts = dict[str, int]
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
 STORAGE: Final = "ephemeral-storage"
-_SCORED: Final = {CPU: 100, MEMORY: 200 * 1024 * 1024}  # what a container that says nothing is taken to need
+_SCORED: Final = {CPU: 100, MEMORY: 200 * 1024 * 1024}  # assumed needs of a container without requests, for scoring
 _POD_LEVEL: Final = (CPU, MEMORY, "hugepages-")
 
 
@@ -31,7 +31,7 @@ def amounts(resources: Mapping[str, str] | None) -> Amounts:
 
 
 def requests_of(spec: Obj) -> Requests:
-    """What a pod needs at once."""
+    """The resources that a pod requests in total."""
     real = _total(spec, {})
     scored = _total(spec, _SCORED)
     return Requests(
@@ -45,8 +45,8 @@ def requests_of(spec: Obj) -> Requests:
 
 
 def _total(spec: Obj, assumed: Amounts) -> Amounts:
-    """The sum of what runs side by side, or more if an init container needs more; the pod's own word over that, and
-    its overhead on top."""
+    """The sum of concurrent containers, or more if an init container needs more; pod-level requests override it, and
+    the pod's overhead is added."""
     total: Amounts = {}
     for container in spec.get("containers") or ():
         _add(total, _of_container(container, assumed))

@@ -9,7 +9,7 @@ from shoal.errors import ConfigError
 from shoal.scheduler.model import FILTERS, SCORES
 
 DEFAULT_SCHEDULER = "default-scheduler"
-_MIN_FEASIBLE = 100  # nodes: fewer are never left out of a search
+_MIN_FEASIBLE = 100  # a search always covers at least this many nodes
 _MIN_PERCENTAGE = 5
 
 WEIGHTS: Mapping[str, int] = {
@@ -25,7 +25,7 @@ WEIGHTS: Mapping[str, int] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpreadDefault:
-    """A constraint for pods that bring none of their own."""
+    """A default constraint for pods without their own."""
 
     topology_key: str
     max_skew: int
@@ -43,11 +43,11 @@ class Profile:
     """How pods with this ``spec.schedulerName`` are placed."""
 
     name: str = DEFAULT_SCHEDULER
-    weights: Mapping[str, int] = field(default_factory=lambda: dict(WEIGHTS))  # what is missing weighs nothing
-    disabled: frozenset[str] = frozenset()  # plugins that neither filter nor score
+    weights: Mapping[str, int] = field(default_factory=lambda: dict(WEIGHTS))  # missing plugins have weight 0
+    disabled: frozenset[str] = frozenset()  # plugins that are turned off
     spread_defaults: tuple[SpreadDefault, ...] = SYSTEM_SPREAD
     hard_pod_affinity_weight: int = 1
-    percentage_of_nodes_to_score: int = 0  # 0: by the size of the cluster
+    percentage_of_nodes_to_score: int = 0  # 0: derived from the size of the cluster
 
     def __post_init__(self) -> None:
         unknown = (set(self.weights) - set(SCORES)) | (self.disabled - set(FILTERS) - set(SCORES))
@@ -60,7 +60,8 @@ class Profile:
 
     @property
     def system_spread(self) -> bool:
-        """With the system's defaults a node that lacks a zone still takes part in spreading over hosts."""
+        """Whether the system's defaults apply; with them a node without a zone still takes part in spreading over
+        hosts."""
         return self.spread_defaults is SYSTEM_SPREAD
 
     def filters(self, plugin: str) -> bool:
@@ -70,7 +71,7 @@ class Profile:
         return 0 if plugin in self.disabled else self.weights.get(plugin, 0)
 
     def feasible_wanted(self, nodes: int) -> int:
-        """How many nodes that fit are enough to choose from."""
+        """How many feasible nodes are enough to choose from."""
         if nodes < _MIN_FEASIBLE:
             return nodes
         percentage = self.percentage_of_nodes_to_score or max(50 - nodes // 125, _MIN_PERCENTAGE)
@@ -83,19 +84,19 @@ class SchedulerConfig:
 
     profiles: tuple[Profile, ...] = (Profile(),)
     binds_in_flight: int = 64
-    tables: int = 64  # shapes whose work is remembered
-    decisions: int = 1000  # pods whose last decision is remembered
+    tables: int = 64  # shapes whose tables are cached
+    decisions: int = 1000  # pods whose last decision is kept
     backoff_s: float = 1.0  # after the first failure; doubles
     max_backoff_s: float = 10.0
-    unschedulable_s: float = 300.0  # after which a pod is tried again though nothing happened that would help it
+    unschedulable_s: float = 300.0  # after which a pod is retried even without a helpful event
     flush_every_s: float = 30.0
-    assumed_s: float = 30.0  # how long after binding a pod may take to be seen bound; 0: for ever
+    assumed_s: float = 30.0  # how long a bound pod may take to appear as bound; 0: no limit
     volumes_s: float = 600.0  # how long a pod's volumes may take to be bound
-    slice_s: float = 0.005  # how long placing pods may hold up the event loop
+    slice_s: float = 0.005  # how long placing pods may block the event loop
 
     def __post_init__(self) -> None:
         if not self.profiles or len({each.name for each in self.profiles}) != len(self.profiles):
-            raise ConfigError("scheduler.profiles must name each scheduler once, and at least one")
+            raise ConfigError("scheduler.profiles must contain at least one profile, and each scheduler name once")
         if min(self.binds_in_flight, self.tables, self.decisions) < 1:
             raise ConfigError("scheduler: binds_in_flight, tables and decisions must be 1 or more")
         if not 0 < self.backoff_s <= self.max_backoff_s:

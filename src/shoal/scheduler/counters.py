@@ -1,7 +1,7 @@
-"""Counts of pods per topology domain, kept up as pods come and go: what spreading and pod affinity are decided by.
+"""Counts of pods per topology domain, updated as pods are added and removed; spreading and pod affinity use them.
 
-A counter belongs to a question ("pods of namespace a with app=web, by zone, on nodes that pods like mine may use") and
-is shared by all shapes that ask it. For each node it knows the pods that count and the domain the node counts in, or
+A counter belongs to a query ("pods of namespace a with app=web, by zone, on nodes that such pods may use") and is
+shared by all shapes with this query. For each node it holds the number of matching pods and the node's domain, or
 None; a domain's count is the sum over its nodes.
 """
 
@@ -12,11 +12,11 @@ from collections.abc import Callable, Hashable
 from shoal.scheduler.nodes import NodeInfo
 from shoal.scheduler.shapes import Shape
 
-SMALL_DOMAIN = 4  # nodes: domains that are smaller on average are told apart by their count, not by their name
+SMALL_DOMAIN = 4  # average nodes per domain; smaller domains are distinguished by count, not by name
 
 
 class Counter:
-    """``delta`` says by how much one pod of a shape changes the count; ``domain_of`` which domain a node counts in."""
+    """``delta`` returns by how much one pod of a shape changes the count, ``domain_of`` the domain of a node."""
 
     __slots__ = (
         "counts", "delta", "domain_of", "domains", "histogram", "ignores_terminating", "key", "members", "namespaces",
@@ -37,36 +37,36 @@ class Counter:
         self.topology_key = topology_key
         self.delta = delta
         self.domain_of = domain_of
-        self.namespaces = namespaces  # of pods that can count; None: any
+        self.namespaces = namespaces  # namespace of the counted pods; None: any
         self.ignores_terminating = ignores_terminating
-        self.per_node: dict[int, int] = {}  # slot -> count, where it is not 0
+        self.per_node: dict[int, int] = {}  # slot -> count, if not 0
         self.domains: dict[int, str] = {}  # slot -> domain, for nodes that count
         self.members: dict[str, set[int]] = {}  # domain -> slots
         self.counts: dict[str, int] = {}  # domain -> count, for every domain with a node
-        self.histogram: dict[int, int] = {}  # count -> domains that have it
+        self.histogram: dict[int, int] = {}  # count -> domains with this count
         self.total = 0  # over all domains
         self.users = 0  # tables
-        self.watchers: list[set[int]] = []  # sets of slots, of tables that tell this counter's domains apart by count
+        self.watchers: list[set[int]] = []  # sets of slots, of tables that distinguish this counter's domains by count
 
     @property
     def small_domains(self) -> bool:
         return len(self.domains) <= SMALL_DOMAIN * len(self.counts)
 
     def unwatch(self, slots: set[int]) -> None:
-        self.watchers = [each for each in self.watchers if each is not slots]  # two that are equal are not the same
+        self.watchers = [each for each in self.watchers if each is not slots]  # compared by identity
 
     def lowest(self) -> int:
-        """The least count of any domain; 0 without one."""
+        """The lowest count of any domain; 0 without domains."""
         return min(self.histogram, default=0)
 
     def lowest_but(self, domain: str, instead: int) -> int:
-        """The least count of any domain if that of ``domain`` were ``instead``."""
+        """The lowest count of any domain if that of ``domain`` were ``instead``."""
         mine = self.counts.get(domain)
         others = (count for count, domains in self.histogram.items() if count != mine or domains > 1)
         return min(others, default=instead) if mine is None else min(instead, min(others, default=instead))
 
     def node_changed(self, node: NodeInfo) -> None:
-        """The node is new, has other labels or taints, or is gone."""
+        """The node was added or removed, or its labels or taints changed."""
         slot = node.slot
         domain = self.domain_of(node) if node.obj is not None else None
         before = self.domains.get(slot)
@@ -99,7 +99,7 @@ class Counter:
                 watcher.update(self.members.get(each or "", ()))
 
     def add(self, slot: int, amount: int) -> None:
-        """Pods that change the count by ``amount`` came to the node."""
+        """Change the node's count by ``amount``."""
         count = self.per_node.get(slot, 0) + amount
         if count:
             self.per_node[slot] = count

@@ -1,5 +1,5 @@
-"""Why a pod is where it is, or nowhere, told from the API's objects alone: any cluster is asked for its lists, and what
-its scheduler would do is planned here. Nothing is written."""
+"""Explains the scheduling of a pod from the API's objects: lists the objects of any cluster and plans here what the
+scheduler would do. Writes nothing."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ Lists = Mapping[str, Iterable[Obj]]  # by plural
 
 @dataclass(frozen=True, slots=True)
 class PodExplanation:
-    """All nodes as the pod sees them, the best first; as if it were not on one yet."""
+    """All nodes evaluated for the pod as if it were not scheduled yet, the best first."""
 
     namespace: str
     name: str
-    node: str  # where it is; empty when it is nowhere
+    node: str  # the node it is on; empty if none
     phase: str
-    message: str  # why no node takes it; empty when one does
-    said: str  # what its scheduler said last, in the pod's status
-    nominated: str  # the node on which room is made, or could be made, by removing other pods
+    message: str  # why it fits on no node; empty if it fits
+    said: str  # the scheduler's last message in the pod's status
+    nominated: str  # the node on which preemption makes or could make room
     nodes: tuple[NodeExplanation, ...]
-    unseen: tuple[str, ...] = ()  # resources that could not be listed, and count as empty
+    unseen: tuple[str, ...] = ()  # resources that could not be listed and are treated as empty
 
 
 async def explain(
     client: Client, namespace: str, name: str, *, clock: Clock, config: SchedulerConfig | None = None
 ) -> PodExplanation:
-    """Ask for the pod and for all that placing it depends on. ``NotFound`` when there is no such pod."""
+    """Read the pod and all objects that affect its placement. Raises ``NotFound`` if the pod does not exist."""
     pod = await client.of(builtin("pods")).get(name, namespace)
     lists: dict[str, list[Obj]] = {}
     unseen: list[str] = []
@@ -66,7 +66,7 @@ async def explain(
 def explain_from(
     pod: Obj, lists: Lists, *, clock: Clock, config: SchedulerConfig | None = None, unseen: tuple[str, ...] = ()
 ) -> PodExplanation:
-    """The same from lists that are at hand."""
+    """Like ``explain``, from given lists."""
     planner, intake = _intake(config or SchedulerConfig(), clock)
     own = key_of(pod)
     for plural, _, handler in handlers(intake):

@@ -1,6 +1,6 @@
-"""What happened in the cluster, and whether it could let a pod fit that was refused: one question per plugin.
+"""Cluster events, and per plugin whether an event could let a refused pod fit.
 
-Answering yes too often costs work, answering no wrongly leaves a pod waiting; in doubt it is yes.
+A wrong yes costs work, a wrong no leaves a pod waiting; so in doubt the answer is yes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Happening(Enum):
     NODE_CHANGED = "node changed"
     NODE_GONE = "node gone"
     POD_PLACED = "pod placed"
-    POD_CHANGED = "pod changed"  # labels of a pod on a node, or what it asks for
+    POD_CHANGED = "pod changed"  # labels or requests of a pod on a node
     POD_GONE = "pod gone"
     STORAGE = "storage"  # claims, volumes, classes
     SELECTORS = "selectors"  # services and owners
@@ -28,7 +28,7 @@ class Happening(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClusterEvent:
-    """Something that happened. Nodes are as they would be without pods."""
+    """An event in the cluster. Nodes are without their pods."""
 
     happening: Happening
     node: NodeInfo | None = None
@@ -42,7 +42,7 @@ _POD_EVENTS = (Happening.POD_PLACED, Happening.POD_CHANGED, Happening.POD_GONE)
 
 
 def node_facts(obj: dict[str, object]) -> NodeInfo:
-    """A node by itself, as events carry it."""
+    """A node without its pods, for events."""
     node = NodeInfo("", -1)
     node.set(obj)
     node.name = obj["metadata"]["name"]  # type: ignore[index]
@@ -156,5 +156,5 @@ HINTS: dict[str, Hint] = {
 
 
 def may_help(event: ClusterEvent, pod: PodInfo, plugins: frozenset[str], snapshot: Snapshot) -> bool:
-    """Whether an event could let a pod fit that these plugins refused; without plugins everything could."""
+    """Whether an event could let a pod fit that these plugins refused; without plugins any event could."""
     return not plugins or any(HINTS[plugin](event, pod, snapshot) for plugin in plugins)

@@ -1,7 +1,7 @@
-"""From informers into the snapshot and the queue: what changed, and what that means for pods that wait.
+"""Applies informer events to the snapshot and the queue.
 
 Handlers run synchronously in the informers' tasks. Between a decision and its binding a pod is *assumed* to be on its
-node; the informer's word confirms it, and what has not been confirmed in time is forgotten.
+node; the informer confirms it, and an assumption that is not confirmed in time is dropped.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Intake:
         self._queue = queue
         self._clock = clock
         self._wake = wake
-        self._assumed: dict[str, float | None] = {}  # uid -> when it is forgotten; None: while it is being bound
+        self._assumed: dict[str, float | None] = {}  # uid -> when the assumption expires; None: while it is being bound
         self._budgets: dict[ObjectKey, Budget] = {}
         self.on_storage: Callable[[], None] = lambda: None
 
     # assuming
 
     def assume(self, pod: PodInfo, node: str) -> None:
-        """Take the pod to be on the node though the API does not say so yet."""
+        """Count the pod as on the node before the API shows it."""
         self._assumed[pod.uid] = None
         self._snapshot.withdraw(pod.uid)
         self._snapshot.hold(pod.shape)
@@ -47,12 +47,13 @@ class Intake:
         self._happened(ClusterEvent(Happening.POD_PLACED, pod=pod))
 
     def bound(self, pod: PodInfo, expires_s: float) -> None:
-        """The API has taken the binding; the informer should say so soon."""
+        """The API has accepted the binding; start the timeout of the assumption."""
         if pod.uid in self._assumed and expires_s:
             self._assumed[pod.uid] = self._clock.monotonic() + expires_s
 
     def forget(self, pod: PodInfo) -> bool:
-        """The pod did not get to the node; False when it was seen there meanwhile, or has gone."""
+        """Remove the assumption after a failed binding; return False if the pod was seen on the node or deleted
+        meanwhile."""
         if pod.uid not in self._assumed:
             return False
         del self._assumed[pod.uid]
@@ -60,7 +61,7 @@ class Intake:
         return True
 
     def expire(self, now: float) -> list[PodInfo]:
-        """Pods that were bound long ago and never seen bound: taken off their nodes."""
+        """Remove expired assumptions; return their pods."""
         late = {uid for uid, deadline in self._assumed.items() if deadline is not None and deadline <= now}
         pods = [pod for pod in self._snapshot.pods.values() if pod.uid in late] if late else []
         for pod in pods:
@@ -131,12 +132,12 @@ class Intake:
         known = self._snapshot.pods.get(key)
         if known is not None:
             if known.uid == info.uid:
-                known.obj = obj  # assumed: an event from before its binding
+                known.obj = obj  # assumed: this event is older than its binding
                 return
             self._remove(known)
         now = self._clock.monotonic()
         waiting = self._queue.get(key)
-        # what was just promised is not in the status yet; what was taken out of it counts no more
+        # a new nomination is not in the status yet; one removed from the status no longer counts
         taken_back = waiting is not None and waiting.pod.nominated and not info.nominated
         self._snapshot.hold(info.shape)
         if waiting is not None and waiting.pod.uid == info.uid:
@@ -165,7 +166,7 @@ class Intake:
             happening = Happening.NODE_ADDED if before is None else Happening.NODE_CHANGED
             self._happened(ClusterEvent(happening, node=node_facts(change.new), before=before))
 
-    # who belongs together
+    # services and owners
 
     def on_namespace(self, change: Change) -> None:
         labels = None if change.new is None else change.new["metadata"].get("labels") or {}
@@ -181,7 +182,7 @@ class Intake:
         self._happened(ClusterEvent(Happening.SELECTORS))
 
     def on_owner(self, kind: str) -> Callable[[Change], None]:
-        """A handler for controllers whose selectors say which pods belong together."""
+        """A handler for controllers whose selectors define which pods are spread together."""
 
         def handle(change: Change) -> None:
             if change.new is None:

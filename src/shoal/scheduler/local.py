@@ -1,7 +1,7 @@
-"""What a node by itself says to a shape: the filters and scores that need no other node.
+"""Filters and scores of a shape on one node that need no other node.
 
-``Local`` is made once per table; its two ``refuse_*`` and ``score`` run for every node that changed, and are written
-for that.
+``Local`` is created once per table; its ``refuse_*`` and ``score`` run for every changed node and are optimized for
+that.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Local:
         self._affinity = shape.preferred_nodes
 
     def refuse_node(self, node: NodeInfo) -> Refusal | None:
-        """What only changes with the node itself."""
+        """The refusal that depends only on the node itself, or None."""
         if node.unschedulable and not self._tolerates_unschedulable:
             return UNSCHEDULABLE
         if node.taints and self._taints and nodematch.untolerated(node.taints, self._shape.tolerations):
@@ -70,7 +70,7 @@ class Local:
         return None
 
     def refuse_pods(self, node: NodeInfo) -> Refusal | None:
-        """What changes with the pods on the node."""
+        """The refusal that depends on the pods on the node, or None."""
         if self._ports and node.ports and ports_conflict(self._ports, node.ports):
             return NO_PORTS
         if self._fit:
@@ -122,7 +122,8 @@ class Local:
         return sum(weight for weight, match in self._affinity if match(node.labels, node.name))
 
     def score(self, node: NodeInfo) -> int:
-        """Least allocated and balanced, weighted. Images are apart: they change with other nodes."""
+        """The weighted sum of least-allocated and balanced scores. Image scores are separate: they change with other
+        nodes."""
         wanted = self._shape.requests
         cpu, memory = node.cpu, node.memory
         if not (cpu and memory):
@@ -147,7 +148,7 @@ class Local:
         return total
 
     def scores(self, node: NodeInfo) -> dict[str, int]:
-        """The same per plugin, for explanations and for nodes that lack a resource."""
+        """The same scores per plugin, for explanations and for nodes that lack a resource."""
         wanted, found = self._shape.requests, {}
         if self._fit_weight:
             parts = [
@@ -176,7 +177,7 @@ class Local:
         return found
 
     def image_score(self, node: NodeInfo, spread: Mapping[str, int], nodes: int) -> int:
-        """Weighted; ``spread`` says on how many nodes each image is."""
+        """The weighted image score; ``spread`` is the number of nodes that have each image."""
         if not self._image_weight:
             return 0
         images = self._shape.images

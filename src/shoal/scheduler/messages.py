@@ -1,4 +1,4 @@
-"""What is said about pods that find no node, in Kubernetes' words."""
+"""Messages about unschedulable pods, in Kubernetes' words."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _LIMIT = 1024  # bytes of an event's message
 
 
 def unfit(nodes: int, refusals: Mapping[Refusal, int], before: str = "", after: str = "") -> str:
-    """``0/5 nodes are available: 3 Insufficient cpu, 2 node(s) had untolerated taint(s).`` and what preemption says.
-    ``before`` is a reason that concerns the pod as a whole, so that no node was asked."""
+    """``0/5 nodes are available: 3 Insufficient cpu, 2 node(s) had untolerated taint(s).`` and the message of
+    preemption. ``before`` is a reason of the pod as a whole, for which no node was evaluated."""
     reasons: Counter[str] = Counter()
     for refusal, count in refusals.items():
         for reason in refusal.reasons:

@@ -1,4 +1,4 @@
-"""What the scheduler counts. Labels are profiles and closed sets, never names of objects."""
+"""Metrics of the scheduler. Labels are profiles and closed sets, never object names."""
 
 from __future__ import annotations
 

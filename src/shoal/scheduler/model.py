@@ -1,4 +1,4 @@
-"""The words of scheduling: plugins, refusals, what a pod asks for, decisions and explanations. All of it is frozen."""
+"""Data of scheduling, all frozen: plugins, refusals, requests, decisions and explanations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 MAX_SCORE: Final = 100
 HOSTNAME: Final = "kubernetes.io/hostname"
 
-# In the order in which a node is asked: the first that refuses is the reason.
+# In filter order: the first plugin that refuses gives the reason.
 FILTERS: Final = (
     "NodeUnschedulable", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit",
     "VolumeRestrictions", "VolumeBinding", "PodTopologySpread", "InterPodAffinity",
@@ -22,7 +22,7 @@ SCORES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a node cannot take a pod. ``resolvable``: removing other pods might help."""
+    """Why a pod does not fit on a node. ``resolvable``: removing other pods might help."""
 
     plugin: str
     reasons: tuple[str, ...]
@@ -55,7 +55,7 @@ class Requests:
     memory: int = 0
     storage: int = 0  # ephemeral
     others: Mapping[str, int] = field(default_factory=dict)
-    # with what containers that ask for nothing are taken to need, for scoring
+    # with assumed needs of containers without requests, for scoring
     scored_cpu: int = 0
     scored_memory: int = 0
 
@@ -66,22 +66,22 @@ class Requests:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided about a pod, and why: what ``explain`` answers with for the past."""
+    """A past decision about a pod and its reasons, shown by ``explain``."""
 
-    node: str  # "" when there was none
+    node: str  # "" if there was none
     at: float  # wall time
     feasible: int = 0  # nodes that fit
-    looked_at: int = 0  # nodes that were asked
+    looked_at: int = 0  # nodes that were evaluated
     nodes: int = 0
-    ties: int = 1  # nodes as good as the chosen one, itself included
+    ties: int = 1  # nodes with the best score, the chosen one included
     scores: Mapping[str, int] = field(default_factory=dict)  # plugin -> weighted score of the chosen node
     message: str = ""
-    nominated: str = ""  # the node that preemption makes room on
+    nominated: str = ""  # the node on which preemption makes room
 
 
 @dataclass(frozen=True, slots=True)
 class NodeExplanation:
-    """One node as a pod sees it: refused, or its scores by plugin, weighted, and their sum."""
+    """One node evaluated for a pod: its refusal, or its weighted scores by plugin and their sum."""
 
     node: str
     refusal: Refusal | None = None
@@ -94,10 +94,10 @@ class NodeExplanation:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """All nodes as a pod sees them now, the best first, and the last decision about the pod."""
+    """All nodes evaluated for a pod now, the best first, and the last decision about the pod."""
 
     pod: str
     nodes: tuple[NodeExplanation, ...]
-    message: str = ""  # what the event would say if no node fits
-    waiting: str = ""  # where the pod is when it is not being scheduled: gated, backing off, unschedulable
+    message: str = ""  # the message of the event if no node fits
+    waiting: str = ""  # the pod's state in the queue: gated, backing off, unschedulable
     last: Decision | None = None

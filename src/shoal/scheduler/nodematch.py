@@ -1,4 +1,4 @@
-"""Which nodes a pod may and would like to run on: node selectors, node affinity, taints and tolerations.
+"""Matches pods to nodes: node selectors, node affinity, taints and tolerations.
 
 Everything is compiled once per shape into functions of a node's labels and name, or of its taints.
 """
@@ -47,7 +47,7 @@ def _requirement(expression: Obj) -> Requirement:
 
 
 def terms_match(terms: Sequence[Obj]) -> NodeMatch:
-    """Any of the terms must match; no term at all matches nothing."""
+    """Whether any term matches; an empty list matches nothing."""
     compiled = [match for match in map(_term, terms) if match is not None]
     if not compiled:
         return _nothing
@@ -57,7 +57,7 @@ def terms_match(terms: Sequence[Obj]) -> NodeMatch:
 
 
 def required_match(spec: Obj) -> NodeMatch | None:
-    """``nodeSelector`` and required node affinity together; None when the pod has neither."""
+    """``nodeSelector`` and required node affinity combined; None if the pod has neither."""
     wanted = spec.get("nodeSelector")
     affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
         "requiredDuringSchedulingIgnoredDuringExecution"
@@ -72,7 +72,7 @@ def required_match(spec: Obj) -> NodeMatch | None:
 
 
 def preferred_weights(spec: Obj) -> tuple[tuple[int, NodeMatch], ...]:
-    """Weights of preferred node affinity, each with what it is given for."""
+    """Weights of preferred node affinity, each with its condition."""
     terms = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
         "preferredDuringSchedulingIgnoredDuringExecution"
     )
@@ -109,11 +109,11 @@ def _compares(operator: str, given: str, wanted: str) -> bool:
 
 
 def untolerated(taints: Sequence[Obj], tolerations: Sequence[Obj]) -> bool:
-    """Whether a taint keeps the pod away."""
+    """Whether a NoSchedule or NoExecute taint is not tolerated."""
     return any(taint.get("effect") in NO_SCHEDULE and not tolerates(tolerations, taint) for taint in taints)
 
 
 def disliked(taints: Sequence[Obj], tolerations: Sequence[Obj]) -> int:
-    """How many taints would rather not have the pod."""
+    """How many PreferNoSchedule taints are not tolerated."""
     usable = [each for each in tolerations if (each.get("effect") or "PreferNoSchedule") == "PreferNoSchedule"]
     return sum(taint.get("effect") == "PreferNoSchedule" and not tolerates(usable, taint) for taint in taints)

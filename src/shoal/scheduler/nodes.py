@@ -1,4 +1,4 @@
-"""Nodes with what is on them. A ``NodeInfo`` changes in place, in two calls: the node itself, or a pod more or less."""
+"""Nodes with their pods. A ``NodeInfo`` is updated in place: with the node itself, or by adding and removing pods."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ANY_ADDRESS = "0.0.0.0"
 
 
 class NodeInfo:
-    """One node and the pods on it. Without ``obj`` the node is not there (any more), only pods that say it is."""
+    """One node and the pods on it. Without ``obj`` the node does not exist, but pods name it."""
 
     __slots__ = (
         "cpu", "disks", "generation", "images", "labels", "max_pods", "memory", "name", "obj",
@@ -24,8 +24,8 @@ class NodeInfo:
         self.name = name
         self.slot = slot
         self.obj: Obj | None = None
-        self.generation = 0  # when anything of it last changed
-        self.object_generation = 0  # when the node itself last changed
+        self.generation = 0  # generation of the last change of node or pods
+        self.object_generation = 0  # generation of the last change of the node itself
         self.labels: dict[str, str] = {}
         self.taints: list[Obj] = []
         self.unschedulable = False
@@ -36,11 +36,11 @@ class NodeInfo:
         self.used_scored_cpu = self.used_scored_memory = 0
         self.used_others: dict[str, int] = {}
         self.pods: dict[str, PodInfo] = {}  # by uid
-        self.ports: dict[Port, int] = {}  # how many pods have it: two may, when one of them is going
-        self.disks: dict[str, list[bool]] = {}  # identity -> per use, whether it only reads
+        self.ports: dict[Port, int] = {}  # number of pods with it: two while one of them is terminating
+        self.disks: dict[str, list[bool]] = {}  # identity -> whether each use is read-only
 
     def set(self, obj: Obj) -> None:
-        """The node as it is now."""
+        """Take the current node object."""
         spec, status = obj.get("spec") or {}, obj.get("status") or {}
         self.obj = obj
         self.labels = obj["metadata"].get("labels") or {}
@@ -57,7 +57,7 @@ class NodeInfo:
         }
 
     def gone(self) -> None:
-        """The node is not there any more; pods that say so stay until they go."""
+        """The node was deleted; pods that name it stay until they are deleted."""
         self.obj = None
         self.labels, self.taints, self.images = {}, [], {}
 
@@ -70,7 +70,7 @@ class NodeInfo:
         self._count(pod.shape, -1)
 
     def trial(self) -> NodeInfo:
-        """A copy to which pods may be added and from which they may be removed, to see what would be."""
+        """A copy for trials: pods can be added and removed without effect on this node."""
         copy = NodeInfo(self.name, self.slot)
         for name in NodeInfo.__slots__:
             setattr(copy, name, getattr(self, name))
@@ -109,7 +109,7 @@ def _count(counts: dict[Port, int], port: Port, sign: int) -> None:
 
 
 def ports_conflict(wanted: Iterable[Port], used: Iterable[Port]) -> bool:
-    """Whether a port that is wanted is taken; 0.0.0.0 stands for every address."""
+    """Whether a requested port is in use; 0.0.0.0 conflicts with every address."""
     taken: dict[tuple[str, int], set[str]] = {}
     for address, protocol, port in used:
         taken.setdefault((protocol, port), set()).add(address)

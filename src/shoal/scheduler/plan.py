@@ -1,7 +1,7 @@
-"""Deciding: a pod in, a node or the reasons why there is none out. Pure; randomness is an argument.
+"""Decides on a node for a pod, or on the reasons why none fits. Pure; randomness is an argument.
 
-One table per shape is kept, the ones used last. What concerns a single pod and not its shape (claims, nodes that it
-names, room that is kept for other pods) is laid over its shape's table.
+The planner caches one table per shape, the most recently used ones. Constraints of a single pod that its shape does not
+have (claims, named nodes, room reserved for other pods) are applied on top of its shape's table.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NOTHING: Mapping[int, Refusal] = {}
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The pod goes to ``node``; ``steps`` have to be taken for its volumes before."""
+    """The pod is placed on ``node``; ``steps`` must be done for its volumes before the binding."""
 
     node: str
     feasible: int
@@ -38,7 +38,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Unplaced:
-    """No node fits. ``plugins`` are those that refused; ``candidate`` is where room can be made."""
+    """No node fits. ``plugins`` are those that refused; ``candidate`` is the node for preemption."""
 
     message: str
     plugins: frozenset[str]
@@ -56,8 +56,8 @@ class Planner:
         self.preemption = Preemption(snapshot)
         self._profiles: dict[str, Profile] = {profile.name: profile for profile in config.profiles}
         self._limit = config.tables
-        self._tables: OrderedDict[Shape, Table] = OrderedDict()  # the one used longest ago comes first
-        self._start = 0  # where the next search begins: not every table at the same nodes
+        self._tables: OrderedDict[Shape, Table] = OrderedDict()  # least recently used first
+        self._start = 0  # start of the next search, so that tables do not all start at the same nodes
         snapshot.on_new_terms = self._new_terms
 
     def profile(self, scheduler: str) -> Profile | None:
@@ -93,7 +93,7 @@ class Planner:
         self._tables.pop(shape).close()
 
     def forget_tables(self) -> None:
-        """Something changed that tables do not follow."""
+        """Drop all tables after a change that they do not track."""
         for shape in tuple(self._tables):
             self._drop(shape)
 
@@ -134,7 +134,7 @@ class Planner:
         return self.volumes.needs(pod, self.snapshot.claims_in_use)
 
     def _named(self, pod: PodInfo, table: Table) -> list[int] | None:
-        """The only nodes that the pod's affinity names, as far as they exist; None when it names none."""
+        """The existing nodes among those that the pod's affinity names; None if it names none."""
         if pod.pinned is None or not table.profile.filters("NodeAffinity"):
             return None
         nodes = (self.snapshot.by_name.get(name) for name in sorted(pod.pinned))
@@ -144,7 +144,7 @@ class Planner:
         return slots
 
     def _on_nominated(self, pod: PodInfo, table: Table, needs: Needs | None, random: Random) -> Choice | None:
-        """The node on which room was made for the pod, if it fits now."""
+        """The nominated node of the pod, if the pod fits there now."""
         nominated = self.snapshot.nomination(pod)
         node = self.snapshot.by_name.get(nominated) if nominated else None
         if node is None or node.obj is None or (pod.pinned is not None and node.name not in pod.pinned):
@@ -179,7 +179,7 @@ class Planner:
         return [node.slot for node in self.snapshot.nodes if node.obj is not None]
 
     def _excluded(self, pod: PodInfo, table: Table, needs: Needs | None, slots: list[int] | None) -> dict[int, Refusal]:
-        """Nodes that would fit pods of the shape but not this one."""
+        """Nodes that fit the shape but not this pod."""
         nodes, found = self.snapshot.nodes, {}
         if needs is not None and slots is not None:
             for slot in slots:
@@ -198,7 +198,7 @@ class Planner:
 
     @staticmethod
     def _with_others(table: Table, node: NodeInfo, others: list[PodInfo]) -> Refusal | None:
-        """Whether the shape still fits with the pods that room is kept for."""
+        """Whether the shape still fits together with the pods nominated to the node."""
         trial = node.trial()
         shapes: Counter[Shape] = Counter()
         for each in others:
@@ -210,7 +210,7 @@ class Planner:
     # nothing fits
 
     def _faulty(self, pod: PodInfo, fault: Refusal, table: Table, random: Random) -> Unplaced:
-        """The pod itself is not ready; no node was asked."""
+        """The pod itself cannot be scheduled yet; no node was evaluated."""
         nodes = self.snapshot.present
         after = ""
         if pod.shape.preempts:
@@ -245,7 +245,7 @@ class Planner:
     # explaining
 
     def explain(self, pod: PodInfo) -> Explanation:
-        """Every node as the pod sees it now; the best first, then those that refuse. Nothing is decided."""
+        """Evaluate every node for the pod; the best first, then those that refuse. Decides nothing."""
         if pod.shape.scheduler not in self._profiles:
             return Explanation(str(pod.key), (), f"spec.schedulerName is {pod.shape.scheduler}: not one of ours")
         table = self.table(pod.shape)

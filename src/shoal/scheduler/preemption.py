@@ -1,7 +1,7 @@
-"""Making room: which pods of lower priority would have to go so that a pod fits, and on which node that harms least.
+"""Preemption: which pods of lower priority to delete so that a pod fits, and on which node this does the least harm.
 
-Pure: candidates are worked out on copies of nodes. Work is shared by pods of a shape: what was found out about a node
-is kept until the node changes.
+Pure: candidates are computed on copies of nodes. Pods of a shape share the work: the result for a node is cached until
+the node changes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shoal.scheduler.table import Table
 
 _MIN_CANDIDATES = 100
 _CANDIDATE_PERCENTAGE = 10
-_LIFT = 2**31  # added to priorities so that all of them count as something
+_LIFT = 2**31  # added to priorities so that all are positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Budget:
     namespace: str
     selector: Selector
     allowed: int
-    disrupted: frozenset[str]  # names of pods that are accounted for already
+    disrupted: frozenset[str]  # names of pods whose disruption is already counted
 
 
 Harm = tuple[int, int, int, int]
@@ -38,13 +38,13 @@ Harm = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A node, the pods that would have to go, the most important first, and how many budgets that would break."""
+    """A node, its victims with the most important first, and the number of violated budgets."""
 
     slot: int
     victims: tuple[PodInfo, ...]
     violations: int
-    harm: Harm  # violations, highest priority, sum of priorities, victims: in this order
-    started_at: str  # when the first of the most important victims did; the later the better
+    harm: Harm  # violations, highest priority, sum of priorities, victims: compared in this order
+    started_at: str  # start time of the first of the most important victims; later is better
 
 
 def _candidate(slot: int, victims: Sequence[PodInfo], violations: int) -> Candidate:
@@ -56,7 +56,7 @@ def _candidate(slot: int, victims: Sequence[PodInfo], violations: int) -> Candid
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What preemption came to: a candidate, or why there is none."""
+    """The result of preemption: a candidate, or why there is none."""
 
     candidate: Candidate | None
     message: str
@@ -64,19 +64,19 @@ class Room:
 
 
 class Preemption:
-    """Finds room. ``budgets`` are those of the whole cluster; ``budgets_generation`` moves when they change."""
+    """Finds victims. ``budgets`` are those of the whole cluster; ``budgets_generation`` increases when they change."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self.budgets: tuple[Budget, ...] = ()
         self.budgets_generation = 0
-        # of one shape at a time: what a node's result depends on, and the result
+        # for one shape at a time: the inputs of a node's result, and the result
         self._remembered: dict[int, tuple[tuple[int, int, tuple[str, ...]], Candidate | Refusal]] = {}
         self._shape: Shape | None = None
         self._offset = 0
 
     def find(self, pod: PodInfo, table: Table, random: Callable[[], float], potential: Sequence[int]) -> Room:
-        """The best candidate among ``potential`` nodes: those whose refusal other pods may be the cause of."""
+        """The best candidate among ``potential`` nodes, that is nodes whose refusal may be caused by other pods."""
         why_not = self._ineligible(pod, table)
         if why_not:
             return Room(None, why_not)
@@ -131,7 +131,7 @@ class Preemption:
         return result
 
     def _work_out(self, pod: PodInfo, table: Table, node: NodeInfo) -> Candidate | Refusal:
-        """Take away everything that matters less, then give back as much as fits, the most important first."""
+        """Remove all pods of lower priority, then restore as many as fit, the most important first."""
         possible = [each for each in node.pods.values() if each.priority < pod.priority]
         if not possible:
             return _NO_VICTIMS
@@ -166,7 +166,7 @@ class Preemption:
         return _candidate(node.slot, victims, violations) if victims else _NO_VICTIMS
 
     def _split(self, pods: Sequence[PodInfo]) -> tuple[list[PodInfo], list[PodInfo]]:
-        """Pods whose going would break a budget, and the rest."""
+        """The pods whose deletion would violate a budget, and the rest."""
         if not self.budgets:
             return [], list(pods)
         left = [budget.allowed for budget in self.budgets]
@@ -208,4 +208,4 @@ def _preempted(pod: PodInfo) -> bool:
 def _least_harm(candidates: Sequence[Candidate]) -> Candidate:
     least = min(candidate.harm for candidate in candidates)
     equal = [candidate for candidate in candidates if candidate.harm == least]
-    return max(equal, key=lambda candidate: candidate.started_at)  # the first of those that are equal in all
+    return max(equal, key=lambda candidate: candidate.started_at)  # the first of equal candidates

@@ -1,13 +1,12 @@
 """Pods that wait for a node.
 
     active          ready, by priority and then by time
-    backing off     failed not long ago: 1 s, doubling to 10 s
-    unschedulable   no node fits: until something happens that could help, or for five minutes
-    gated           their scheduling gates are not lifted yet
+    backing off     failed recently: 1 s, doubling to 10 s
+    unschedulable   no node fits: until an event could help, or for five minutes
+    gated           with scheduling gates
 
-Pure: ``now`` is an argument everywhere, and nothing waits. Pods that were popped are *in flight* until they are done or
-put back. When nothing is active, pods that back off because no node fitted are taken early: there is nothing to spare
-them for.
+Pure: ``now`` is an argument everywhere, and nothing waits. Popped pods are *in flight* until they are done or put back.
+When nothing is active, pods in backoff because no node fitted are popped early, since they delay no other pod.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ class Waiting:
     """A pod in the queue."""
 
     pod: PodInfo
-    added_at: float  # when it came to the queue; orders pods of one priority
+    added_at: float  # when it was queued; orders pods of one priority
     place: Place = Place.ACTIVE
     attempts: int = 0
     since: float = 0.0  # when it last failed
     plugins: frozenset[str] = frozenset()  # that refused it
-    failed: bool = False  # by an error, not for want of a node
-    ticket: int = 0  # of its valid entry in a heap; entries with another are leftovers
+    failed: bool = False  # failed by an error, not because no node fits
+    ticket: int = 0  # number of its valid heap entry; entries with another number are stale
     message: str = ""
 
 
@@ -53,14 +52,14 @@ def gates_of(pod: PodInfo) -> list[str]:
 
 
 class SchedulingQueue:
-    """All pods that wait, each in one place."""
+    """All waiting pods, each in one of the states."""
 
     def __init__(self, config: SchedulerConfig) -> None:
         self._config = config
         self._waiting: dict[ObjectKey, Waiting] = {}
         self._active: list[_Entry] = []
-        self._backoff: list[_Entry] = []  # by when it ends
-        # unschedulable pods that are asked the same question: shape, plugins, named nodes
+        self._backoff: list[_Entry] = []  # ordered by the end of the backoff
+        # unschedulable pods grouped by shape, plugins and named nodes
         self._stuck: dict[Hashable, dict[ObjectKey, Waiting]] = {}
         self._tickets = 0
         self._sizes = dict.fromkeys(Place, 0)
@@ -74,16 +73,16 @@ class SchedulingQueue:
     def get(self, key: ObjectKey) -> Waiting | None:
         return self._waiting.get(key)
 
-    # coming and going
+    # adding and removing
 
     def add(self, pod: PodInfo, now: float) -> None:
-        """A pod that has no node yet."""
+        """Add a pod without a node."""
         waiting = self._waiting[pod.key] = Waiting(pod, now)
         self._sizes[Place.ACTIVE] += 1
         self._enter(waiting, Place.GATED if gates_of(pod) else Place.ACTIVE, now)
 
     def update(self, pod: PodInfo, now: float) -> None:
-        """A waiting pod has changed. One that changed its shape, or lost its gates, may fit now."""
+        """Update a waiting pod. If its shape changed or its gates were removed, it may fit now."""
         waiting = self._waiting[pod.key]
         before, place = waiting.pod, waiting.place
         if place is Place.UNSCHEDULABLE:
@@ -108,7 +107,7 @@ class SchedulingQueue:
         return waiting
 
     def pop(self, now: float) -> Waiting | None:
-        """The pod to place next; None when none is ready."""
+        """The next pod to place; None if none is ready."""
         self._end_backoffs(now)
         waiting = self._first(self._active)
         if waiting is None and self._backoff:
@@ -119,19 +118,19 @@ class SchedulingQueue:
         return waiting
 
     def unschedulable(self, waiting: Waiting, plugins: frozenset[str], now: float) -> None:
-        """No node fits a pod that was popped."""
+        """Put a popped pod back because no node fits."""
         waiting.plugins, waiting.since, waiting.failed = plugins, now, False
         self._enter(waiting, Place.UNSCHEDULABLE, now)
 
     def put_back(self, waiting: Waiting, now: float) -> None:
-        """Something went wrong with a pod that was popped; it is tried again after a while."""
+        """Put a popped pod back after an error; it is retried after its backoff."""
         waiting.since, waiting.failed = now, True
         self._enter(waiting, Place.BACKING_OFF, now)
 
     # moving
 
     def move(self, may_help: Callable[[PodInfo, frozenset[str]], bool], now: float) -> int:
-        """Something happened: pods that it could help are tried again. Asked once for pods that are refused alike."""
+        """Retry the pods that an event could help. Checked once per group of pods with the same refusal."""
         moved = 0
         for group in tuple(self._stuck.values()):
             first = next(iter(group.values()))
@@ -143,14 +142,14 @@ class SchedulingQueue:
         return moved
 
     def activate(self, key: ObjectKey, now: float) -> None:
-        """Try a pod again that is stuck, whatever refused it."""
+        """Retry an unschedulable pod, whatever refused it."""
         waiting = self._waiting.get(key)
         if waiting is not None and waiting.place is Place.UNSCHEDULABLE:
             self._leave_stuck(waiting)
             self._retry(waiting, now)
 
     def flush(self, now: float) -> int:
-        """Pods that have been stuck for long are tried again in any case."""
+        """Retry pods that have been unschedulable for too long."""
         old = [
             waiting
             for group in self._stuck.values()
@@ -186,7 +185,7 @@ class SchedulingQueue:
 
     @staticmethod
     def _first(heap: list[_Entry], *, early: bool = False) -> Waiting | None:
-        """The first valid entry; with ``early`` not one that failed by an error."""
+        """The first valid entry; with ``early`` only pods that did not fail by an error."""
         kept: list[_Entry] = []
         found = None
         while heap and found is None:

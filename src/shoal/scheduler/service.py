@@ -1,7 +1,7 @@
-"""The scheduler's running part: takes pods off the queue, decides, and sees decisions through.
+"""The scheduler's loop: pops pods, decides, and carries decisions out.
 
-Deciding is synchronous and fast; binding is asynchronous, many at a time. A pod that was decided on is assumed to be on
-its node at once, so that the next decision counts it; if binding fails it is forgotten there and tried again.
+Deciding is synchronous and fast; binding is asynchronous and concurrent. After a decision the pod is assumed to be on
+its node at once, so that the next decision counts it; if binding fails, the assumption is dropped and the pod retried.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Scheduler:
         self._metrics = metrics
         metrics.follow(self.queue)
         self._decisions: OrderedDict[ObjectKey, Decision] = OrderedDict()  # the oldest first
-        self._ready = asyncio.Event()  # there may be something to place
-        self._room = asyncio.Event()  # fewer writes than allowed are on their way
+        self._ready = asyncio.Event()  # set when a pod may be ready
+        self._room = asyncio.Event()  # set while the number of writes in flight is below the limit
         self._room.set()
         self._writes = 0
         self._stopping = False
@@ -72,7 +72,7 @@ class Scheduler:
     # running
 
     async def run(self) -> None:
-        """Place pods until ``stop``; then finish what is on its way. ``LostLease`` when another leads."""
+        """Place pods until ``stop``; then finish writes in flight. Raises ``LostLease`` when another process leads."""
         async with asyncio.TaskGroup() as group:
             upkeep = group.create_task(self._upkeep(), name="scheduler/upkeep")
             try:
@@ -88,7 +88,7 @@ class Scheduler:
         self._room.set()
 
     def _deposed(self, error: LostLease) -> None:
-        """Another leads: nothing that is decided here counts any more."""
+        """Another process leads: decisions made here are no longer valid."""
         self._lost = error
         self.stop()
 
@@ -112,7 +112,7 @@ class Scheduler:
                 continue
             self._place(waiting, now, group)
             if clock.monotonic() - began > slice_s:
-                await clock.sleep(0)  # others have work too, the API server in this process first of all
+                await clock.sleep(0)  # yield to other tasks, above all to the API server in this process
                 began = clock.monotonic()
 
     async def _until_ready(self) -> None:
@@ -126,7 +126,7 @@ class Scheduler:
                 timer.cancel()
 
     async def _upkeep(self) -> None:
-        """What happens by the clock alone."""
+        """Periodic work: expired assumptions, backoffs, long-stuck pods."""
         while True:
             await self._clock.sleep(self.config.flush_every_s)
             now = self._clock.monotonic()
@@ -134,11 +134,11 @@ class Scheduler:
                 self._wake()
             for pod in self.intake.expire(now):
                 self._metrics.expired.inc()
-                log.warning("a pod was bound and never seen bound", pod=str(pod.key))
+                log.warning("bound pod never appeared as bound", pod=str(pod.key))
                 self._again(pod)
 
     def _again(self, pod: PodInfo) -> None:
-        """Put a pod that is not on a node after all back into the queue."""
+        """Put a pod whose placement failed back into the queue."""
         waiting = self.queue.get(pod.key)
         if waiting is not None and waiting.pod.uid == pod.uid and waiting.place is Place.IN_FLIGHT:
             self.queue.put_back(waiting, self._clock.monotonic())
@@ -150,7 +150,7 @@ class Scheduler:
         pod = waiting.pod
         try:
             decided = self.planner.place(pod, self._random)
-        except Exception as error:  # one pod must not keep all others from being placed
+        except Exception as error:  # an error with one pod must not block the others
             log.error("placing a pod failed", error=error, pod=str(pod.key))
             self._count(pod, Result.ERROR)
             self.queue.put_back(waiting, now)
@@ -165,7 +165,7 @@ class Scheduler:
             self.intake.assume(pod, decided.node)
             work, name = self._bind(waiting, pod, decided), f"scheduler/bind/{pod.key}"
             if decided.steps:
-                group.create_task(work, name=name)  # volumes take long: waiting for them must not hold up others
+                group.create_task(work, name=name)  # volumes take long: waiting for them must not block others
             else:
                 self._start(group, work, name)
         else:
@@ -202,12 +202,12 @@ class Scheduler:
 
     async def _not_bound(self, waiting: Waiting, pod: PodInfo, error: Exception) -> None:
         if not self.intake.forget(pod):
-            return  # it was seen on a node, or has gone: nothing is lost
+            return  # it was seen on a node or deleted: nothing to do
         self._count(pod, Result.ERROR)
         if isinstance(error, NotFound):
-            return  # the informer will say so
+            return  # the informer will deliver it
         self._again(pod)
-        log.warning("a pod was not bound", reason=str(error), pod=str(pod.key))
+        log.warning("binding a pod failed", reason=str(error), pod=str(pod.key))
         if not isinstance(error, Conflict):
             await self._report(pod, _ERROR, f"binding rejected: {error}", None)
 
@@ -224,17 +224,17 @@ class Scheduler:
             pod.key, Decision("", self._clock.wall_s(), message=decided.message, nominated=nominated or "")
         )  # fmt: skip
         if candidate is not None and nominated is not None:
-            # in flight until the victims are told: trying again before would choose more of them
+            # in flight until the victims are deleted: an earlier retry would choose more victims
             self._start(group, self._make_room(waiting, pod, nominated, decided), f"scheduler/preempt/{pod.key}")
             return
         self.queue.unschedulable(waiting, decided.plugins, now)
         if repeated and not (decided.forget_nomination and pod.nominated):
-            return  # it has been said
+            return  # already reported
         told = "" if decided.forget_nomination else None
         self._start(group, self._report(pod, _UNSCHEDULABLE, decided.message, told), f"scheduler/refuse/{pod.key}")
 
     async def _make_room(self, waiting: Waiting, pod: PodInfo, node: str, decided: Unplaced) -> None:
-        """Have the victims deleted. The pod is tried again when they are gone."""
+        """Delete the victims. The pod is retried when they are gone."""
         assert decided.candidate is not None
         snapshot, victims = self.planner.snapshot, decided.candidate.victims
         try:
@@ -254,12 +254,12 @@ class Scheduler:
             self.queue.unschedulable(waiting, decided.plugins, now)
             left = (snapshot.pods.get(victim.key) for victim in victims)
             if not {each.uid for each in left if each is not None} & {victim.uid for victim in victims}:
-                self.queue.activate(pod.key, now)  # they went faster than we came back
+                self.queue.activate(pod.key, now)  # they were gone before the writes returned
                 self._wake()
         await self._displace(pod, node)
 
     async def _displace(self, pod: PodInfo, node: str) -> None:
-        """Pods that matter less and were promised the same node look for another."""
+        """Clear the nominations of less important pods to the same node; they are retried."""
         for other in tuple(self.planner.snapshot.nominated.get(node, {}).values()):
             if other.priority < pod.priority:
                 self.planner.snapshot.withdraw(other.uid)
@@ -268,17 +268,17 @@ class Scheduler:
                 try:
                     await self._actions.clear_nomination(other)
                 except (*_FAILURES, LostLease) as error:
-                    log.warning("a nomination was not cleared", reason=str(error), pod=str(other.key))
+                    log.warning("clearing a nomination failed", reason=str(error), pod=str(other.key))
 
     async def _report(self, pod: PodInfo, reason: str, message: str, nominated: str | None) -> None:
         try:
             await self._actions.report(pod, reason, message, nominated)
         except (NotFound, Conflict):
-            pass  # it has gone, or another of its name has come
+            pass  # deleted, or another pod has its name
         except LostLease as error:
             self._deposed(error)
         except (ApiError, TransportError) as error:
-            log.warning("a pod's condition was not written", reason=str(error), pod=str(pod.key))
+            log.warning("writing a pod condition failed", reason=str(error), pod=str(pod.key))
 
     def _count(self, pod: PodInfo, result: Result) -> None:
         self._metrics.attempts.labels(pod.shape.scheduler, result.value).inc()
@@ -299,8 +299,7 @@ class Scheduler:
             decisions.popitem(last=False)
 
     def explain(self, namespace: str, name: str) -> Explanation | None:
-        """Why a pod is where it is, or why it is nowhere: all nodes as it sees them now, and the last decision. None
-        for pods that are not known here."""
+        """Explain the placement of a pod: all nodes evaluated now, and the last decision. None for unknown pods."""
         key = ObjectKey(namespace, name)
         waiting = self.queue.get(key)
         pod = waiting.pod if waiting is not None else self.planner.snapshot.pods.get(key)

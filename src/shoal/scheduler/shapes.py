@@ -1,8 +1,8 @@
-"""Pods as the scheduler sees them: a *shape*, shared by all pods that are placed alike, and what is a pod's own.
+"""The scheduler's view of pods: a *shape*, shared by all pods that are placed alike, and data of the single pod.
 
-A shape is everything that placing depends on: namespace, labels, requests, ports, images, affinity, tolerations, spread
-constraints, disks, priority. A pod's own are its identity, its claims, and the nodes that its affinity names outright
-(as DaemonSets do). ``signature`` is cheap and runs for every pod; the rest is worked out once per shape.
+A shape has everything that affects placement: namespace, labels, requests, ports, images, affinity, tolerations, spread
+constraints, disks, priority. A single pod has its identity, its claims, and the nodes that its affinity names (as for
+DaemonSets). ``signature`` is cheap and runs for every pod; the rest is computed once per shape.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shoal.scheduler.amounts import requests_of
 from shoal.scheduler.model import Requests
 
 Port = tuple[str, str, int]  # address, protocol, port
-Disk = tuple[str, bool]  # identity, whether it may be shared read-only
+Disk = tuple[str, bool]  # identity, whether it can be shared read-only
 
 _SPREADING_OWNERS: Final = {
     ("v1", "ReplicationController"), ("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet"),
@@ -31,8 +31,8 @@ _NOTHING: Final[Obj] = {}
 
 @dataclass(frozen=True, slots=True)
 class PodTerm:
-    """A pod affinity or anti-affinity term. Whose pods: those of ``namespaces`` or of namespaces that
-    ``namespace_selector`` selects."""
+    """A pod affinity or anti-affinity term about pods of ``namespaces`` or of namespaces that ``namespace_selector``
+    selects."""
 
     topology_key: str
     selector: Selector
@@ -54,7 +54,7 @@ class SpreadConstraint:
 
 @dataclass(frozen=True, slots=True)
 class PodTerms:
-    """All (anti-)affinity of a pod to other pods."""
+    """All pod affinity and anti-affinity terms of a pod."""
 
     affinity: tuple[PodTerm, ...] = ()
     anti_affinity: tuple[PodTerm, ...] = ()
@@ -68,7 +68,7 @@ _NO_TERMS: Final = PodTerms()
 
 
 class Shape:
-    """What all pods of a shape have in common. Compared by identity: there is one object per shape."""
+    """The common data of all pods of a shape. Compared by identity: there is one object per shape."""
 
     __slots__ = (
         "disks", "images", "labels", "namespace", "node_match", "node_signature", "owner",
@@ -93,15 +93,15 @@ class Shape:
         self.tolerations: list[Obj] = spec.get("tolerations") or []
         self.node_match = nodematch.required_match(bare)
         self.preferred_nodes = nodematch.preferred_weights(bare)
-        # what decides whether a node counts in spreading; pods that agree in it share their counts
+        # decides whether a node counts in spreading; pods with the same value share counts
         self.node_signature = orjson.dumps((spec.get("nodeSelector"), affinity.get("nodeAffinity"), self.tolerations))
         self.terms = _pod_terms(affinity, self.namespace, self.labels)
         self.spread = _spread_constraints(spec, self.labels)
-        # kept up by the snapshot
-        self.pods = 0  # pods of this shape that are known, placed or not
+        # updated by the snapshot
+        self.pods = 0  # known pods of this shape, placed or not
         self.placements: dict[int, int] = {}  # slot of a node -> pods on it
-        self.terminating: dict[int, int] = {}  # of these, those being deleted
-        self.subscriptions: list[Any] = []  # (counter, by how much a pod of this shape changes it)
+        self.terminating: dict[int, int] = {}  # those of them that are terminating
+        self.subscriptions: list[Any] = []  # (counter, change by one pod of this shape)
 
 
 @dataclass(slots=True, eq=False)
@@ -112,10 +112,10 @@ class PodInfo:
     uid: str
     obj: Obj
     shape: Shape
-    pinned: frozenset[str] | None = None  # the only nodes that its affinity allows, by name
+    pinned: frozenset[str] | None = None  # names of the only nodes that its affinity allows
     claims: tuple[str, ...] = ()  # names of its PersistentVolumeClaims
-    ephemeral: frozenset[str] = frozenset()  # those among them that are made for the pod
-    slot: int = -1  # of the node it is on, or assumed to be on
+    ephemeral: frozenset[str] = frozenset()  # those of them that are created for the pod
+    slot: int = -1  # name of the node it is on, or assumed to be on
     terminating: bool = False
 
     @property
@@ -129,12 +129,12 @@ class PodInfo:
 
     @property
     def started_at(self) -> str:
-        """When it began to run, as text that sorts; pods that have not begun come last."""
+        """The start time as sortable text; pods that have not started sort last."""
         return (self.obj.get("status") or _NOTHING).get("startTime") or "9999"
 
 
 def signature(pod: Obj) -> tuple[bytes, Obj, frozenset[str] | None]:
-    """The shape's signature, the affinity that belongs to it, and the nodes that the pod's affinity names outright."""
+    """The shape's signature, its affinity, and the nodes that the pod's affinity names."""
     spec, about = pod["spec"], pod["metadata"]
     affinity: Obj = spec.get("affinity") or _NOTHING
     pinned: frozenset[str] | None = None
@@ -161,7 +161,7 @@ def signature(pod: Obj) -> tuple[bytes, Obj, frozenset[str] | None]:
 
 
 def claims_of(pod: Obj) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Names of the claims a pod uses, and those among them that are made for it alone."""
+    """Names of the claims that a pod uses, and of those created for this pod."""
     names: list[str] = []
     ephemeral: list[str] = []
     for volume in pod["spec"].get("volumes") or ():
@@ -174,8 +174,8 @@ def claims_of(pod: Obj) -> tuple[tuple[str, ...], frozenset[str]]:
 
 
 def _unpinned(spec: Obj, affinity: Obj) -> tuple[Obj, frozenset[str] | None]:
-    """Take node names out of required node affinity when every term has some, so that the pods of a DaemonSet are of
-    one shape. Pods that count over nodes keep theirs: their names decide which nodes count."""
+    """Remove node names from required node affinity if every term has some, so that the pods of a DaemonSet have one
+    shape. Pods with spread constraints keep them, because the names decide which nodes count."""
     node = affinity.get("nodeAffinity") or _NOTHING
     required = node.get("requiredDuringSchedulingIgnoredDuringExecution")
     terms: list[Obj] = (required or _NOTHING).get("nodeSelectorTerms") or []
@@ -195,7 +195,7 @@ def _unpinned(spec: Obj, affinity: Obj) -> tuple[Obj, frozenset[str] | None]:
 
 
 def _spreading_owner(pod: Obj) -> tuple[str, str] | None:
-    """Kind and name of a controller whose selector says which pods belong together."""
+    """Kind and name of the controller whose selector defines which pods are spread together."""
     owner = controller_of(pod)
     if owner is None or (owner.get("apiVersion"), owner.get("kind")) not in _SPREADING_OWNERS:
         return None
@@ -203,7 +203,7 @@ def _spreading_owner(pod: Obj) -> tuple[str, str] | None:
 
 
 def host_ports(spec: Obj) -> tuple[Port, ...]:
-    """Ports of the node that the pod's containers, sidecars included, want."""
+    """Host ports requested by the pod's containers, sidecars included."""
     sidecars = (c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always")
     return tuple(
         (port.get("hostIP") or "0.0.0.0", port.get("protocol") or "TCP", port["hostPort"])
@@ -221,7 +221,7 @@ def _images(spec: Obj) -> tuple[str, ...]:
 
 
 def _disks(spec: Obj) -> tuple[Disk, ...]:
-    """Disks that only one pod of a node may have, unless all read it and its kind allows that."""
+    """Disks that only one pod of a node may use, unless all uses are read-only and the kind allows sharing."""
     found: list[Disk] = []
     for volume in spec.get("volumes") or ():
         if (gce := volume.get("gcePersistentDisk")) is not None:
@@ -292,7 +292,7 @@ def _spread_constraints(spec: Obj, labels: dict[str, str]) -> tuple[SpreadConstr
 
 
 def merged(*selectors: Selector) -> Selector:
-    """What all of them select."""
+    """A selector that requires all given ones."""
     requirements = tuple(dict.fromkeys(each for selector in selectors for each in selector.requirements))
     if any(selector.nothing for selector in selectors):
         return Selector(nothing=True)

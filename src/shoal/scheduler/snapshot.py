@@ -1,8 +1,8 @@
-"""The cluster as placing pods needs it, kept up one change at a time: nodes with their pods, shapes, counters.
+"""The cluster state for scheduling, updated incrementally: nodes with their pods, shapes, counters.
 
-Every node has a *slot*, a small number by which tables and counters know it. ``changed`` remembers in which order nodes
-last changed, so that whoever looked before sees what to look at again. Pods may be here before the API says so
-(*assumed*); the service decides that. Nothing here waits or looks at a clock.
+Every node has a *slot*, a small number that identifies it in tables and counters. ``changed`` holds the order in which
+nodes last changed, so that a table can find the nodes changed since its last refresh. The service may add pods before
+the API shows them (*assumed*). Nothing here waits or reads a clock.
 """
 
 from __future__ import annotations
@@ -17,29 +17,31 @@ from shoal.scheduler.counters import Counter
 from shoal.scheduler.nodes import NodeInfo
 from shoal.scheduler.shapes import PodInfo, PodTerm, Shape, claims_of, signature
 
-_IDLE_SHAPES = 256  # shapes without pods that are kept for those that come back
+_IDLE_SHAPES = 256  # unused shapes kept for pods to come
 
 
 class Snapshot:
-    """Nodes, pods, and what is counted over them."""
+    """Nodes, pods, and counts over them."""
 
     def __init__(self) -> None:
-        self.nodes: list[NodeInfo] = []  # by slot; a slot whose node is gone is used again
+        self.nodes: list[NodeInfo] = []  # by slot; the slot of a deleted node is reused
         self.by_name: dict[str, NodeInfo] = {}
         self.present = 0  # nodes that exist
         self.generation = 0
         self.changed: dict[int, int] = {}  # slot -> generation, the latest change last
         self.images: dict[str, int] = {}  # image -> nodes that have it
-        self.images_generation = 0  # when that, or the number of nodes, last changed
-        self.pods: dict[ObjectKey, PodInfo] = {}  # that are on a node
-        self.claims_in_use: dict[ObjectKey, int] = {}  # by pods that are on a node
+        self.images_generation = 0  # generation of the last change of that or of the number of nodes
+        self.pods: dict[ObjectKey, PodInfo] = {}  # pods on a node
+        self.claims_in_use: dict[ObjectKey, int] = {}  # claims used by pods on a node
         self.nominated: dict[str, dict[str, PodInfo]] = {}  # node -> uid -> pods that preemption made room for
         self._nominations: dict[str, str] = {}  # uid -> node
         self.shapes: dict[bytes, Shape] = {}
         self.shapes_with_terms: dict[Shape, None] = {}
         self.on_new_terms: Callable[[Shape], None] = lambda shape: None
-        self.selectors_generation: dict[str, int] = {}  # namespace -> when its services or owners last changed
-        self._idle: dict[Shape, None] = {}  # shapes without pods, the one idle for longest first
+        self.selectors_generation: dict[
+            str, int
+        ] = {}  # namespace -> generation of the last change of its services or owners
+        self._idle: dict[Shape, None] = {}  # shapes without pods, least recently used first
         self._counters: dict[Hashable, Counter] = {}
         self._free: list[int] = []
         self._services: dict[str, dict[str, dict[str, str]]] = {}  # namespace -> name -> selector
@@ -49,7 +51,7 @@ class Snapshot:
     # nodes
 
     def set_node(self, obj: Obj) -> NodeInfo:
-        """A node that is new or has changed."""
+        """Add or update a node."""
         name = obj["metadata"]["name"]
         node = self.by_name.get(name) or self._new_node(name)
         if node.obj is not None and _relevant(node.obj) == _relevant(obj):
@@ -116,7 +118,7 @@ class Snapshot:
     # pods
 
     def pod_info(self, pod: Obj) -> PodInfo:
-        """A pod with its shape. ``hold`` it for as long as it is known."""
+        """A pod with its shape. Call ``hold`` for as long as the pod is known."""
         signed, affinity, pinned = signature(pod)
         about = pod["metadata"]
         shape = self.shapes.get(signed)
@@ -130,7 +132,7 @@ class Snapshot:
         )  # fmt: skip
 
     def add_pod(self, pod: PodInfo, node_name: str) -> None:
-        """The pod is on the node."""
+        """Count the pod on the node."""
         node = self.by_name.get(node_name) or self._new_node(node_name)
         pod.slot = slot = node.slot
         self.pods[pod.key] = pod
@@ -148,7 +150,7 @@ class Snapshot:
         self._touch(node)
 
     def remove_pod(self, pod: PodInfo) -> None:
-        """The pod is not on its node any more, or never got there."""
+        """Remove the pod from its node."""
         node = self.nodes[pod.slot]
         slot, pod.slot = pod.slot, -1
         del self.pods[pod.key]
@@ -166,7 +168,7 @@ class Snapshot:
         self._drop_if_empty(node)
 
     def nominate(self, pod: PodInfo, node: str) -> None:
-        """Room is being made for the pod there: pods that matter less must not take it."""
+        """Reserve room on the node for a preempting pod against pods of lower priority."""
         self.withdraw(pod.uid)
         if node:
             self._nominations[pod.uid] = node
@@ -181,13 +183,13 @@ class Snapshot:
                 del self.nominated[node]
 
     def nomination(self, pod: PodInfo) -> str:
-        """The node on which room is being made for the pod."""
+        """The node on which preemption makes room for the pod."""
         return self._nominations.get(pod.uid, "") or pod.nominated
 
     # shapes
 
     def hold(self, shape: Shape) -> None:
-        """One more pod of the shape is known."""
+        """Count one more known pod of the shape."""
         shape.pods += 1
         self._idle.pop(shape, None)
 
@@ -218,7 +220,7 @@ class Snapshot:
     # counters
 
     def counter(self, key: Hashable, make: Callable[[], Counter]) -> Counter:
-        """The counter of that question; its user releases it."""
+        """The counter of a query; the caller must release it."""
         found = self._counters.get(key)
         if found is None:
             found = self._counters[key] = make()
@@ -249,7 +251,7 @@ class Snapshot:
                 counted = pods - shape.terminating.get(slot, 0) if counter.ignores_terminating else pods
                 counter.add(slot, counted * amount)
 
-    # who belongs together
+    # services and owners
 
     def set_service(self, obj: Obj) -> None:
         about, selector = obj["metadata"], (obj.get("spec") or {}).get("selector")
@@ -290,7 +292,7 @@ class Snapshot:
         return self._owners.get((kind, shape.namespace, name))
 
     def set_namespace(self, name: str, labels: dict[str, str] | None) -> bool:
-        """A namespace has these labels, or is gone. Whether terms may now select other namespaces."""
+        """Set or remove a namespace's labels; return whether terms may now select other namespaces."""
         before = self._namespaces.get(name)
         if labels is None:
             self._namespaces.pop(name, None)
@@ -302,7 +304,7 @@ class Snapshot:
         return any(each.namespace_selector is not None for each in terms)
 
     def term_matches(self, term: PodTerm, shape: Shape) -> bool:
-        """Whether pods of the shape are among those that a term is about."""
+        """Whether a term selects pods of the shape."""
         namespace = shape.namespace
         if namespace not in term.namespaces:
             selector = term.namespace_selector
@@ -312,7 +314,7 @@ class Snapshot:
 
 
 def _relevant(node: Obj) -> tuple[Any, ...]:
-    """What scheduling depends on."""
+    """The fields of a node that scheduling depends on."""
     status = node.get("status") or {}
     return node["metadata"].get("labels"), node.get("spec"), status.get("allocatable"), status.get("images")
 

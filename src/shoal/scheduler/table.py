@@ -1,12 +1,12 @@
-"""The table of a shape: which nodes it fits and how well, brought up to date by looking only at what changed.
+"""The table of a shape: the nodes it fits and their scores, updated only for changed nodes.
 
-Nodes that fit are in *groups*: nodes of a group have the same components of every score that is normalised over nodes
-(taints, node affinity, spread, pod affinity), so these are worked out once per group. Inside a group nodes lie in
-*cells* by the sum of the scores that are theirs alone. The best node is in the best cell of the best group; nodes of a
-cell are equals, and one is drawn.
+Feasible nodes are in *groups*: nodes of a group have the same components of every score that is normalised over nodes
+(taints, node affinity, spread, pod affinity), so these are computed once per group. Inside a group, nodes are in
+*cells* by the sum of their node-local scores. The best node is in the best cell of the best group; nodes of a cell are
+equal, and one is drawn at random.
 
-The search is limited as Kubernetes limits it: enough nodes that fit are enough. Each further pod of the shape widens
-the search until all nodes are known.
+As in Kubernetes, the search stops when enough nodes fit. Each further pod of the shape widens the search until all
+nodes are evaluated.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from shoal.scheduler.shapes import Shape
 from shoal.scheduler.snapshot import Snapshot
 from shoal.scheduler.topology import Adjustment, Components, Topology
 
-_WIDEN = 64  # nodes more with each pod, until all are known
+_WIDEN = 64  # additional nodes per pod, until all are evaluated
 _MANY_DIRTY = 64
 
 
 class Group:
-    """Nodes that differ only in their own score."""
+    """Nodes that differ only in their node-local score."""
 
     __slots__ = ("affinity", "best", "cells", "components", "disliked", "size")
 
@@ -46,13 +46,13 @@ class Group:
 GroupKey = tuple[int, int, Components]
 
 
-Share = tuple[int, int, int, int]  # of the score: taints, node affinity, spread, pod affinity; weighted
+Share = tuple[int, int, int, int]  # weighted parts of the score: taints, node affinity, spread, pod affinity
 Verdict = tuple[Group, Share]
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The node that was chosen, how many were as good, and how many fit."""
+    """The chosen node, the number of equally good nodes, and the number of feasible nodes."""
 
     slot: int
     ties: int
@@ -61,7 +61,7 @@ class Choice:
 
 
 class Table:
-    """All nodes as one shape sees them. ``refresh`` before asking."""
+    """All nodes evaluated for one shape. Call ``refresh`` before reading."""
 
     def __init__(self, shape: Shape, profile: Profile, snapshot: Snapshot, *, start: int = 0) -> None:
         self.shape = shape
@@ -77,8 +77,8 @@ class Table:
         self._group: list[Group | None] = [None] * size
         self._score = [0] * size
         self._position = [0] * size
-        self._known = [False] * size  # asked, or not there
-        # what only changes with the node itself: (its generation, refusal, disliked taints, affinity)
+        self._known = [False] * size  # evaluated, or not existing
+        # results that depend only on the node itself: (its generation, refusal, untolerated taints, affinity)
         self._fixed: list[tuple[int, Refusal | None, int, int] | None] = [None] * size
         self._todo = deque(range(start % size, size) if size else ())
         self._todo.extend(range(start % size if size else 0))
@@ -99,18 +99,18 @@ class Table:
 
     @property
     def complete(self) -> bool:
-        """Whether every node has been asked."""
+        """Whether every node has been evaluated."""
         return not self._todo
 
     @property
     def next_start(self) -> int:
-        """Where the search would go on: where the next table begins."""
+        """Where the search would continue; the next table starts there."""
         return self._todo[0] if self._todo else 0
 
-    # keeping up
+    # updating
 
     def refresh(self) -> None:
-        """Look again at the nodes that changed."""
+        """Re-evaluate the nodes that changed."""
         snapshot = self._snapshot
         if self._seen != snapshot.generation:
             seen, changed = self._seen, snapshot.changed
@@ -149,7 +149,7 @@ class Table:
             self._evaluate(slot)
 
     def widen(self, enough: int) -> None:
-        """Ask more nodes until ``enough`` of them fit or all are asked, and a few more in any case."""
+        """Evaluate more nodes until ``enough`` fit or all are evaluated, and always a few more."""
         todo, known = self._todo, self._known
         extra = _WIDEN if self.looked_at else 0
         while todo and (self.fitting < enough or extra > 0):
@@ -160,7 +160,7 @@ class Table:
                 extra -= 1
 
     def ask(self, slot: int) -> None:
-        """Make sure that one node is known."""
+        """Evaluate one node if it has not been."""
         if slot >= len(self._known):
             self._look_again(slot)
         if not self._known[slot]:
@@ -168,7 +168,7 @@ class Table:
             self._evaluate(slot)
 
     def _evaluate(self, slot: int) -> None:
-        """Ask one node, and put it where it belongs."""
+        """Evaluate one node and put it into its group or the refusals."""
         self._take(slot)
         node = self._snapshot.nodes[slot]
         if node.obj is None:
@@ -212,7 +212,7 @@ class Table:
         self.fitting += 1
 
     def _take(self, slot: int) -> None:
-        """Out of its group, or of those that refuse."""
+        """Remove a node from its group or from the refusals."""
         refusal = self._refusal[slot]
         if refusal is not None:
             self._refusal[slot] = None
@@ -244,7 +244,7 @@ class Table:
     # choosing
 
     def choose(self, random: Callable[[], float], excluded: Mapping[int, Refusal]) -> Choice | None:
-        """One of the best nodes, drawn by ``random``; None when none fits. ``excluded`` nodes do not."""
+        """One of the best nodes, drawn with ``random``; None if none fits. ``excluded`` nodes are skipped."""
         out: list[tuple[int, Group]] = []
         for slot in excluded:
             group = self._group[slot] if slot < len(self._group) else None
@@ -259,7 +259,7 @@ class Table:
                 self._put(slot, group)
 
     def choose_among(self, slots: Iterable[int], random: Callable[[], float]) -> Choice | None:
-        """The same over these nodes alone, which have been asked."""
+        """Like ``choose``, among the given nodes, which must have been evaluated."""
         return _draw(self._verdicts(self._regrouped(slots)), random)
 
     def _regrouped(self, slots: Iterable[int]) -> Iterable[Group]:
@@ -287,7 +287,7 @@ class Table:
         return list(zip(fit, self._shares(fit), strict=True)) if fit else []
 
     def _shares(self, fit: list[Group]) -> list[Share]:
-        """Taints, node affinity, spread and pod affinity: the weighted scores of groups that fit."""
+        """The weighted scores of feasible groups: taints, node affinity, spread and pod affinity."""
         topology = self.topology
         most_disliked = max(group.disliked for group in fit)
         most_affinity = max(group.affinity for group in fit)
@@ -314,7 +314,7 @@ class Table:
     # why
 
     def refusals(self, excluded: Mapping[int, Refusal]) -> Tally[Refusal]:
-        """How many nodes refuse for which reason."""
+        """The number of nodes per refusal."""
         found = Tally(self._tally)
         for group in self._groups.values():
             refusal = self.topology.refuse(group.components)
@@ -322,7 +322,7 @@ class Table:
                 found[refusal] += group.size
         for slot, refusal in excluded.items():
             excluded_from = self._group[slot] if slot < len(self._group) else None
-            if excluded_from is not None:  # a node that refuses by itself is asked no further
+            if excluded_from is not None:  # topology is not checked for a node that refuses by itself
                 by_topology = self.topology.refuse(excluded_from.components)
                 if by_topology is not None:
                     found[by_topology] -= 1
@@ -330,7 +330,7 @@ class Table:
         return +found
 
     def refusal_of(self, slot: int) -> Refusal | None:
-        """Why a node that was asked does not fit; None when it does."""
+        """Why an evaluated node does not fit; None if it does."""
         refusal = self._refusal[slot]
         if refusal is None:
             group = self._group[slot]
@@ -339,11 +339,11 @@ class Table:
         return refusal
 
     def refuses(self, slot: int) -> bool:
-        """Whether a node that was asked refuses, by itself or by its topology."""
+        """Whether an evaluated node refuses, by itself or by its topology."""
         return slot < len(self._known) and self.refusal_of(slot) is not None
 
     def refusing(self, slots: Iterable[int] | None, excluded: Mapping[int, Refusal]) -> Iterable[tuple[int, Refusal]]:
-        """Nodes that refuse, of these or of all that were asked, with why."""
+        """Refusing nodes with their refusals, among the given or all evaluated nodes."""
         nodes = self._snapshot.nodes
         for slot in range(len(self._known)) if slots is None else slots:
             if self._known[slot] and nodes[slot].obj is not None:
@@ -352,13 +352,13 @@ class Table:
                     yield slot, refusal
 
     def resolvable(self, slots: Iterable[int] | None, excluded: Mapping[int, Refusal]) -> list[int]:
-        """Nodes whose refusal other pods may be the cause of."""
+        """Nodes whose refusal may be caused by other pods."""
         if slots is None and not excluded and not self.topology.filtering:
             return [slot for slot, refusal in enumerate(self._refusal) if refusal is not None and refusal.resolvable]
         return [slot for slot, refusal in self.refusing(slots, excluded) if refusal.resolvable]
 
     def explain(self, excluded: Mapping[int, Refusal]) -> list[NodeExplanation]:
-        """Every node that was asked, with its refusal or its weighted scores."""
+        """Every evaluated node, with its refusal or its weighted scores."""
         found: list[NodeExplanation] = []
         fits: list[int] = []
         for slot, node in enumerate(self._snapshot.nodes):
@@ -380,7 +380,7 @@ class Table:
         return found
 
     def scores_of(self, choice: Choice) -> dict[str, int]:
-        """The weighted scores of a node that was just chosen, by plugin."""
+        """The weighted scores of the node just chosen, by plugin."""
         return self._named(choice.slot, choice.share)
 
     def _named(self, slot: int, share: Share) -> dict[str, int]:
@@ -391,7 +391,7 @@ class Table:
         return {plugin: score for plugin, score in named.items() if score}
 
     def trial(self, node: NodeInfo, pods: NodeInfo, adjust: Adjustment) -> Refusal | None:
-        """Whether the shape would fit if the node had the pods of its copy ``pods`` and counts differed so."""
+        """Whether the shape would fit with the pods of the trial copy ``pods`` and the adjusted counts."""
         return (
             self._local.refuse_node(node)
             or self._local.refuse_pods(pods)
@@ -399,7 +399,7 @@ class Table:
         )
 
     def adjusted(self, shapes: Iterable[tuple[Shape, int]]) -> dict[Counter, int]:
-        """How counts that matter here would differ with so many pods more of each shape."""
+        """The changes of this table's counts if each shape had the given number of pods more."""
         mine = {term.counter for term in self.topology.terms}
         found: dict[Counter, int] = {}
         for shape, pods in shapes:

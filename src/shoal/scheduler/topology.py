@@ -1,8 +1,8 @@
-"""What depends on pods elsewhere: topology spread and (anti-)affinity between pods, by counts per domain.
+"""Topology spread and pod (anti-)affinity, computed from counts per domain.
 
-``Topology`` holds the *terms* of one shape, each a question with its counter. For a node a term gives a *component*:
-the domain it is in, or just the count where domains are about as many as nodes. Nodes with equal components are judged
-alike, so a table groups them and asks once per group.
+``Topology`` holds the *terms* of one shape, each a query with its counter. For a node, a term has a *component*: the
+node's domain, or only its count if there are about as many domains as nodes. Nodes with equal components get the same
+result, so a table groups them and computes it once per group.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from shoal.scheduler.snapshot import Snapshot
 
 Component = str | int | None  # None: the node lacks the label
 Components = tuple[Component, ...]
-Adjustment = Mapping[Counter, int]  # by how much counts of the node's domains would differ
+Adjustment = Mapping[Counter, int]  # changes to the counts of the node's domains
 _UNCHANGED: Adjustment = {}
 
 
 class Role(Enum):
-    """In the order in which a node is asked."""
+    """The kinds of terms, in filter order."""
 
     SPREAD = 0
     AFFINITY = 1
@@ -48,7 +48,7 @@ class Role(Enum):
 
 
 class By(Enum):
-    """What tells nodes apart for a term."""
+    """How a term distinguishes nodes."""
 
     DOMAIN = 0
     COUNT = 1  # of the domain
@@ -56,7 +56,7 @@ class By(Enum):
 
 
 class Term:
-    """One question: how many pods that matter are in a node's domain."""
+    """One query: the number of matching pods in a node's domain."""
 
     __slots__ = ("by", "counter", "key", "max_skew", "min_domains", "role", "self_match")
 
@@ -80,7 +80,7 @@ class Term:
         counter = self.counter
         if self.by is By.NODE:
             return counter.per_node.get(node.slot, 0)
-        # a node that does not count itself is not told of its domain's changes
+        # a node that does not count is not notified of changes in its domain
         return counter.counts[domain] if node.slot in counter.domains else domain
 
     def count(self, component: str | int) -> int:
@@ -88,7 +88,7 @@ class Term:
 
 
 def default_selector(shape: Shape, snapshot: Snapshot) -> Selector:
-    """What the pods that belong together with those of the shape have in common: by its services and its owner."""
+    """The selector of pods that are spread together with the shape's, from its services and its owner."""
     found = [from_set(each) for each in snapshot.services_of(shape)]
     owner = snapshot.owner_selector(shape)
     if owner is not None:
@@ -127,7 +127,7 @@ class Topology:
         self.likes = [(at, term) for at, term in enumerate(self.terms) if term.role is Role.LIKES]
 
     def close(self) -> None:
-        """Give up the counters; nothing may be asked afterwards."""
+        """Release the counters; the object must not be used afterwards."""
         for term in self.terms:
             term.counter.unwatch(self.dirty)
             self._snapshot.release(term.counter)
@@ -135,16 +135,16 @@ class Topology:
 
     @property
     def stale(self) -> bool:
-        """Whether services or owners now say something else about which pods belong together."""
+        """Whether services or owners changed, so that the default selector may differ."""
         return not self.shape.spread and default_selector(self.shape, self._snapshot) != self.selector
 
     @property
     def misfit(self) -> bool:
-        """Whether domains that are told apart by their count have become large, so that each change costs much."""
+        """Whether domains distinguished by count have become large, so that each change is expensive."""
         return any(term.by is By.COUNT and not term.counter.small_domains for term in self.terms)
 
     def misses(self, other: Shape) -> bool:
-        """Whether the terms of another shape's pods concern this one by a topology that is not counted yet."""
+        """Whether terms of another shape's pods apply to this shape through a topology that is not counted yet."""
         known = {(term.role, term.key) for term in self.terms}
         return any((role, key) not in known for role, key in self._concerns(other))
 
@@ -175,7 +175,7 @@ class Topology:
         name = ("spread", namespace, selector, key, keys, match is not None, tolerations is not None, which)
 
         def delta(other: Shape) -> int:
-            # a selector that selects everything counts nothing, as Kubernetes has it
+            # a selector that selects everything counts nothing, as in Kubernetes
             return int(not selector.everything and other.namespace == namespace and matches(other.labels))
 
         def domain_of(node: NodeInfo) -> str | None:
@@ -213,7 +213,7 @@ class Topology:
         )
 
     def _concerns(self, other: Shape) -> Iterable[tuple[Role, str]]:
-        """By which topologies the terms of another shape's pods concern this shape."""
+        """The topologies through which terms of another shape's pods apply to this shape."""
         matches, shape, terms = self._snapshot.term_matches, self.shape, other.terms
         if self._profile.filters("InterPodAffinity"):
             for each in terms.anti_affinity:
@@ -229,7 +229,7 @@ class Topology:
         shape, terms = self.shape, self.shape.terms
         matches = self._snapshot.term_matches
         own: tuple[PodTerm, ...] = ()
-        about: Any = None  # of the shape, what others' terms are matched with
+        about: Any = None  # fields of the shape that other pods' terms match
         weight = self._profile.hard_pod_affinity_weight
 
         def by_others(other: Shape) -> int:
@@ -268,13 +268,14 @@ class Topology:
         self.terms.append(term)
         return term
 
-    # judging
+    # filtering and scoring
 
     def components(self, node: NodeInfo) -> Components:
         return tuple([term.component(node) for term in self.terms])
 
     def refuse(self, components: Components, adjust: Adjustment = _UNCHANGED) -> Refusal | None:
-        """Whether nodes with these components are out of the question. ``adjust`` is for pods that would go or come."""
+        """The refusal of nodes with these components, or None. ``adjust`` accounts for pods that would be removed or
+        added."""
         near, everywhere = True, 0
         for at, term in self.filtering:
             component, counter = components[at], term.counter
@@ -313,7 +314,7 @@ class Topology:
         return min((count, *others))
 
     def likings(self, components: Components) -> int:
-        """Preferred pod affinity, raw."""
+        """The raw score of preferred pod affinity."""
         return sum(term.count(each) for at, term in self.likes if (each := components[at]) is not None)
 
     def spread_scores(self, groups: Sequence[tuple[Components, int]]) -> list[int]:
@@ -341,7 +342,7 @@ class Topology:
         ]
 
     def _spread_weights(self, groups: Sequence[tuple[Components, int]], ignored: Sequence[bool]) -> list[float]:
-        """The more domains a topology has the fewer pods are in each, so the more each counts."""
+        """Weights per topology: with more domains each has fewer pods, so each pod weighs more."""
         found = []
         for at, term in self.soft:
             if term.by is By.NODE:

@@ -1,7 +1,7 @@
-"""Volumes of pods: which nodes their claims allow, and what has to be done so that unbound claims get a volume there.
+"""Volumes of pods: the nodes that their claims allow, and the steps that give unbound claims a volume there.
 
-Binding itself is the volume controller's: the scheduler only says on which node a claim will be used
-(``selected-node``) or which existing volume it should get (the volume's ``claimRef``), and waits.
+The volume controller does the binding: the scheduler only sets the node on which a claim will be used
+(``selected-node``) or the existing volume that it should get (the volume's ``claimRef``), and waits.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LOST_VOLUME: Final = Refusal(
 
 @dataclass(frozen=True, slots=True)
 class SelectNode:
-    """Ask for a volume for the claim that can be used on the node."""
+    """Request a volume for the claim that can be used on the node."""
 
     claim: ObjectKey
     node: str
@@ -40,7 +40,7 @@ class SelectNode:
 
 @dataclass(frozen=True, slots=True)
 class TakeVolume:
-    """Give an existing volume to the claim."""
+    """Reserve an existing volume for the claim."""
 
     claim: ObjectKey
     volume: str
@@ -50,7 +50,7 @@ VolumeStep = SelectNode | TakeVolume
 
 
 class VolumeState:
-    """Claims, volumes and classes as they are, and volumes promised to pods that are about to be bound."""
+    """Current claims, volumes and classes, and volumes reserved for pods that are being bound."""
 
     def __init__(self) -> None:
         self.claims: dict[ObjectKey, Obj] = {}
@@ -59,7 +59,7 @@ class VolumeState:
         self.promised: dict[str, ObjectKey] = {}  # volume -> claim
 
     def needs(self, pod: PodInfo, in_use: dict[ObjectKey, int]) -> Needs:
-        """What the pod's claims ask of a node; ``in_use``: claims of pods that are on nodes."""
+        """The requirements of the pod's claims on a node; ``in_use``: claims of pods that are on nodes."""
         needs = Needs(self)
         for name in pod.claims:
             key = ObjectKey(pod.key.namespace, name)
@@ -73,7 +73,7 @@ class VolumeState:
         return needs
 
     def _add(self, needs: Needs, key: ObjectKey, ephemeral: bool) -> str:
-        """Add one claim; returns what is wrong with it."""
+        """Add one claim; return its error message, or empty."""
         claim = self.claims.get(key)
         if claim is None:
             if ephemeral:
@@ -103,7 +103,7 @@ class VolumeState:
         return found is not None and found.get("volumeBindingMode") == "WaitForFirstConsumer"
 
     def step(self, key: ObjectKey, node: NodeInfo, taken: Iterable[str]) -> VolumeStep | None:
-        """How an unbound claim could be served on the node; None when it cannot."""
+        """The step that serves an unbound claim on the node; None if none can."""
         claim = self.claims[key]
         selected = (claim["metadata"].get("annotations") or {}).get(SELECTED_NODE)
         if selected:
@@ -118,7 +118,7 @@ class VolumeState:
         return SelectNode(key, node.name) if not allowed or _allows(allowed, node) else None
 
     def _smallest(self, key: ObjectKey, claim: Obj, node: NodeInfo, taken: frozenset[str]) -> str | None:
-        """The smallest free volume that serves the claim on the node; one that is set aside for it first."""
+        """The smallest free volume that serves the claim on the node; one reserved for it first."""
         best: tuple[int, str] | None = None
         for name, volume in self.volumes.items():
             if name in taken or self.promised.get(name, key) != key or not _serves(volume, key, claim):
@@ -135,7 +135,7 @@ class VolumeState:
 
 
 class Needs:
-    """What the claims of one pod ask of a node."""
+    """The requirements of one pod's claims on a node."""
 
     def __init__(self, state: VolumeState) -> None:
         self._state = state
@@ -147,7 +147,7 @@ class Needs:
 
     @property
     def anywhere(self) -> bool:
-        """Whether every node will do."""
+        """Whether every node satisfies the claims."""
         return not (self.claim_in_use or self.lost or self.matches or self.unbound)
 
     def refuse(self, node: NodeInfo) -> Refusal | None:
@@ -161,7 +161,7 @@ class Needs:
         return NO_VOLUME if self.unbound and self.steps(node) is None else None
 
     def steps(self, node: NodeInfo) -> list[VolumeStep] | None:
-        """What serves all unbound claims on the node; None when something cannot be."""
+        """The steps that serve all unbound claims on the node; None if one cannot be served."""
         found: list[VolumeStep] = []
         taken: list[str] = []
         for key in self.unbound:
@@ -175,7 +175,7 @@ class Needs:
 
 
 def is_bound(claim: Obj) -> bool:
-    """Whether a claim has its volume, and the volume controller has said so."""
+    """Whether the volume controller has bound the claim."""
     annotations = claim["metadata"].get("annotations") or {}
     return bool((claim.get("spec") or {}).get("volumeName")) and BIND_COMPLETED in annotations
 
@@ -186,7 +186,7 @@ def _node_affinity(volume: Obj) -> NodeMatch | None:
 
 
 def _serves(volume: Obj, key: ObjectKey, claim: Obj) -> bool:
-    """Whether a volume is free and is what the claim asks for."""
+    """Whether a volume is free and matches the claim."""
     has, wants = volume.get("spec") or {}, claim.get("spec") or {}
     if volume["metadata"].get("deletionTimestamp"):
         return False

@@ -1,4 +1,4 @@
-"""Puts a scheduler together: which resources it watches, and what each change of them does."""
+"""Builds a scheduler and connects it to the resources that it watches."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _OWNERS = (("replicationcontrollers", "", "ReplicationController"), ("replicaset
 
 
 def handlers(intake: Intake) -> list[tuple[str, str, Handler]]:
-    """What a scheduler follows, as plural and group, and who takes it in; in the order in which they should come."""
-    # nodes, and who belongs together, before pods: what is placed should find its place
+    """The watched resources, as plural and group, with their handlers; in the order in which they must be added."""
+    # nodes, services and owners before pods, which refer to them
     found: list[tuple[str, str, Handler]] = [("nodes", "", intake.on_node), ("namespaces", "", intake.on_namespace)]
     found += [("services", "", intake.on_service)]
     found += [(plural, group, intake.on_owner(kind)) for plural, group, kind in _OWNERS]
@@ -43,7 +43,7 @@ def build(
     events: EventRecorder,
     config: SchedulerConfig | None = None,
 ) -> Scheduler:
-    """A scheduler that the manager runs while it leads. ``events`` is run by whoever made it."""
+    """A scheduler that the manager runs while it leads. The caller runs ``events``."""
     scheduler = Scheduler(
         manager.client, clock=clock, random=random, events=events, metrics=SchedulerMetrics(metrics), config=config
     )
