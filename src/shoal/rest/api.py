@@ -150,9 +150,9 @@ class RestApi(Generic[P, C]):
         methods, values = self._routes.find(request.path)
         found = methods.get(request.method)
         if isinstance(found, RestPage):
-            exchange.resource = "health"
             if not found.public(request):
                 await self._identify(request)
+            exchange.resource = "health"
             return await found.handler(request)
         caller = await self._identify(request)
         if found is None:

@@ -141,9 +141,9 @@ def _parameters(type_: type[msgspec.Struct] | None, where: str) -> list[Schema]:
 
 
 def _without_null(schema: Schema) -> Schema:
-    """A parameter that is left out is None for the handler, but there is no way to send a null."""
-    if schema.get("default", "") is None:
-        del schema["default"]
+    """A parameter that is left out is None or empty for the handler, but there is no way to send a null."""
+    if schema.get("default", "") in (None, ""):
+        schema.pop("default", None)
     kinds = [each for each in schema.pop("anyOf", ()) if each != {"type": "null"}]
     return {**schema, **kinds[0]} if kinds else schema
 

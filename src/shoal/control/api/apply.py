@@ -10,13 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from starlette.responses import Response
-
-from shoal.control.api import openapi as describe
-from shoal.control.api.answers import applied_json, error_answer, error_json, json_answer
-from shoal.control.api.bodies import read_documents
-from shoal.control.api.calls import Call, Operation, bad_fields
+from shoal.control.api.answers import applied_json, public_message
+from shoal.control.api.documents import AppliedAll, Documents
 from shoal.control.api.objects import ROOT
+from shoal.control.api.parameters import CHANGING, Call, DryRun
 from shoal.control.domain.fleet import Fleet
 from shoal.control.domain.model import Ref
 from shoal.control.domain.specs import KINDS, parse
@@ -30,6 +27,8 @@ from shoal.errors import (
     duplicate,
     invalid,
 )
+from shoal.rest.answers import RestAnswer, bad_fields, error_answer, error_json, json_answer
+from shoal.rest.operations import Operation
 
 _ORDER = {name: position for position, name in enumerate(KINDS)}
 
@@ -42,17 +41,16 @@ class Apply:
         return [
             Operation(
                 method="POST", path=f"{ROOT}/apply", id="apply", tag="apply", handler=self.apply,
-                summary="Apply documents of any kind", body="Documents", parameters=(describe.DRY_RUN,),
-                answers={200: "AppliedAll", 207: "AppliedAll"}, errors=(400, 404, 409, 413, 415),
+                summary="Apply documents of any kind", body=Documents, errors=CHANGING,
+                answers={200: AppliedAll, 207: AppliedAll},
                 description="One document, a list, or YAML with several. All are checked before any is applied; then "
                 "each is applied by itself, in the order in which kinds need each other. Those that fail have `error` "
                 "in their place: 207 when some were applied, the first error's status when none was.",
             )
         ]  # fmt: skip
 
-    async def apply(self, call: Call) -> Response:
-        dry_run = call.flag("dryRun")
-        documents = await read_documents(call.request)
+    async def apply(self, call: Call, query: DryRun, body: list[Any]) -> RestAnswer:
+        who, documents, dry_run = call.caller.who, body, query.dry_run
         refs = _checked(documents)
         results: list[dict[str, Any]] = [{} for _ in documents]
         failures: list[ApiError] = []
@@ -63,7 +61,7 @@ class Apply:
             try:
                 if away is not None:
                     raise ServiceUnavailable("it was not tried, since the database is away", retry_after_s=1)
-                applied = await self._fleet.apply(call.who, document, dry_run=dry_run)
+                applied = await self._fleet.apply(who, document, dry_run=dry_run)
             except ApiError as error:
                 if isinstance(error, ServiceUnavailable):
                     away = error
@@ -72,21 +70,25 @@ class Apply:
                     made.add(ref.name)
                     continue
                 failures.append(error)
-                results[position] = {**_named(ref), "error": error_json(error, call.who.correlation)}
+                results[position] = {**_named(ref), "error": _error_json(error, who.correlation)}
             else:
                 if applied.created:
                     made.add(ref.name)
                 results[position] = applied_json(applied)
-        return _answer(results, failures, call.who.correlation, dry_run=dry_run)
+        return _answer(results, failures, who.correlation, dry_run=dry_run)
 
 
-def _answer(results: list[dict[str, Any]], failures: list[ApiError], correlation: str, *, dry_run: bool) -> Response:
+def _answer(results: list[dict[str, Any]], failures: list[ApiError], correlation: str, *, dry_run: bool) -> RestAnswer:
     body: dict[str, Any] = {"items": results, "dryRun": dry_run}
     if not failures:
         return json_answer(body)
     if len(failures) < len(results):
         return json_answer(body, 207)
-    return error_answer(failures[0], correlation, more=body)
+    return error_answer(failures[0], correlation, message=public_message(failures[0]), more=body)
+
+
+def _error_json(error: ApiError, correlation: str) -> dict[str, Any]:
+    return error_json(error, correlation, message=public_message(error))
 
 
 def _checked(documents: list[Any]) -> list[Ref]:

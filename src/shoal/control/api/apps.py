@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from starlette.responses import Response
+from msgspec import UNSET, Meta, Struct, UnsetType
 
-from shoal.control.api import openapi as describe
-from shoal.control.api.answers import applied_answer, json_answer
-from shoal.control.api.bodies import read_object
-from shoal.control.api.calls import Call, Operation, bad_fields
+from shoal.control.api.answers import applied_answer
+from shoal.control.api.documents import APPLIED, Items, Json
 from shoal.control.api.objects import ENVIRONMENT, Objects, writable
-from shoal.control.domain.fields import Reader
+from shoal.control.api.parameters import CHANGING, Call, DryRun, Limited, Name, ref_of
 from shoal.control.domain.fleet import Fleet
 from shoal.control.domain.kinds.app import MAX_REPLICAS
-from shoal.control.domain.kinds.checks import is_name
-from shoal.errors import FieldError, not_found, required
+from shoal.errors import NotFound, not_found
+from shoal.rest.answers import RestAnswer, bad_fields
+from shoal.rest.conditions import IfMatch
+from shoal.rest.operations import Operation
 
 _APP = f"{ENVIRONMENT}/apps/{{name}}"
 _KEY = f"{ENVIRONMENT}/apikeys/{{name}}"
+
+
+class Move(Struct, forbid_unknown_fields=True):
+    """Where an app goes to; the shard is chosen when it is not named."""
+
+    region: Name
+    cluster: Name
+    shard: Name | UnsetType = UNSET
+
+
+class Scale(Struct, forbid_unknown_fields=True):
+    """How many instances run, in one region or in all."""
+
+    replicas: Annotated[int, Meta(ge=0, le=MAX_REPLICAS)]
+    region: Name | UnsetType = UNSET
 
 
 class Apps:
@@ -27,85 +42,72 @@ class Apps:
         self._objects = objects
 
     def operations(self) -> list[Operation]:
-        def app(method: str, what: str, summary: str, handler: Any, answer: str = "Items", **more: Any) -> Operation:
+        def app(method: str, what: str, summary: str, handler: Any, answer: Any = Items, **more: Any) -> Operation:
             return Operation(
                 method=method, path=f"{_APP}/{what}", id=f"{what}App", tag="apps", summary=summary, handler=handler,
-                answers={200: answer}, **more,
+                answers={200: answer}, **{"errors": (NotFound,), **more},
             )  # fmt: skip
 
-        changing = (400, 404, 409, 412, 413, 415)
-        once = (describe.DRY_RUN, describe.IF_MATCH)
+        applied = APPLIED["App"]
         return [
-            app("GET", "deployments", "The revisions of an app, newest first", self.deployments,
-                parameters=(describe.LIMIT,), errors=(404,)),
-            app("GET", "instances", "What runs of an app, everywhere", self.instances, errors=(404,)),
-            app("GET", "explain", "Why an app is where it is, and why it is not ready", self.explain, "Anything",
-                errors=(404,)),
+            app("GET", "deployments", "The revisions of an app, newest first", self.deployments),
+            app("GET", "instances", "What runs of an app, everywhere", self.instances),
+            app("GET", "explain", "Why an app is where it is, and why it is not ready", self.explain, Json),
             app("POST", "move", "Move an app to another cluster of a region: the new place becomes ready first",
-                self.move, "AppApplied", body="Move", parameters=(describe.DRY_RUN,), errors=changing),
-            app("POST", "scale", "Change how many instances run, in one region or in all", self.scale, "AppApplied",
-                body="Scale", parameters=once, errors=changing),
-            app("POST", "stop", "Stop an app everywhere", self.stop, "AppApplied", parameters=once, errors=changing),
-            app("POST", "start", "Start a stopped app", self.start, "AppApplied", parameters=once, errors=changing),
+                self.move, applied, errors=CHANGING),
+            app("POST", "scale", "Change how many instances run, in one region or in all", self.scale, applied,
+                errors=CHANGING),
+            app("POST", "stop", "Stop an app everywhere", self.stop, applied, errors=CHANGING),
+            app("POST", "start", "Start a stopped app", self.start, applied, errors=CHANGING),
             Operation(
                 method="POST", path=f"{_KEY}/rotate", id="rotateApiKey", tag="apikeys", handler=self.rotate,
                 summary="A new key in place of the old one, which ends at once; shown in this answer only",
-                answers={200: "ApiKeyApplied"}, errors=(404,),
+                answers={200: APPLIED["ApiKey"]}, errors=(NotFound,),
             ),
         ]  # fmt: skip
 
-    async def deployments(self, call: Call) -> Response:
-        found = await self._fleet.history(call.who, call.ref("App"), limit=call.limit())
-        return json_answer({"items": found["revisions"]})
+    async def deployments(self, call: Call, query: Limited) -> Json:
+        found = await self._fleet.history(call.caller.who, ref_of(call, "App"), limit=query.limit)
+        return {"items": found["revisions"]}
 
-    async def instances(self, call: Call) -> Response:
-        return json_answer({"items": await self._fleet.instances(call.who, call.ref("App"))})
+    async def instances(self, call: Call) -> Json:
+        return {"items": await self._fleet.instances(call.caller.who, ref_of(call, "App"))}
 
-    async def explain(self, call: Call) -> Response:
-        return json_answer(await self._fleet.explain(call.who, call.ref("App")))
+    async def explain(self, call: Call) -> Json:
+        return await self._fleet.explain(call.caller.who, ref_of(call, "App"))
 
-    async def move(self, call: Call) -> Response:
-        ref = call.ref("App")
-        errors: list[FieldError] = []
-        body = Reader(await read_object(call.request), "", errors)
-        region, cluster = (body.text(name, need=True, check=is_name) for name in ("region", "cluster"))
-        shard = body.text("shard", check=is_name)
-        body.close()
-        if errors:
-            raise bad_fields(errors)
-        moved = await self._fleet.move(call.who, ref, region, cluster, shard, dry_run=call.flag("dryRun"))
+    async def move(self, call: Call, query: DryRun, body: Move) -> RestAnswer:
+        ref = ref_of(call, "App")
+        moved = await self._fleet.move(
+            call.caller.who, ref, body.region, body.cluster, body.shard or "", dry_run=query.dry_run
+        )  # fmt: skip
         return applied_answer(moved)
 
-    async def scale(self, call: Call) -> Response:
-        ref = call.ref("App")
-        errors: list[FieldError] = []
-        body = Reader(await read_object(call.request), "", errors)
-        if not body.has("replicas"):
-            errors.append(required("replicas"))
-        replicas, region = body.integer("replicas", 0, 0, MAX_REPLICAS), body.text("region", check=is_name)
-        body.close()
-        if errors:
-            raise bad_fields(errors)
-
-        def scaled(found: dict[str, Any]) -> dict[str, Any]:
+    async def scale(self, call: Call, query: DryRun, headers: IfMatch, body: Scale) -> RestAnswer:
+        def scaled(found: Json) -> Json:
             rows = found["spec"].get("topology") or []
-            if region and not any(row["region"] == region for row in rows):
-                raise bad_fields([not_found("region", region)])
-            topology = [{**row, "replicas": replicas} if region in ("", row["region"]) else row for row in rows]
+            if body.region and not any(row["region"] == body.region for row in rows):
+                raise bad_fields([not_found("region", body.region)])
+            topology = [
+                {**row, "replicas": body.replicas} if body.region in (UNSET, row["region"]) else row for row in rows
+            ]
             return _with(found, topology=topology)
 
-        return applied_answer(await self._objects.edit(call, ref, scaled))
+        return applied_answer(await self._objects.edit(call, ref_of(call, "App"), query, headers, scaled))
 
-    async def stop(self, call: Call) -> Response:
-        edited = await self._objects.edit(call, call.ref("App"), lambda found: _with(found, desired="stopped"))
+    async def stop(self, call: Call, query: DryRun, headers: IfMatch) -> RestAnswer:
+        return await self._wanted(call, query, headers, "stopped")
+
+    async def start(self, call: Call, query: DryRun, headers: IfMatch) -> RestAnswer:
+        return await self._wanted(call, query, headers, "running")
+
+    async def _wanted(self, call: Call, query: DryRun, headers: IfMatch, desired: str) -> RestAnswer:
+        ref = ref_of(call, "App")
+        edited = await self._objects.edit(call, ref, query, headers, lambda found: _with(found, desired=desired))
         return applied_answer(edited)
 
-    async def start(self, call: Call) -> Response:
-        edited = await self._objects.edit(call, call.ref("App"), lambda found: _with(found, desired="running"))
-        return applied_answer(edited)
-
-    async def rotate(self, call: Call) -> Response:
-        return applied_answer(await self._fleet.rotate_key(call.who, call.ref("ApiKey")))
+    async def rotate(self, call: Call) -> RestAnswer:
+        return applied_answer(await self._fleet.rotate_key(call.caller.who, ref_of(call, "ApiKey")))
 
 
 def _with(found: dict[str, Any], **spec: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Bodies of requests: bounded, JSON or YAML, one document or several. Whatever cannot be read is a ``BadRequest``."""
+"""Bodies of requests: JSON or YAML, one document or several. Whatever cannot be read is a ``BadRequest``."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ import math
 import re
 from typing import Any
 
-from starlette.requests import ClientDisconnect, Request
-
 from shoal.control.domain.model import API_VERSION
 from shoal.errors import BadRequest, TooLarge, UnsupportedMediaType
 from shoal.kube import jsonutil, yamlcodec
 
-MAX_BODY_BYTES = 1024 * 1024
 MAX_DOCUMENTS = 1000
 
 JSON_TYPES = ("application/json", "application/merge-patch+json")
@@ -22,54 +19,8 @@ YAML_TYPES = ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yam
 _split_documents = re.compile(rb"^---(?=[ \t\r\n]|\Z)", re.MULTILINE).split
 
 
-async def read_bytes(request: Request) -> bytes:
-    """The body, refused as soon as it is known to be too large."""
-    declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared) > MAX_BODY_BYTES:
-        raise _too_large()
-    chunks: list[bytes] = []
-    size = 0
-    try:
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size > MAX_BODY_BYTES:
-                raise _too_large()
-            chunks.append(chunk)
-    except ClientDisconnect:
-        raise BadRequest("the request ended before its body") from None
-    return b"".join(chunks)
-
-
-async def read_object(request: Request) -> dict[str, Any]:
-    """A body that is one JSON object."""
-    found = await read_documents(request)
-    if len(found) != 1:
-        raise BadRequest(f"the body must be one document, not {len(found)}")
-    if not isinstance(found[0], dict):
-        raise BadRequest(f"the body must be an object, not {jsonutil.kind_of(found[0])}")
-    return found[0]
-
-
-async def read_optional(request: Request) -> dict[str, Any]:
-    """A body that may be left out."""
-    body = await read_bytes(request)
-    if not body.strip():
-        return {}
-    found = parse_documents(body, _media_type(request))
-    if len(found) != 1 or not isinstance(found[0], dict):
-        raise BadRequest("the body must be one object")
-    return found[0]
-
-
-async def read_documents(request: Request) -> list[Any]:
-    """Every document of a body, as written; the items of lists are documents of their own."""
-    body = await read_bytes(request)
-    if not body.strip():
-        raise BadRequest("the body is empty: send a document as JSON or YAML")
-    return parse_documents(body, _media_type(request))
-
-
 def parse_documents(body: bytes, media_type: str) -> list[Any]:
+    """Every document of a body, as written; the items of lists are documents of their own."""
     if media_type in JSON_TYPES:
         values = [_json(body)]
     elif media_type in YAML_TYPES or not media_type:
@@ -82,10 +33,6 @@ def parse_documents(body: bytes, media_type: str) -> list[Any]:
     if len(found) > MAX_DOCUMENTS:
         raise TooLarge(f"{len(found)} documents are too many for one request: send up to {MAX_DOCUMENTS}")
     return found
-
-
-def _media_type(request: Request) -> str:
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def _json(body: bytes) -> Any:
@@ -143,7 +90,3 @@ def _check_values(value: Any) -> None:
                 raise BadRequest("a text may not contain the character NUL")
         elif isinstance(each, float) and not math.isfinite(each):
             raise BadRequest("a number is too large")
-
-
-def _too_large() -> TooLarge:
-    return TooLarge(f"the body is larger than {MAX_BODY_BYTES} bytes")

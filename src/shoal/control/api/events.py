@@ -9,25 +9,35 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
-from starlette.responses import Response
+from msgspec import Meta, Struct, field
 
+from shoal.base.asgi_parts import Application
 from shoal.base.clock import Clock
-from shoal.control.api import openapi as describe
-from shoal.control.api.answers import json_answer
-from shoal.control.api.calls import Call, Operation, Parameter, bad_fields, bad_query
-from shoal.control.api.gate import ApiMetrics
+from shoal.control.api.documents import Items, Json
 from shoal.control.api.objects import ENVIRONMENT, ROOT
-from shoal.control.api.streams import Streams, event
+from shoal.control.api.parameters import Call, Limited, ref_of
 from shoal.control.database.engine import Database, Databases
 from shoal.control.domain.fleet import Fleet
 from shoal.control.domain.kinds.checks import is_name
 from shoal.control.domain.model import Ref
 from shoal.control.domain.objects import workspace_of
 from shoal.control.domain.specs import KINDS
-from shoal.errors import FieldError, ServiceUnavailable, invalid, not_supported, required
+from shoal.errors import (
+    BadRequest,
+    FieldError,
+    NotFound,
+    ServiceUnavailable,
+    TooManyRequests,
+    invalid,
+    not_supported,
+    required,
+)
+from shoal.rest.answers import bad_fields, bad_query
+from shoal.rest.operations import Operation
+from shoal.rest.streams import RestStreams, event
 
 LOOK_S = 1.0  # without a hint
 REST_S = 0.1  # between two looks, however many hints there are
@@ -38,81 +48,87 @@ _AGES = frozenset({"age", "lastHeartbeat", "lag", "lag_seconds", "cursor"})
 _LONGEST_NUMBER = 18
 _without_durations = re.compile(rb"[0-9][0-9.]* s\b")
 
-_FOLLOW = Parameter("follow", {"type": "boolean"}, "Go on as a stream of server-sent events")
-_AFTER = Parameter("after", {"type": "integer", "minimum": 0}, "Only events after this id, oldest first")
-_OF = (
-    Parameter("kind", {"type": "string", "enum": list(KINDS)}, "Only of this kind; with name, of this object"),
-    Parameter("name", {"type": "string"}, "Only of this object"),
-    Parameter("project", {"type": "string"}, "The project of that object"),
-    Parameter("environment", {"type": "string"}, "The environment of that object"),
-)
+
+class ListedEvents(Limited, frozen=True, kw_only=True):
+    follow: Annotated[bool, Meta(description="Go on as a stream of server-sent events")] = False
+    after: Annotated[int, Meta(ge=0, le=2**53, description="Only events after this id, oldest first")] = 0
+    kind: Annotated[
+        str, Meta(description="With name: only of this object", extra_json_schema={"enum": list(KINDS)})
+    ] = ""  # fmt: skip
+    name: Annotated[str, Meta(description="Only of this object")] = ""
+    project: Annotated[str, Meta(description="The project of that object")] = ""
+    environment: Annotated[str, Meta(description="The environment of that object")] = ""
+
+
+class LastEvent(Struct, frozen=True):
+    id: Annotated[str | None, Meta(description="The id of the last event that was received")] = field(
+        name="Last-Event-ID", default=None
+    )
 
 
 class Events:
-    def __init__(self, fleet: Fleet, databases: Databases, streams: Streams, metrics: ApiMetrics) -> None:
+    def __init__(self, fleet: Fleet, databases: Databases, streams: RestStreams) -> None:
         self._fleet = fleet
         self._databases = databases
         self._streams = streams
-        self._metrics = metrics
 
     def operations(self) -> list[Operation]:
         return [
             Operation(
                 method="GET", path=f"{ROOT}/events", id="listEvents", tag="events", handler=self.events,
-                answers={200: "Items"}, errors=(400, 404, 429),
-                parameters=(_FOLLOW, _AFTER, describe.LIMIT, *_OF, describe.LAST_EVENT_ID),
+                answers={200: Items}, errors=(BadRequest, NotFound, TooManyRequests),
                 summary="What happened lately; with follow=true a stream of server-sent events",
             ),
             Operation(
                 method="GET", path=f"{ROOT}/watch/status", id="watchStatus", tag="watch", handler=self.watch_all,
-                answers={200: "EventStream"}, media="text/event-stream", errors=(429,),
+                answers={200: str}, media="text/event-stream", errors=(TooManyRequests,),
                 summary="The status of the workspace now and after each change, as server-sent events",
             ),
             Operation(
                 method="GET", path=f"{ENVIRONMENT}/apps/{{name}}/watch", id="watchApp", tag="watch",
-                handler=self.watch_app, answers={200: "EventStream"}, media="text/event-stream", errors=(404, 429),
+                handler=self.watch_app, answers={200: str}, media="text/event-stream",
+                errors=(NotFound, TooManyRequests),
                 summary="The status of an app now and after each change, as server-sent events",
             ),
         ]  # fmt: skip
 
-    async def events(self, call: Call) -> Response:
-        ref, limit = _object(call), call.limit()
-        after = _last_event(call) or call.integer("after", 0, 0, 2**53)
-        first = await self._fleet.events(call.who, ref, after=after, limit=limit)
-        if not call.flag("follow"):
+    async def events(self, call: Call, query: ListedEvents, headers: LastEvent) -> Json | Application:
+        who, ref, limit = call.caller.who, _object(query), query.limit
+        after = _last_event(headers) or query.after
+        first = await self._fleet.events(who, ref, after=after, limit=limit)
+        if not query.follow:
             last = str(first[-1]["id"]) if first else ""
-            return json_answer({"items": first, "continue": last if after and len(first) == limit else ""})
-        database = self._databases.of(workspace_of(ref.kind, call.who.workspace_id) if ref else call.who.workspace_id)
+            return {"items": first, "continue": last if after and len(first) == limit else ""}
+        database = self._databases.of(workspace_of(ref.kind, who.workspace_id) if ref else who.workspace_id)
 
-        async def more(position: int) -> list[dict[str, Any]]:
-            return await self._fleet.events(call.who, ref, after=position or _FROM_THE_BEGINNING, limit=BATCH)
+        async def more(position: int) -> list[Json]:
+            return await self._fleet.events(who, ref, after=position or _FROM_THE_BEGINNING, limit=BATCH)
 
         follower = Follower(more, self._streams.clock, after=after)
-        return self._streams.answer(
-            call, self._follow(follower, first, database), self._metrics.streams.labels("events")
-        )
+        return self._streams.events(call.request.token, self._follow(follower, first, database), "events")
 
-    async def watch_all(self, call: Call) -> Response:
+    async def watch_all(self, call: Call) -> Application:
         return await self._watch(call, None)
 
-    async def watch_app(self, call: Call) -> Response:
-        return await self._watch(call, call.ref("App"))
+    async def watch_app(self, call: Call) -> Application:
+        return await self._watch(call, ref_of(call, "App"))
 
-    async def _watch(self, call: Call, ref: Ref | None) -> Response:
-        first = await self._fleet.status(call.who, ref)
-        database = self._databases.of(call.who.workspace_id)
+    async def _watch(self, call: Call, ref: Ref | None) -> Application:
+        who = call.caller.who
+        first = await self._fleet.status(who, ref)
+        database = self._databases.of(who.workspace_id)
 
         async def parts() -> AsyncGenerator[bytes, None]:
             sent = _fingerprint(first)
             yield event("status", first)
             async with aclosing(self._looks(database)) as looks:
                 async for _ in looks:
-                    shown = await self._unless_away(lambda: self._fleet.status(call.who, ref))
+                    shown = await self._unless_away(lambda: self._fleet.status(who, ref))
                     found = sent if shown is None else _fingerprint(shown)
                     yield event("status", shown) if found != sent else b""
                     sent = found
 
-        return self._streams.answer(call, parts(), self._metrics.streams.labels("status"))
+        return self._streams.events(call.request.token, parts(), "status")
 
     async def _follow(
         self, follower: Follower, first: list[dict[str, Any]], database: Database
@@ -192,8 +208,8 @@ def _encoded(rows: list[dict[str, Any]]) -> bytes:
     return b"".join(event("event", row, row["id"]) for row in rows)
 
 
-def _last_event(call: Call) -> int:
-    found = call.request.headers.get("last-event-id", "")
+def _last_event(headers: LastEvent) -> int:
+    found = headers.id or ""
     if not found:
         return 0
     if not found.isdecimal() or len(found) > _LONGEST_NUMBER:
@@ -201,22 +217,24 @@ def _last_event(call: Call) -> int:
     return int(found)
 
 
-def _object(call: Call) -> Ref | None:
+def _object(query: ListedEvents) -> Ref | None:
     """The object that the query names, if it names one."""
-    names = {name: call.text(name) for name in ("kind", "name", "project", "environment")}
-    if not any(names.values()):
+    names = {"name": query.name, "project": query.project, "environment": query.environment}
+    if not query.kind and not any(names.values()):
         return None
     errors: list[FieldError] = [
-        required(f"query.{name}", "to name an object") for name in ("kind", "name") if not names[name]
+        required(f"query.{name}", "to name an object")
+        for name, value in (("kind", query.kind), ("name", query.name))
+        if not value
     ]
     if errors:
         raise bad_fields(errors)
-    if names["kind"] not in KINDS:
-        raise bad_query(not_supported("kind", names["kind"], KINDS))
-    for name in ("name", "project", "environment"):
-        for fault in is_name(names[name]) if names[name] else ():
-            raise bad_query(invalid(name, names[name], fault))
-    return Ref(names["kind"], names["name"], names["project"], names["environment"])
+    if query.kind not in KINDS:
+        raise bad_query(not_supported("kind", query.kind, KINDS))
+    for name, value in names.items():
+        for fault in is_name(value) if value else ():
+            raise bad_query(invalid(name, value, fault))
+    return Ref(query.kind, query.name, query.project, query.environment)
 
 
 def _fingerprint(value: Any) -> bytes:

@@ -1,21 +1,16 @@
-"""Whether the process lives, whether it can serve, what it has counted, and the page of the API."""
+"""Whether the process lives, whether it can serve, and what it has counted."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
-import re
-from functools import cache
-from pathlib import Path
-
-from starlette.requests import Request
-from starlette.responses import Response
 
 from shoal.base.metrics import CONTENT_TYPE, PROCESS, Metrics, exposition
-from shoal.control.api.answers import json_answer
+from shoal.control.api.access import from_this_machine
 from shoal.control.database.engine import Database, Databases
 from shoal.errors import ApiError
+from shoal.rest.answers import RestAnswer, json_answer
+from shoal.rest.operations import RestPage, to_everybody
+from shoal.rest.request import RestRequest
 
 _READY_S = 5.0
 
@@ -25,10 +20,18 @@ class Health:
         self._databases = databases
         self._metrics = metrics
 
-    async def livez(self, request: Request) -> Response:
+    def pages(self) -> list[RestPage]:
+        """Metrics need a token, except from the machine itself."""
+        return [
+            RestPage(path="/livez", handler=self.livez, public=to_everybody),
+            RestPage(path="/readyz", handler=self.readyz, public=to_everybody),
+            RestPage(path="/metrics", handler=self.metrics, public=from_this_machine),
+        ]
+
+    async def livez(self, request: RestRequest) -> RestAnswer:
         return json_answer({"alive": True})
 
-    async def readyz(self, request: Request) -> Response:
+    async def readyz(self, request: RestRequest) -> RestAnswer:
         """Every database answers."""
         states = await asyncio.gather(*(_state(database) for database in self._databases.all))
         checks = [
@@ -39,13 +42,9 @@ class Health:
         headers = {} if ready else {"Retry-After": "1"}
         return json_answer({"ready": ready, "checks": checks}, 200 if ready else 503, headers)
 
-    async def metrics(self, request: Request) -> Response:
+    async def metrics(self, request: RestRequest) -> RestAnswer:
         body = exposition() if self._metrics is PROCESS else self._metrics.render()
-        return Response(body, media_type=CONTENT_TYPE)
-
-    async def docs(self, request: Request) -> Response:
-        page, policy = _page()
-        return Response(page, headers={"Content-Security-Policy": policy}, media_type="text/html; charset=utf-8")
+        return RestAnswer(body, media=CONTENT_TYPE)
 
 
 async def _state(database: Database) -> str:
@@ -55,22 +54,3 @@ async def _state(database: Database) -> str:
     except (ApiError, TimeoutError):
         return "away"
     return "ok"
-
-
-@cache
-def _page() -> tuple[bytes, str]:
-    """The page, and a policy that lets its own script and style run and nothing else."""
-    text = Path(__file__).with_name("docs.html").read_text()
-    digests = {
-        tag: " ".join(f"'sha256-{_digest(found)}'" for found in re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL))
-        for tag in ("script", "style")
-    }
-    policy = (
-        f"default-src 'none'; script-src {digests['script']}; style-src {digests['style']}; connect-src 'self'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
-    return text.encode(), policy
-
-
-def _digest(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

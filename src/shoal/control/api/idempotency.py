@@ -16,18 +16,23 @@ from typing import Any
 import orjson
 from sqlalchemy import select
 
-from shoal.control.api.answers import KeyReused, applied_json
-from shoal.control.api.calls import Call
+from shoal.control.api.answers import applied_json
+from shoal.control.api.parameters import Call
 from shoal.control.database.engine import Database, Databases
 from shoal.control.database.tables import Idempotency
 from shoal.control.database.transaction import Tx
 from shoal.control.domain.model import Applied
 from shoal.control.domain.objects import workspace_of
-from shoal.errors import BadRequest
+from shoal.errors import ApiError, BadRequest
 
-HEADER = "idempotency-key"
 ONCE = "key"  # in the status of a new ApiKey
 _is_key = re.compile(r"[\x21-\x7e]{1,128}").fullmatch
+
+
+class KeyReused(ApiError):
+    """An idempotency key came back with another request."""
+
+    reason, code = "IdempotencyKeyReused", 422
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +49,22 @@ class Answers:
     def __init__(self, databases: Databases) -> None:
         self._databases = databases
 
-    def asked(self, call: Call, kind: str, document: Any) -> Asked | None:
-        """The key of a request, if it carries one."""
-        key = call.request.headers.get(HEADER)
+    def keyed(self, call: Call, key: str | None, kind: str, document: Any) -> KeyedRequest | None:
+        """The request with its key, if it carries one."""
         if key is None:
             return None
         if not _is_key(key):
             raise BadRequest("Idempotency-Key must be 1 to 128 visible ASCII characters")
-        database = self._databases.of(workspace_of(kind, call.who.workspace_id))
-        text = orjson.dumps([call.request.method, call.request.url.path, document], option=orjson.OPT_SORT_KEYS)
+        workspace_id = call.caller.who.workspace_id
+        database = self._databases.of(workspace_of(kind, workspace_id))
+        text = orjson.dumps([call.request.method, call.request.path, document], option=orjson.OPT_SORT_KEYS)
         # keyed, since what was asked may hold a secret that can be guessed
         digest = hmac.new(database.signing_key, text, hashlib.sha256).hexdigest()
-        return Asked(database, call.who.workspace_id, key, digest)
+        return KeyedRequest(database, workspace_id, key, digest)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class KeyedRequest:
     """One request with a key."""
 
     database: Database

@@ -10,21 +10,23 @@ Lists of what is in a project or an environment also exist over all of them: ``/
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
-from starlette.responses import Response
+from msgspec import Meta
 
-from shoal.control.api import openapi as describe
-from shoal.control.api.answers import applied_answer, deleted_json, etag, json_answer, object_answer
-from shoal.control.api.bodies import read_object
-from shoal.control.api.calls import Call, Handler, Operation
-from shoal.control.api.conditions import again_on_conflict, condition_of, under
-from shoal.control.api.idempotency import Answers, Remembered
+from shoal.control.api.answers import applied_answer, deleted_json, object_answer
+from shoal.control.api.documents import APPLIED, DOCUMENTS, LISTS, DeletedObject, Items, Json, Patch
+from shoal.control.api.idempotency import Answers, KeyReused, Remembered
+from shoal.control.api.parameters import CHANGING, Call, DryRun, IdempotencyKey, Limited, Paged, ref_of
 from shoal.control.domain.fleet import Fleet
-from shoal.control.domain.model import API_VERSION, Applied, Ref, Scope
+from shoal.control.domain.model import API_VERSION, Applied, Deleted, Ref, Scope
 from shoal.control.domain.specs import KINDS, Kind
-from shoal.errors import AlreadyExists, BadRequest, FieldError, Invalid, forbidden, invalid, type_invalid
+from shoal.errors import AlreadyExists, BadRequest, FieldError, Invalid, NotFound, forbidden, invalid, type_invalid
 from shoal.kube.patch import merge_patch
+from shoal.rest.answers import RestAnswer, json_answer
+from shoal.rest.conditions import IfMatch, IfMatchOrNone, again_on_conflict, etag, precondition, under
+from shoal.rest.operations import Operation
 
 ROOT = "/api/v1"
 PROJECT = f"{ROOT}/projects/{{project}}"
@@ -35,7 +37,15 @@ _COLLECTIONS = {
 _PATCHABLE = ("metadata", "spec")
 _PATCHABLE_METADATA = ("labels", "annotations")
 
-Edit = Callable[[dict[str, Any]], dict[str, Any]]
+Edit = Callable[[Json], Json]
+
+
+class Listed(Paged, frozen=True, kw_only=True):
+    labels: Annotated[str, Meta(max_length=2048, description="A label selector, such as `tier=web,env!=dev`")] = ""
+
+
+class Deletion(DryRun, frozen=True, kw_only=True):
+    cascade: Annotated[bool, Meta(description="Also delete what is in the project or environment")] = False
 
 
 class Objects:
@@ -56,78 +66,78 @@ class Objects:
         return found
 
     def _of_kind(self, kind: Kind, path: str, which: str) -> list[Operation]:
-        named, applied = f"{path}/{{name}}", f"{kind.name}Applied"
-        changing = (400, 404, 409, 412, 413, 415)
+        named, document, applied = f"{path}/{{name}}", DOCUMENTS[kind.name], APPLIED[kind.name]
 
         def at(method: str, path: str, verb: str, summary: str, handler: Any, **more: Any) -> Operation:
             return Operation(
                 method=method, path=path, id=f"{verb}{which.capitalize()}{kind.name}", tag=kind.plural,
-                summary=f"{summary} {which} {kind.name}".replace("  ", " "), handler=_of(kind.name, handler), **more,
+                summary=f"{summary} {which} {kind.name}".replace("  ", " "), handler=partial(handler, kind.name),
+                **{"errors": (NotFound,), **more},
             )  # fmt: skip
 
         return [
             self._list_operation(kind, path, "every" if which else ""),
-            at("POST", path, "create", "Create a", self.create, answers={200: applied, 201: applied}, body=kind.name,
-               parameters=(describe.DRY_RUN, describe.IDEMPOTENCY_KEY), errors=changing),
-            at("GET", named, "get", "Read a", self.get, answers={200: kind.name}, errors=(404,)),
+            at("POST", path, "create", "Create a", self.create, answers={200: applied, 201: applied}, body=document,
+               errors=(*CHANGING, KeyReused)),
+            at("GET", named, "get", "Read a", self.get, answers={200: document}),
             at("PUT", named, "put", "Create or replace a", self.put, answers={200: applied, 201: applied},
-               body=kind.name, parameters=(describe.DRY_RUN, describe.IF_MATCH, describe.IF_NONE_MATCH),
-               errors=changing),
-            at("PATCH", named, "patch", "Change parts of a", self.patch, answers={200: applied}, body="Patch",
+               body=document, errors=CHANGING),
+            at("PATCH", named, "patch", "Change parts of a", self.patch, answers={200: applied}, body=Patch,
+               body_media="application/merge-patch+json", errors=CHANGING,
                description="A JSON merge patch (RFC 7386) of metadata.labels, metadata.annotations and spec. The "
-               "values of a Secret are replaced as a whole.",
-               parameters=(describe.DRY_RUN, describe.IF_MATCH), errors=changing),
-            at("DELETE", named, "delete", "Delete a", self.delete, answers={200: "Deleted"},
-               parameters=(describe.DRY_RUN, describe.CASCADE, describe.IF_MATCH), errors=(400, 404, 409, 412)),
+               "values of a Secret are replaced as a whole."),
+            at("DELETE", named, "delete", "Delete a", self.delete, answers={200: DeletedObject}, errors=CHANGING),
             at("GET", f"{named}/status", "status", "What should be and what is, place by place, of a", self.status,
-               answers={200: "Anything"}, errors=(404,)),
+               answers={200: Json}),
             at("GET", f"{named}/history", "history", "Who changed what when of a", self.history,
-               answers={200: "Items"}, parameters=(describe.LIMIT,), errors=(404,)),
-            at("GET", f"{named}/events", "events", "What happened lately to a", self.events,
-               answers={200: "Items"}, parameters=(describe.LIMIT,), errors=(404,)),
+               answers={200: Items}),
+            at("GET", f"{named}/events", "events", "What happened lately to a", self.events, answers={200: Items}),
         ]  # fmt: skip
 
     def _list_operation(self, kind: Kind, path: str, which: str) -> Operation:
         return Operation(
             method="GET", path=path, id=f"list{which.capitalize()}{kind.name}", tag=kind.plural,
-            summary=f"List {which} {kind.plural}".replace("  ", " "), handler=_of(kind.name, self.list_),
-            answers={200: f"{kind.name}List"}, errors=(400, 404),
-            parameters=(describe.LIMIT, describe.CONTINUE, describe.LABELS),
+            summary=f"List {which} {kind.plural}".replace("  ", " "), handler=partial(self.list_, kind.name),
+            answers={200: LISTS[kind.name]}, errors=(BadRequest, NotFound),
         )  # fmt: skip
 
-    async def list_(self, call: Call, kind: str) -> Response:
-        project, environment = call.name("project"), call.name("environment")
+    async def list_(self, kind: str, call: Call, query: Listed) -> Json:
+        project, environment = call.path.get("project", ""), call.path.get("environment", "")
         if project:
-            call.ref(kind)
+            ref_of(call, kind)
         page = await self._fleet.list_(
-            call.who, kind, Scope(project, environment), limit=call.limit(), after=call.position(),
-            labels=call.text("labels"),
+            call.caller.who, kind, Scope(project, environment), limit=query.limit, after=query.position,
+            labels=query.labels,
         )  # fmt: skip
-        return json_answer({"items": page.items, "continue": page.next})
+        return {"items": page.items, "continue": page.next}
 
-    async def get(self, call: Call, kind: str) -> Response:
-        return object_answer(await self._fleet.get(call.who, call.ref(kind)))
+    async def get(self, kind: str, call: Call) -> RestAnswer:
+        return object_answer(await self._fleet.get(call.caller.who, ref_of(call, kind)))
 
-    async def create(self, call: Call, kind: str) -> Response:
-        document = await read_object(call.request)
-        placed = _placed(document, call.ref(kind))
-        dry_run = call.flag("dryRun")
-        asked = None if dry_run else self._answers.asked(call, kind, document)
-        if asked is not None and (before := await asked.answered()):
+    async def create(
+        self, kind: str, call: Call, query: DryRun, headers: IdempotencyKey, body: dict[str, Any]
+    ) -> RestAnswer:
+        placed = _placed(body, ref_of(call, kind))
+        keyed = None if query.dry_run else self._answers.keyed(call, headers.key, kind, body)
+        if keyed is not None and (before := await keyed.answered()):
             return _replayed(before)
-        also = asked.remember(201) if asked is not None else None
+        also = keyed.remember(201) if keyed is not None else None
         try:
-            applied = await self._fleet.apply(call.who, placed, dry_run=dry_run, create_only=True, also=also)
+            applied = await self._fleet.apply(
+                call.caller.who, placed, dry_run=query.dry_run, create_only=True, also=also
+            )  # fmt: skip
         except AlreadyExists:
             # the same request may have been under way at the same time
-            if asked is not None and (before := await asked.answered()):
+            if keyed is not None and (before := await keyed.answered()):
                 return _replayed(before)
             raise
         return applied_answer(applied)
 
-    async def put(self, call: Call, kind: str) -> Response:
-        ref, condition = call.ref(kind), condition_of(call)
-        document, dry_run = _placed(await read_object(call.request), ref), call.flag("dryRun")
+    async def put(
+        self, kind: str, call: Call, query: DryRun, headers: IfMatchOrNone, body: dict[str, Any]
+    ) -> RestAnswer:
+        ref, condition = ref_of(call, kind), precondition(headers)
+        document = _placed(body, ref)
         # of two places that name a version, the header wins
         own = None if condition.given else _metadata(document).get("version")
         if own is not None and (not isinstance(own, int) or isinstance(own, bool) or own < 0):
@@ -137,60 +147,61 @@ class Objects:
 
         async def change(version: int | None) -> Applied:
             wanted = version if version is not None else own or None
-            return await self._fleet.apply(call.who, document, dry_run=dry_run, if_match=wanted)
+            return await self._fleet.apply(call.caller.who, document, dry_run=query.dry_run, if_match=wanted)
 
-        return applied_answer(await under(self._fleet, call, ref, condition, change))
+        return applied_answer(await under(condition, f"{kind} {ref}", partial(self._version, call, ref), change))
 
-    async def patch(self, call: Call, kind: str) -> Response:
-        body = await read_object(call.request)
-
-        def merged(found: dict[str, Any]) -> dict[str, Any]:
+    async def patch(self, kind: str, call: Call, query: DryRun, headers: IfMatch, body: dict[str, Any]) -> RestAnswer:
+        def merged(found: Json) -> Json:
             return patched(kind, found, body)
 
-        return applied_answer(await self.edit(call, call.ref(kind), merged))
+        return applied_answer(await self.edit(call, ref_of(call, kind), query, headers, merged))
 
-    async def edit(self, call: Call, ref: Ref, change_of: Edit) -> Applied:
-        """Read, change, write: again when somebody else wrote in between, unless the caller named a version."""
-        condition, dry_run = condition_of(call), call.flag("dryRun")
-        if condition.exists is False:
-            raise BadRequest("If-None-Match cannot be used to change an object")
+    async def edit(self, call: Call, ref: Ref, query: DryRun, headers: IfMatch, change_of: Edit) -> Applied:
+        """Read, change, write: again when others wrote in between, unless the caller named a version."""
+        who, condition = call.caller.who, precondition(headers)
 
         async def write(version: int | None) -> Applied:
-            found = await self._fleet.get(call.who, ref)
+            found = await self._fleet.get(who, ref)
             wanted = found["metadata"]["version"] if version is None else version
-            return await self._fleet.apply(call.who, change_of(found), dry_run=dry_run, if_match=wanted)
+            return await self._fleet.apply(who, change_of(found), dry_run=query.dry_run, if_match=wanted)
 
         if condition.given:
-            await self._fleet.get(call.who, ref)  # what does not exist is 404, not 412
-            return await under(self._fleet, call, ref, condition, write)
+            await self._fleet.get(who, ref)  # what does not exist is 404, not 412
+            return await under(condition, f"{ref.kind} {ref}", partial(self._version, call, ref), write)
         return await again_on_conflict(lambda: write(None))
 
-    async def delete(self, call: Call, kind: str) -> Response:
-        ref, condition = call.ref(kind), condition_of(call)
-        dry_run, cascade = call.flag("dryRun"), call.flag("cascade")
-        if condition.exists is False:
-            raise BadRequest("If-None-Match cannot be used to delete an object")
+    async def delete(self, kind: str, call: Call, query: Deletion, headers: IfMatch) -> Json:
+        who, ref, condition = call.caller.who, ref_of(call, kind), precondition(headers)
         if condition.given:
-            await self._fleet.get(call.who, ref)
-        deleted = await under(
-            self._fleet, call, ref, condition,
-            lambda version: self._fleet.delete(call.who, ref, if_match=version, dry_run=dry_run, cascade=cascade),
-        )  # fmt: skip
-        return json_answer(deleted_json(deleted))
+            await self._fleet.get(who, ref)
 
-    async def status(self, call: Call, kind: str) -> Response:
-        return json_answer(await self._fleet.status(call.who, call.ref(kind)))
+        async def change(version: int | None) -> Deleted:
+            return await self._fleet.delete(
+                who, ref, if_match=version, dry_run=query.dry_run, cascade=query.cascade
+            )  # fmt: skip
 
-    async def history(self, call: Call, kind: str) -> Response:
-        found = await self._fleet.history(call.who, call.ref(kind), limit=call.limit())
-        return json_answer({"items": found["changes"]})
+        return deleted_json(await under(condition, f"{kind} {ref}", partial(self._version, call, ref), change))
 
-    async def events(self, call: Call, kind: str) -> Response:
-        return json_answer({"items": await self._fleet.events(call.who, call.ref(kind), limit=call.limit())})
+    async def status(self, kind: str, call: Call) -> Json:
+        return await self._fleet.status(call.caller.who, ref_of(call, kind))
+
+    async def history(self, kind: str, call: Call, query: Limited) -> Json:
+        found = await self._fleet.history(call.caller.who, ref_of(call, kind), limit=query.limit)
+        return {"items": found["changes"]}
+
+    async def events(self, kind: str, call: Call, query: Limited) -> Json:
+        return {"items": await self._fleet.events(call.caller.who, ref_of(call, kind), limit=query.limit)}
+
+    async def _version(self, call: Call, ref: Ref) -> int:
+        try:
+            return int((await self._fleet.get(call.caller.who, ref))["metadata"]["version"])
+        except NotFound:
+            return 0
 
 
-def _replayed(before: Remembered) -> Response:
-    headers = {"ETag": etag(before.answer["object"]), "Idempotency-Replayed": "true"}
+def _replayed(before: Remembered) -> RestAnswer:
+    headers = {"ETag": etag(before.answer["object"]["metadata"]["version"]), "Idempotency-Replayed": "true"}
     return json_answer(before.answer, before.status, headers)
 
 
@@ -229,14 +240,6 @@ def _check_patch(kind: str, found: dict[str, Any], patch: dict[str, Any]) -> Non
             errors.append(type_invalid(f"metadata.{name}", value, "must be an object"))
     if errors:
         raise Invalid.of(kind, "shoal.dev", found["metadata"]["name"], errors)
-
-
-def _of(kind: str, handler: Callable[[Call, str], Any]) -> Handler:
-    async def handle(call: Call) -> Response:
-        found: Response = await handler(call, kind)
-        return found
-
-    return handle
 
 
 def _metadata(document: dict[str, Any]) -> dict[str, Any]:

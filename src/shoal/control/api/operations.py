@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
-from starlette.responses import Response
+from typing import Annotated
 
-from shoal.control.api import openapi as describe
-from shoal.control.api.answers import json_answer
-from shoal.control.api.calls import Call, Operation, bad_query, no_such
+from msgspec import Meta, field
+
+from shoal.control.api.documents import Items, Json
 from shoal.control.api.objects import ROOT
+from shoal.control.api.parameters import Call, Limited
 from shoal.control.database.engine import Databases
 from shoal.control.domain.fleet import Fleet
 from shoal.control.domain.kinds.checks import is_name
 from shoal.control.domain.model import API_VERSION
 from shoal.control.domain.specs import KINDS
-from shoal.errors import invalid
+from shoal.errors import NotFound
+from shoal.rest.answers import no_such
+from shoal.rest.operations import Operation
+
+AuditPosition = Annotated[
+    str,
+    Meta(
+        pattern="^[0-9]{1,18}$",
+        description="Where the last page ended: its `continue`",
+        extra={"expected": "is no position in a list: use the one of the last page"},
+    ),
+]
+
+
+class ListedAudit(Limited, frozen=True, kw_only=True):
+    position: AuditPosition = field(name="continue", default="")
 
 
 class Operations:
@@ -25,66 +41,62 @@ class Operations:
     def operations(self) -> list[Operation]:
         return [
             Operation(
-                method="GET", path=ROOT, id="kinds", tag="api", handler=self.kinds, answers={200: "Anything"},
+                method="GET", path=ROOT, id="kinds", tag="api", handler=self.kinds, answers={200: Json},
                 summary="The kinds of objects, and who you are",
             ),
             Operation(
                 method="GET", path=f"{ROOT}/status", id="status", tag="status", handler=self.status,
-                answers={200: "Anything"}, summary="Every app of the workspace and every agent, in short",
+                answers={200: Json}, summary="Every app of the workspace and every agent, in short",
             ),
             Operation(
                 method="GET", path=f"{ROOT}/agents", id="listAgents", tag="agents", handler=self.agents,
-                answers={200: "Items"}, summary="Every agent: cursor, lag, heartbeat, breaker, held deletions",
+                answers={200: Items}, summary="Every agent: cursor, lag, heartbeat, breaker, held deletions",
             ),
             Operation(
                 method="POST", path=f"{ROOT}/agents/{{cluster}}/{{shard}}/confirm-deletes", id="confirmDeletes",
-                tag="agents", handler=self.confirm_deletes, answers={200: "Anything"}, errors=(404,),
+                tag="agents", handler=self.confirm_deletes, answers={200: Json}, errors=(NotFound,),
                 summary="Agree to the deletions that an agent holds back",
             ),
             Operation(
                 method="GET", path=f"{ROOT}/audit", id="listAudit", tag="audit", handler=self.audit,
-                answers={200: "Items"}, parameters=(describe.LIMIT, describe.CONTINUE),
+                answers={200: Items},
                 summary="Who changed what in the workspace, newest first",
             ),
         ]  # fmt: skip
 
-    async def kinds(self, call: Call) -> Response:
-        return json_answer(
-            {
-                "apiVersion": API_VERSION,
-                "version": self._version,
-                "fleet": self._databases.fleet.fleet,
-                "you": {
-                    "name": call.who.actor,
-                    "workspace": call.who.workspace_id,
-                    "role": call.who.role,
-                    "token": call.principal.token_id,
-                },
-                "kinds": [
-                    {"kind": kind.name, "plural": kind.plural, "scope": kind.scope, "order": position}
-                    for position, kind in enumerate(KINDS.values())
-                ],
-            }
-        )
+    async def kinds(self, call: Call) -> Json:
+        who = call.caller.who
+        return {
+            "apiVersion": API_VERSION,
+            "version": self._version,
+            "fleet": self._databases.fleet.fleet,
+            "you": {
+                "name": who.actor,
+                "workspace": who.workspace_id,
+                "role": who.role,
+                "token": call.caller.principal.token_id,
+            },
+            "kinds": [
+                {"kind": kind.name, "plural": kind.plural, "scope": kind.scope, "order": position}
+                for position, kind in enumerate(KINDS.values())
+            ],
+        }
 
-    async def status(self, call: Call) -> Response:
-        return json_answer(await self._fleet.status(call.who))
+    async def status(self, call: Call) -> Json:
+        return await self._fleet.status(call.caller.who)
 
-    async def agents(self, call: Call) -> Response:
-        return json_answer({"items": await self._fleet.agents(call.who)})
+    async def agents(self, call: Call) -> Json:
+        return {"items": await self._fleet.agents(call.caller.who)}
 
-    async def confirm_deletes(self, call: Call) -> Response:
-        cluster, shard = call.name("cluster"), call.name("shard")
+    async def confirm_deletes(self, call: Call) -> Json:
+        cluster, shard = call.path["cluster"], call.path["shard"]
         if is_name(cluster) or is_name(shard):
             raise no_such("agent", f"{cluster}/{shard}")
-        shards = await self._fleet.confirm_deletes(call.who, cluster, shard)
+        shards = await self._fleet.confirm_deletes(call.caller.who, cluster, shard)
         if not shards:
             raise no_such("agent", f"{cluster}/{shard}")
-        return json_answer({"cluster": cluster, "shards": shards})
+        return {"cluster": cluster, "shards": shards}
 
-    async def audit(self, call: Call) -> Response:
-        position, limit = call.position(), call.limit()
-        if position and not (position.isdecimal() and len(position) < 19):
-            raise bad_query(invalid("continue", position, "is no position in a list: use the one of the last page"))
-        found = await self._fleet.audit(call.who, before=int(position or 0), limit=limit)
-        return json_answer({"items": found, "continue": str(found[-1]["id"]) if len(found) == limit else ""})
+    async def audit(self, call: Call, query: ListedAudit) -> Json:
+        found = await self._fleet.audit(call.caller.who, before=int(query.position or 0), limit=query.limit)
+        return {"items": found, "continue": str(found[-1]["id"]) if len(found) == query.limit else ""}

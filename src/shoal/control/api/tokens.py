@@ -7,39 +7,62 @@ known, and answers the file that the agent joins with.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Literal
 
-from starlette.responses import Response
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from shoal.base.clock import Clock
-from shoal.control.api.answers import json_answer
-from shoal.control.api.bodies import read_object, read_optional
-from shoal.control.api.calls import Call, Operation, Parameter, bad_fields, no_such
 from shoal.control.api.objects import ROOT
-from shoal.control.database.tables import FLEET, Token
-from shoal.control.database.tokens import KINDS, ROLES, ROTATION_GRACE_S, Tokens
+from shoal.control.api.parameters import Call, Name
+from shoal.control.database.tables import FLEET, NAME_LENGTH, Token
+from shoal.control.database.tokens import ROTATION_GRACE_S, Tokens
 from shoal.control.domain.access import authorize
-from shoal.control.domain.fields import Reader
 from shoal.control.domain.fleet import Fleet
-from shoal.control.domain.kinds.checks import is_name, is_plain
 from shoal.control.domain.kinds.places import DEFAULT_SHARD
 from shoal.control.domain.objects import time_text
-from shoal.errors import FieldError, forbidden, required
-from shoal.kube.names import Faults
+from shoal.errors import AlreadyExists, Conflict, FieldError, NotFound, forbidden, required
+from shoal.rest.answers import bad_fields, no_such
+from shoal.rest.operations import Operation
 
 _MAX_TTL_S = 100 * 365 * 86400.0
 _MAX_GRACE_S = 30 * 86400.0
-_workspace = re.compile(r"[a-z0-9]([a-z0-9_-]{0,62})").fullmatch
-_KIND = Parameter("kind", {"type": "string", "enum": list(KINDS)}, "Only tokens of this kind")
+_MANAGE = "manage Token"
+TokenKind = Literal["user", "agent", "edge", "relay"]
+WorkspaceId = Annotated[
+    str,
+    Meta(
+        pattern="^[a-z0-9]([a-z0-9_-]{0,62})$", extra={"expected": "must be small letters, digits, - and _, at most 63"}
+    ),
+]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """A token to be made."""
+class NewToken(Struct, forbid_unknown_fields=True, rename="camel"):
+    """A token of a user has a role and a workspace, that of an agent a cluster and a region, that of a relay a region.
+    Without ``ttlSeconds`` it works until it is revoked."""
 
+    kind: TokenKind
+    name: Annotated[str, Meta(max_length=NAME_LENGTH)]
+    role: Literal["viewer", "editor", "admin"] | UnsetType = UNSET
+    workspace: WorkspaceId | UnsetType = UNSET
+    cluster: Name | UnsetType = UNSET
+    region: Name | UnsetType = UNSET
+    shard: Name | UnsetType = UNSET
+    ttl_seconds: Annotated[float, Meta(ge=0, le=_MAX_TTL_S)] = 0.0
+
+
+class RotateToken(Struct, forbid_unknown_fields=True, rename="camel"):
+    """For how long the old text works."""
+
+    grace_seconds: Annotated[float, Meta(ge=0, le=_MAX_GRACE_S)] = ROTATION_GRACE_S
+
+
+class ListedTokens(Struct, frozen=True):
+    kind: Annotated[TokenKind | None, Meta(description="Only tokens of this kind")] = None
+
+
+class TokenInfo(Struct, rename="camel"):
+    id: str
     kind: str
     name: str
     workspace: str
@@ -47,7 +70,35 @@ class Wanted:
     cluster: str
     region: str
     shard: str
-    ttl_s: float
+    revoked: bool
+    state: Literal["active", "revoked", "expired"]
+    created_at: str | None
+    expires_at: str | None
+    revoked_at: str | None
+    last_used_at: str | None
+
+
+class TokenList(Struct):
+    items: list[TokenInfo]
+
+
+class JoinFile(Struct):
+    """What an agent, an edge or a relay connects with."""
+
+    url: str
+    ca: str
+    token: str
+    cluster: str
+    region: str
+    shard: str
+
+
+class TokenOnce(Struct):
+    """``token`` is shown this once. ``join`` is there for all but users."""
+
+    token: str
+    info: TokenInfo
+    join: JoinFile | UnsetType = UNSET
 
 
 class TokenPaths:
@@ -65,141 +116,114 @@ class TokenPaths:
         path, one = f"{ROOT}/tokens", f"{ROOT}/tokens/{{id}}"
         return [
             Operation(
-                method="GET", path=path, id="listTokens", tag="tokens", handler=self.list_,
-                answers={200: "TokenList"}, parameters=(_KIND,), summary="Tokens, without their texts",
+                method="GET", path=path, id="listTokens", tag="tokens", handler=self.list_, needs=_MANAGE,
+                answers={200: TokenList}, summary="Tokens, without their texts",
             ),
             Operation(
-                method="POST", path=path, id="createToken", tag="tokens", handler=self.create, body="NewToken",
-                answers={201: "TokenOnce"}, errors=(400, 409, 413, 415),
+                method="POST", path=path, id="createToken", tag="tokens", handler=self.create, needs=_MANAGE,
+                answers={201: TokenOnce}, errors=(AlreadyExists, Conflict),
                 summary="Make a token; its text is in this answer only. For an agent, `join` is what it joins with",
             ),
             Operation(
-                method="DELETE", path=one, id="revokeToken", tag="tokens", handler=self.revoke,
-                answers={200: "Token"}, errors=(404,), summary="Revoke a token: it stops working within a second",
+                method="DELETE", path=one, id="revokeToken", tag="tokens", handler=self.revoke, needs=_MANAGE,
+                answers={200: TokenInfo}, errors=(NotFound,),
+                summary="Revoke a token: it stops working within a second",
             ),
             Operation(
                 method="POST", path=f"{one}/rotate", id="rotateToken", tag="tokens", handler=self.rotate,
-                body="Rotate", body_optional=True, answers={200: "TokenOnce"}, errors=(400, 404, 409, 413, 415),
+                needs=_MANAGE, answers={200: TokenOnce}, errors=(NotFound, AlreadyExists, Conflict),
                 summary="A new text for a token; the old one works for graceSeconds longer (an hour)",
             ),
         ]  # fmt: skip
 
-    async def list_(self, call: Call) -> Response:
-        kind = call.text("kind")
-        rows = [row for row in await self._known(call) if kind in ("", row.kind)]
-        return json_answer({"items": [self._shown(row) for row in rows]})
+    async def list_(self, call: Call, query: ListedTokens) -> TokenList:
+        rows = [row for row in await self._known(call) if query.kind in (None, row.kind)]
+        return TokenList([self._shown(row) for row in rows])
 
-    async def create(self, call: Call) -> Response:
-        wanted = _wanted(await read_object(call.request), call.who.workspace_id)
-        await self._allow(call, wanted.kind, wanted.workspace)
-        if wanted.kind == "agent":
-            await self._fleet.ensure_cluster(call.who, wanted.region, wanted.cluster, wanted.shard)
-        if wanted.workspace not in (FLEET, call.who.workspace_id):
-            await self._fleet.ensure_workspace(wanted.workspace)
+    async def create(self, call: Call, body: NewToken) -> TokenOnce:
+        who = call.caller.who
+        _check(body)
+        workspace = body.workspace or (who.workspace_id if body.kind == "user" else FLEET)
+        cluster, region = body.cluster or "", body.region or ""
+        shard = body.shard or (DEFAULT_SHARD if body.kind == "agent" else "")
+        if body.kind != "user" or workspace != who.workspace_id:
+            authorize(who, "operate", "Token", self._operators)
+        if body.kind == "agent":
+            await self._fleet.ensure_cluster(who, region, cluster, shard)
+        if workspace not in (FLEET, who.workspace_id):
+            await self._fleet.ensure_workspace(workspace)
         text, row = await self._tokens.create(
-            kind=wanted.kind, name=wanted.name, workspace_id=wanted.workspace, role=wanted.role,
-            cluster=wanted.cluster, region=wanted.region, shard=wanted.shard, ttl_s=wanted.ttl_s, actor=call.who.actor,
+            kind=body.kind, name=body.name, workspace_id=workspace, role=body.role or "", cluster=cluster,
+            region=region, shard=shard, ttl_s=body.ttl_seconds, actor=who.actor,
         )  # fmt: skip
-        return json_answer(self._once(text, row), 201)
+        return self._once(text, row)
 
-    async def revoke(self, call: Call) -> Response:
+    async def revoke(self, call: Call) -> TokenInfo:
         row = await self._find(call)
-        return json_answer(self._shown(await self._tokens.revoke(row.id, actor=call.who.actor)))
+        return self._shown(await self._tokens.revoke(row.id, actor=call.caller.who.actor))
 
-    async def rotate(self, call: Call) -> Response:
-        errors: list[FieldError] = []
-        body = Reader(await read_optional(call.request), "", errors)
-        grace_s = body.number("graceSeconds", ROTATION_GRACE_S, 0.0, _MAX_GRACE_S)
-        body.close()
-        if errors:
-            raise bad_fields(errors)
+    async def rotate(self, call: Call, body: RotateToken) -> TokenOnce:
         row = await self._find(call)
-        text, row = await self._tokens.rotate(row.id, grace_s=grace_s, actor=call.who.actor)
-        return json_answer(self._once(text, row))
-
-    async def _allow(self, call: Call, kind: str, workspace: str) -> None:
-        authorize(call.who, "manage", "Token")
-        if kind != "user" or workspace != call.who.workspace_id:
-            authorize(call.who, "operate", "Token", self._operators)
+        text, row = await self._tokens.rotate(row.id, grace_s=body.grace_seconds, actor=call.caller.who.actor)
+        return self._once(text, row)
 
     async def _known(self, call: Call) -> list[Token]:
         """Those that the caller may manage."""
-        authorize(call.who, "manage", "Token")
-        rows = list(await self._tokens.list_(workspace_id=call.who.workspace_id))
-        if call.who.workspace_id in self._operators and call.who.workspace_id != FLEET:
+        own = call.caller.who.workspace_id
+        rows = list(await self._tokens.list_(workspace_id=own))
+        if own in self._operators and own != FLEET:
             rows += await self._tokens.list_(workspace_id=FLEET)
         return rows
 
     async def _find(self, call: Call) -> Token:
-        asked = call.name("id")
+        wanted = call.path["id"]
         for row in await self._known(call):
-            if row.id == asked:
+            if row.id == wanted:
                 return row
-        raise no_such("token", asked)
+        raise no_such("token", wanted)
 
-    def _once(self, text: str, row: Token) -> dict[str, Any]:
-        found: dict[str, Any] = {"token": text, "info": self._shown(row)}
-        if row.kind != "user":
-            found["join"] = {
-                "url": self._url, "ca": self._ca, "token": text, "cluster": row.cluster, "region": row.region,
-                "shard": row.shard,
-            }  # fmt: skip
-        return found
+    def _once(self, text: str, row: Token) -> TokenOnce:
+        if row.kind == "user":
+            return TokenOnce(text, self._shown(row))
+        join = JoinFile(self._url, self._ca, text, row.cluster, row.region, row.shard)
+        return TokenOnce(text, self._shown(row), join)
 
-    def _shown(self, row: Token) -> dict[str, Any]:
+    def _shown(self, row: Token) -> TokenInfo:
         now = round(self._clock.wall_s() * 1000)
         expired = bool(row.expires_at) and row.expires_at <= now
-        return {
-            "id": row.id,
-            "kind": row.kind,
-            "name": row.name,
-            "workspace": row.workspace_id,
-            "role": row.role,
-            "cluster": row.cluster,
-            "region": row.region,
-            "shard": row.shard,
-            "revoked": bool(row.revoked_at),
-            "state": "revoked" if row.revoked_at else "expired" if expired else "active",
-            "createdAt": time_text(row.created_at),
-            "expiresAt": time_text(row.expires_at),
-            "revokedAt": time_text(row.revoked_at),
-            "lastUsedAt": time_text(row.last_used_at),
-        }
+        return TokenInfo(
+            id=row.id,
+            kind=row.kind,
+            name=row.name,
+            workspace=row.workspace_id,
+            role=row.role,
+            cluster=row.cluster,
+            region=row.region,
+            shard=row.shard,
+            revoked=bool(row.revoked_at),
+            state="revoked" if row.revoked_at else "expired" if expired else "active",
+            created_at=time_text(row.created_at),
+            expires_at=time_text(row.expires_at),
+            revoked_at=time_text(row.revoked_at),
+            last_used_at=time_text(row.last_used_at),
+        )
 
 
-def _wanted(body: dict[str, Any], workspace: str) -> Wanted:
+def _check(body: NewToken) -> None:
+    """What the fields must be together."""
+    given = {name: value for name in ("cluster", "region", "shard") if (value := getattr(body, name))}
     errors: list[FieldError] = []
-    reader = Reader(body, "", errors)
-    kind = reader.choice("kind", KINDS, need=True)
-    user = kind == "user"
-    found = Wanted(
-        kind=kind,
-        name=reader.text("name", need=True, check=is_plain),
-        workspace=reader.text("workspace", workspace if user else FLEET, check=_is_workspace),
-        role=reader.choice("role", ROLES),
-        cluster=reader.text("cluster", check=is_name),
-        region=reader.text("region", check=is_name),
-        shard=reader.text("shard", DEFAULT_SHARD if kind == "agent" else "", check=is_name),
-        ttl_s=reader.number("ttlSeconds", 0.0, 0.0, _MAX_TTL_S),
-    )
-    for name in ("cluster", "region") if kind == "agent" else ():
-        if not reader.has(name):
-            reader.note(required(name, "an agent speaks for one cluster of one region"))
-    if kind == "relay" and not reader.has("region"):
-        reader.note(required("region", "a relay serves the agents of one region"))
-    for name in ("cluster", "shard") if kind == "relay" else ():
-        if reader.has(name):
-            reader.note(forbidden(name, "a relay serves the agents of all clusters of its region"))
-    for name in ("cluster", "region", "shard") if user else ():
-        if reader.has(name):
-            reader.note(forbidden(name, "the token of a user is for no cluster"))
-    if not user and kind and found.workspace != FLEET:
-        reader.note(forbidden("workspace", f"a token of kind {kind} belongs to the fleet"))
-    reader.close()
+    if body.kind == "agent":
+        missing = [name for name in ("cluster", "region") if name not in given]
+        errors += [required(name, "an agent speaks for one cluster of one region") for name in missing]
+    elif body.kind == "relay":
+        if "region" not in given:
+            errors.append(required("region", "a relay serves the agents of one region"))
+        extra = [name for name in ("cluster", "shard") if name in given]
+        errors += [forbidden(name, "a relay serves the agents of all clusters of its region") for name in extra]
+    elif body.kind == "user":
+        errors += [forbidden(name, "the token of a user is for no cluster") for name in given]
+    if body.kind != "user" and body.workspace and body.workspace != FLEET:
+        errors.append(forbidden("workspace", f"a token of kind {body.kind} belongs to the fleet"))
     if errors:
         raise bad_fields(errors)
-    return found
-
-
-def _is_workspace(value: str) -> Faults:
-    return () if _workspace(value) else ("must be small letters, digits and dashes",)

@@ -19,13 +19,14 @@ from sqlalchemy import select
 from shoal.base.clock import Clock, RealClock
 from shoal.base.ids import Ids
 from shoal.base.metrics import Metrics
-from shoal.control.api.gate import Gate
+from shoal.control.api.access import ApiCaller
 from shoal.control.api.wiring import make_api
 from shoal.control.database import tables
 from shoal.control.database.engine import Databases
-from shoal.control.database.tokens import Tokens
+from shoal.control.database.tokens import Principal, Tokens
 from shoal.control.domain.fleet import Fleet
 from shoal.control.domain.model import Sealed
+from shoal.rest.api import RestApi
 
 ENV = "/api/v1/projects/shop/environments/prod"
 URL = "https://control.example:7400"
@@ -73,7 +74,7 @@ class World:
         self.tokens = Tokens(databases, clock)
         self.metrics = Metrics()
         self.fleet = Fleet(databases, clock, Ids(), PlainSealer())
-        self.api: Gate = make_api(
+        self.api: RestApi[Principal, ApiCaller] = make_api(
             self.fleet, self.tokens, databases, clock=clock, metrics=self.metrics, url=URL, ca=CA, version="1.2.3"
         )
         self.admin = self.editor = self.viewer = self.nobody = Client(self.api, "")

@@ -13,9 +13,10 @@ import pytest
 from api_world import ENV, World, error_of, run
 
 from shoal.base.clock import FakeClock, RealClock
-from shoal.control.api import events, streams
+from shoal.control.api import events
 from shoal.control.api.events import Follower
 from shoal.errors import ServiceUnavailable
+from shoal.rest import streams
 
 EVENTS = "/api/v1/events"
 WAIT_S = 30.0
@@ -198,7 +199,7 @@ def test_a_process_that_stops_ends_its_streams(tmp_path: Path) -> None:
 
 
 def test_streams_are_counted_limited_and_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams.Streams.__init__, "__kwdefaults__", {"most": 1})
+    monkeypatch.setattr(streams.RestStreams.__init__, "__kwdefaults__", {"most": 1})
 
     async def test(world: World) -> None:
         async with reading(world, f"{EVENTS}?follow=true") as stream:

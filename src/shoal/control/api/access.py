@@ -1,0 +1,77 @@
+"""Who calls the API: the bearer of a user's token, in a workspace of theirs or of the fleet; and what they may do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from sqlalchemy import select
+
+from shoal.control.database.engine import Databases
+from shoal.control.database.tables import Workspace
+from shoal.control.database.tokens import Principal
+from shoal.control.domain.access import authorize
+from shoal.control.domain.model import Who
+from shoal.errors import BadRequest, Forbidden
+from shoal.rest.answers import no_such
+from shoal.rest.api import RestMetrics
+from shoal.rest.request import RestRequest
+
+WORKSPACE = "x-shoal-workspace"
+_is_workspace = re.compile(r"[a-z0-9]([a-z0-9_-]{0,62})").fullmatch
+_LOOPBACK = ("127.", "::1", "::ffff:127.")
+_BY_PROXY = ("forwarded", "x-forwarded-for", "via")
+
+
+@dataclass(frozen=True, slots=True)
+class ApiCaller:
+    """``who`` acts in the workspace that was asked for; ``principal`` is whose the token is."""
+
+    who: Who
+    principal: Principal
+
+
+class ApiAccess:
+    """``operators`` are the workspaces that run the fleet."""
+
+    def __init__(self, databases: Databases, metrics: RestMetrics, operators: Collection[str]) -> None:
+        self._databases = databases
+        self._metrics = metrics
+        self._operators = frozenset(operators)
+
+    async def admit(self, request: RestRequest, principal: Principal) -> ApiCaller:
+        if principal.kind != "user":
+            self._metrics.refused.labels("kind").inc()
+            raise Forbidden(
+                f"this is the token of an {principal.kind}, which is for its own service alone: use the token of a user"
+            )
+        workspace = await self._workspace(request, principal)
+        who = Who(workspace, principal.name, principal.role, request.trace, request.correlation)
+        return ApiCaller(who, principal)
+
+    def authorize(self, caller: ApiCaller, needs: str) -> None:
+        """``needs`` is a verb and a kind: ``manage Token``."""
+        verb, _, kind = needs.partition(" ")
+        authorize(caller.who, verb, kind, self._operators)
+
+    async def _workspace(self, request: RestRequest, principal: Principal) -> str:
+        """Administrators of the fleet may speak for any workspace."""
+        asked = request.header(WORKSPACE) or ""
+        if not asked or asked == principal.workspace_id:
+            return principal.workspace_id
+        if principal.role != "admin" or principal.workspace_id not in self._operators:
+            self._metrics.refused.labels("workspace").inc()
+            raise Forbidden(f"{principal.name!r} belongs to another workspace and does not run the fleet")
+        if not _is_workspace(asked):
+            raise BadRequest(f"X-Shoal-Workspace is {asked[:64]!r}, which names no workspace")
+        async with self._databases.of(asked).reading() as session:
+            found = await session.scalar(select(Workspace.id).where(Workspace.id == asked))
+        if found is None:
+            raise no_such("workspace", asked)
+        return asked
+
+
+def from_this_machine(request: RestRequest) -> bool:
+    """Whether a request comes from this machine, and not on behalf of another."""
+    return request.peer.startswith(_LOOPBACK) and all(request.header(name) is None for name in _BY_PROXY)

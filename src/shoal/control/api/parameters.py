@@ -1,0 +1,93 @@
+"""What a request may say beside its body: paging, dry runs, conditions, and the names in its path."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, field
+
+from shoal.control.api.access import ApiCaller
+from shoal.control.domain.kinds.checks import MAX_NAME, is_name
+from shoal.control.domain.model import Ref
+from shoal.control.domain.objects import not_found
+from shoal.errors import (
+    AlreadyExists,
+    ApiError,
+    BadRequest,
+    Conflict,
+    NotFound,
+    TooLarge,
+    UnsupportedMediaType,
+)
+from shoal.rest.answers import PreconditionFailed
+from shoal.rest.openapi import CommonHeaders
+from shoal.rest.operations import RestCall
+
+MAX_LIMIT = 500
+CHANGING: tuple[type[ApiError], ...] = (
+    BadRequest, NotFound, AlreadyExists, Conflict, PreconditionFailed, TooLarge, UnsupportedMediaType,
+)  # fmt: skip
+"""What a change of an object may be refused with."""
+
+Call = RestCall[ApiCaller]
+
+Name = Annotated[
+    str,
+    Meta(
+        pattern="^[a-z0-9]([a-z0-9-]*[a-z0-9])?$",
+        max_length=MAX_NAME,
+        extra={"expected": "must be small letters, digits and -, and begin and end with a letter or a digit"},
+    ),
+]
+TokenId = Annotated[str, Meta(pattern="^tok_[a-z0-9]{20}$")]
+Limit = Annotated[int, Meta(ge=1, le=MAX_LIMIT, description="How many to answer at most")]
+Position = Annotated[
+    str,
+    Meta(
+        pattern=r"^[\x21-\x7e]+$",
+        max_length=256,
+        description="Where the last page ended: its `continue`",
+        extra={"expected": "is no position in a list: use the one of the last page"},
+    ),
+]
+WillChange = Annotated[bool, Meta(description="Answer what would change where, and change nothing")]
+
+PATH_TYPES: dict[str, Any] = {
+    **dict.fromkeys(("name", "project", "environment", "cluster", "shard"), Name), "id": TokenId,
+}  # fmt: skip
+
+
+class FleetHeaders(CommonHeaders):
+    """What every request to the control plane may carry."""
+
+    workspace: Annotated[str | None, Meta(description="For administrators of the fleet: another workspace")] = field(
+        name="X-Shoal-Workspace", default=None
+    )
+
+
+class Limited(Struct, frozen=True, kw_only=True):
+    limit: Limit = 100
+
+
+class Paged(Limited, frozen=True, kw_only=True):
+    position: Position = field(name="continue", default="")
+
+
+class DryRun(Struct, frozen=True, kw_only=True):
+    dry_run: WillChange = field(name="dryRun", default=False)
+
+
+class IdempotencyKey(Struct, frozen=True):
+    key: Annotated[
+        str | None,
+        Meta(description="Chosen by the client: the same request under the same key is done once and answered alike"),
+    ] = field(name="Idempotency-Key", default=None)
+
+
+def ref_of(call: Call, kind: str) -> Ref:
+    """The object that the path names. What cannot be a name names nothing."""
+    path = call.path
+    ref = Ref(kind, path.get("name", ""), path.get("project", ""), path.get("environment", ""))
+    if any(is_name(part) for part in (ref.name, ref.project, ref.environment) if part):
+        raise not_found(ref)
+    return ref
