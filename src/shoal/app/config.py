@@ -26,6 +26,7 @@ from shoal.apiserver.audit.policy import load as load_policy
 from shoal.apiserver.flow.config import FlowConfig
 from shoal.app.files import DirectoryLock, make_private_dir
 from shoal.app.ports import choose_port
+from shoal.base.settings import setting
 from shoal.errors import ConfigError
 
 DEFAULT_PORT = 6443
@@ -191,37 +192,40 @@ def without_password(url: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterOptions:
-    """The flags of ``shoal cluster start``, before anything is decided from them."""
+    """The settings of ``shoal cluster start`` as they are given, before anything is decided from them."""
 
-    dir: Path
-    port: int | None = None  # None: the one of last time, else the default, else the next free one
-    host: str = LOOPBACK
-    store: str = ""
-    nodes: int = 0
-    runtime: str = ""
-    docker_socket: str = ""
-    pause_image: str = ""
-    events: str = ""
-    credentials: str = ""
-    components: str = ",".join(AVAILABLE_COMPONENTS)
-    server: str = ""
-    kubeconfig: str = ""
-    join: str = ""
-    edge: str = ""
-    sharding: bool = False
-    extra_hosts: tuple[str, ...] = ()
-    anonymous: bool = False
-    flow: FlowConfig = FlowConfig()
-    audit_policy: str = ""  # a file; empty is the default policy
-    audit_log: str = ""  # a file, or "off"; empty is the one in the directory
-    audit_max_size: int = 100
-    audit_max_backups: int = 10
-    audit_max_age: int = 0
+    dir: Path = setting(doc="state directory; default $SHOAL_HOME, else ~/.shoal")
+    port: int | None = setting(
+        None, doc="of the API server; default: the last one used, else 6443 or the next free one"
+    )
+    host: str = setting(LOOPBACK, doc="address the API server listens on")
+    store: str = setting("", doc="sqlite:///PATH, postgresql://USER@HOST/DATABASE or memory://; default SQLite in dir")
+    nodes: int | None = setting(None, doc="number of nodes; default 1, or 0 for an additional server of a cluster")
+    runtime: str = setting("", doc="how pods run: process (the default), docker or simulated")
+    docker_socket: str = setting("", doc="container engine socket, for runtime docker")
+    pause_image: str = setting("", doc="image of the pause container, for runtime docker; default: Shoal builds one")
+    events: str = setting("", doc="redis://HOST:PORT through which servers that share a store notify each other")
+    credentials: str = setting("", doc="state directory of another server of this cluster, to use its keys and tokens")
+    components: str = setting(",".join(AVAILABLE_COMPONENTS), doc="what runs in this process, separated by commas")
+    server: str = setting("", doc="URL of the API server, if this process runs none; default: the kubeconfig's")
+    kubeconfig: str = setting("", doc="credentials for the API server, if this process runs none")
+    join: str = setting("", doc="join file of a control plane; also runs the cluster's agent in this process")
+    edge: str = setting("", doc="join file of a navigator; also runs the cluster's edge in this process")
+    sharding: bool = setting(False, doc="also run a shard manager in this process")
+    tls_san: tuple[str, ...] = setting((), doc="additional DNS names and IP addresses in the server's certificate")
+    anonymous_auth: bool = setting(False, doc="accept requests without credentials as system:anonymous")
+    flow: FlowConfig = setting(FlowConfig(), doc="limits on requests")
+    audit_policy: str = setting("", doc="audit.k8s.io/v1 Policy file; default: record writes and denied requests")
+    audit_log: str = setting("", doc="audit log file, or off; default audit.log in dir")
+    audit_max_size: int = setting(100, doc="megabytes after which the audit log is rotated")
+    audit_max_backups: int = setting(10, doc="old audit logs to keep; 0 keeps all")
+    audit_max_age: int = setting(0, doc="days to keep old audit logs; 0 for no limit")
+    log_level: str = setting("info", doc="debug, info, warning, error or off")
 
 
 def refuse_what_is_not_built(options: ClusterOptions) -> None:
     """Raise ConfigError for flags whose part does not exist yet."""
-    if options.nodes < 0:
+    if options.nodes is not None and options.nodes < 0:
         raise ConfigError(f"nodes is {options.nodes}: use 0 or more")
     if options.runtime and options.runtime not in RUNTIMES:
         raise ConfigError(f"runtime is {options.runtime!r}: choose from {', '.join(RUNTIMES)}")
@@ -271,8 +275,8 @@ def checked_config(options: ClusterOptions) -> ClusterConfig:
         events=options.events,
         credentials=_credentials(options),
         components=components,
-        extra_hosts=options.extra_hosts,
-        nodes=options.nodes,
+        extra_hosts=options.tls_san,
+        nodes=options.nodes if options.nodes is not None else 0 if options.credentials else 1,
         runtime=options.runtime or "process",
         docker_socket=options.docker_socket,
         pause_image=options.pause_image,
@@ -281,7 +285,7 @@ def checked_config(options: ClusterOptions) -> ClusterConfig:
         join=Path(options.join).absolute() if options.join else None,
         edge=Path(options.edge).absolute() if options.edge else None,
         sharding=options.sharding,
-        anonymous=options.anonymous,
+        anonymous=options.anonymous_auth,
         flow=options.flow,
         audit=_audit(options),
     )

@@ -146,8 +146,8 @@ COMMANDS = (
     Command(
         name="config",
         group=_FLEET,
-        summary="choose the control plane that commands talk to",
-        target="shoal.cli.fleet.config:app",
+        summary="choose the control plane that commands talk to; check and show the settings of processes",
+        target="shoal.app.commands.config:app",
     ),
     Command(
         name="up",

@@ -1,4 +1,4 @@
-"""Settings: a frozen dataclass filled from a file, the environment and flags, in rising order of precedence.
+"""Settings: a frozen dataclass filled from defaults, a file, the environment and flags, in rising order of precedence.
 
     @dataclass(frozen=True, slots=True, kw_only=True)
     class StoreConfig:
@@ -7,10 +7,10 @@
 
     load(StoreConfig, file=Path("store.yaml"), environ=os.environ, prefix="SHOAL_STORE_", flags={"path": "/x"})
 
-Fields may be str, int, float, bool, Path, an Enum, a tuple of one of these, any of them or None, or another such
-dataclass; ``a.b`` is then written ``A__B`` in the environment. Whatever is wrong raises ``ConfigError`` that names the
-key, the value, where it came from and the fix; values of secret-looking keys are not shown. ``json_schema`` describes
-the same dataclass for editors and for ``shoal config schema``.
+Fields may be str, int, float, bool, Path, an Enum, a tuple or frozenset of one of these, any of them or None, or
+another such dataclass; ``a.b`` is then written ``A__B`` in the environment. Whatever is wrong raises ``ConfigError``
+that names the key, the value, where it came from and the fix; values of secret-looking keys are not shown. ``check``,
+``effective`` and ``json_schema`` are what ``shoal config`` shows of the same dataclass.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any, TypeGuard, TypeVar
 
 import orjson
 
-from shoal.base.logs import REDACTED, is_secret_name
+from shoal.base.logs import REDACTED, is_secret_name, redact
 from shoal.errors import ConfigError
 
 T = TypeVar("T")
@@ -42,30 +42,66 @@ def setting(default: Any = dataclasses.MISSING, *, doc: str) -> Any:
     return dataclasses.field(default=default, metadata={"doc": doc})
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class EffectiveSetting:
+    """The value that a process would use, as it may be shown, and its source; both empty where none is known."""
+
+    key: str
+    value: Any
+    source: str
+
+
 def load(
     cls: type[T],
     *,
     file: Path | None = None,
     environ: Mapping[str, str] | None = None,
     prefix: str = "SHOAL_",
+    variables: Mapping[str, str] | None = None,
     flags: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, Any] | None = None,
 ) -> T:
-    """Make a ``cls``. Flags that are None were not given; their keys are dotted. An empty variable counts as unset."""
-    given: dict[str, _Given] = {}
-    if file is not None:
-        _flatten(cls, _read(file), "", f"file {file}", given)
-    for key in _keys(cls):
-        variable = prefix + key.upper().replace(".", "__")
-        if environ and environ.get(variable):
-            given[key] = _Given(environ[variable], f"environment variable {variable}")
-    for key, value in (flags or {}).items():
-        if value is not None:
-            given[key] = _Given(value, f"flag --{key.replace('_', '-')}")
-    return _build(cls, "", given)
+    """Make a ``cls``. Flags that are None were not given; their keys are dotted. An empty variable counts as unset.
+    ``variables`` names further variables by key; one with the prefix wins over them."""
+    return _build(cls, "", _gather(cls, file, environ or {}, prefix, variables or {}, flags or {}, defaults or {}))
+
+
+def check(cls: type[Any], file: Path) -> None:
+    """Raise ``ConfigError`` unless the file is good for ``cls``. What it leaves out may come from elsewhere."""
+    given = _gather(cls, file, {}, "", {}, {}, {})
+    for key, kind in _keys(cls).items():
+        if key not in given and _default(cls, key) is dataclasses.MISSING:
+            given[key] = _Given(_STAND_INS[kind], "")
+    _build(cls, "", given)
+
+
+def effective(
+    cls: type[Any],
+    *,
+    file: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    prefix: str = "SHOAL_",
+    variables: Mapping[str, str] | None = None,
+    defaults: Mapping[str, Any] | None = None,
+) -> list[EffectiveSetting]:
+    """Every setting with its value and where that comes from; secrets are redacted."""
+    given = _gather(cls, file, environ or {}, prefix, variables or {}, {}, defaults or {})
+    found = []
+    for key, kind in _keys(cls).items():
+        if key in given:
+            value, source = _convert(key, kind, given[key]), given[key].source
+        else:
+            value, source = _default(cls, key), "default"
+            if value is dataclasses.MISSING:
+                value, source = None, ""
+        shown = REDACTED if value and is_secret_name(key) else redact(_plain(value))
+        found.append(EffectiveSetting(key, shown, source))
+    return found
 
 
 def json_schema(cls: type[Any]) -> dict[str, Any]:
-    """The JSON schema of the file form of ``cls``."""
+    """The JSON schema of the file form of ``cls``. Nothing is required in it: what the file leaves out may come from
+    the environment or from flags."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": cls.__name__, **_object_schema(cls)}
 
 
@@ -73,6 +109,32 @@ def json_schema(cls: type[Any]) -> dict[str, Any]:
 class _Given:
     value: Any
     source: str
+
+
+_STAND_INS: Mapping[Any, Any] = {str: "unset", Path: Path("unset")}  # of what must be given, while a file is checked
+
+
+def _gather(
+    cls: type[Any],
+    file: Path | None,
+    environ: Mapping[str, str],
+    prefix: str,
+    variables: Mapping[str, str],
+    flags: Mapping[str, Any],
+    defaults: Mapping[str, Any],
+) -> dict[str, _Given]:
+    """What is given for each key by the source that wins."""
+    given = {key: _Given(value, "default") for key, value in defaults.items()}
+    if file is not None:
+        _flatten(cls, _read(file), "", f"file {file}", given)
+    for key in _keys(cls):
+        for variable in (variables.get(key, ""), prefix + key.upper().replace(".", "__")):
+            if environ.get(variable):
+                given[key] = _Given(environ[variable], f"environment variable {variable}")
+    for key, value in flags.items():
+        if value is not None:
+            given[key] = _Given(value, f"flag --{key.replace('_', '-')}")
+    return given
 
 
 def _is_group(kind: Any) -> TypeGuard[type[Any]]:
@@ -84,12 +146,27 @@ def _fields(cls: type[Any]) -> list[tuple[dataclasses.Field[Any], Any]]:
     return [(field, hints[field.name]) for field in dataclasses.fields(cls) if field.init]
 
 
-def _keys(cls: type[Any], path: str = "") -> list[str]:
-    found: list[str] = []
+def _keys(cls: type[Any], path: str = "") -> dict[str, Any]:
+    """The dotted keys in the order of the fields, each with its type."""
+    found: dict[str, Any] = {}
     for field, kind in _fields(cls):
         key = f"{path}{field.name}"
-        found += _keys(kind, f"{key}.") if _is_group(kind) else [key]
+        found |= _keys(kind, f"{key}.") if _is_group(kind) else {key: kind}
     return found
+
+
+def _default(cls: type[Any], key: str) -> Any:
+    """The default of a dotted key; MISSING when it must be given."""
+    name, _, rest = key.partition(".")
+    field = next(each for each in dataclasses.fields(cls) if each.name == name)
+    value = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    if not rest:
+        return value
+    if value is dataclasses.MISSING:
+        return _default({each.name: kind for each, kind in _fields(cls)}[name], rest)
+    for part in rest.split("."):
+        value = getattr(value, part)
+    return value
 
 
 def _read(file: Path) -> Any:
@@ -153,12 +230,12 @@ def _convert(key: str, kind: Any, given: _Given) -> Any:
 def _converted(kind: Any, value: Any) -> Any:
     if (inner := _optional(kind)) is not None:
         return None if value is None else _converted(inner, value)
-    if typing.get_origin(kind) is tuple:
+    if (made := typing.get_origin(kind)) in (tuple, frozenset):
         item = typing.get_args(kind)[0]
         parts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-        if not isinstance(parts, list | tuple):
+        if not isinstance(parts, list | tuple | frozenset):
             raise TypeError
-        return tuple(_converted(item, part) for part in parts)
+        return made(_converted(item, part) for part in parts)
     if kind is bool:
         return _boolean(value)
     if kind is int and isinstance(value, bool | float):  # True is an int to Python, and int() would cut 1.5 to 1
@@ -167,7 +244,7 @@ def _converted(kind: Any, value: Any) -> Any:
         raise TypeError
     if kind in (str, Path) and not isinstance(value, str | Path):
         raise TypeError
-    return kind(value)
+    return Path(value).expanduser() if kind is Path else kind(value)
 
 
 def _boolean(value: Any) -> bool:
@@ -190,7 +267,7 @@ def _optional(kind: Any) -> Any:
 def _wanted(kind: Any) -> str:
     if (inner := _optional(kind)) is not None:
         return f"{_wanted(inner)}, or nothing"
-    if typing.get_origin(kind) is tuple:
+    if typing.get_origin(kind) in (tuple, frozenset):
         return f"a list, each {_wanted(typing.get_args(kind)[0])}"
     if isinstance(kind, type) and issubclass(kind, Enum):
         return "one of " + ", ".join(str(member.value) for member in kind)
@@ -199,18 +276,14 @@ def _wanted(kind: Any) -> str:
 
 def _object_schema(cls: type[Any]) -> dict[str, Any]:
     properties: dict[str, Any] = {}
-    required: list[str] = []
     for field, kind in _fields(cls):
         schema = _value_schema(kind)
         if doc := field.metadata.get("doc"):
             schema["description"] = doc
         if field.default is not dataclasses.MISSING:
             schema["default"] = _plain(field.default)
-        elif not _has_default(field) and not _is_group(kind):
-            required.append(field.name)
         properties[field.name] = schema
-    schema = {"type": "object", "additionalProperties": False, "properties": properties}
-    return schema | {"required": required} if required else schema
+    return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
 def _value_schema(kind: Any) -> dict[str, Any]:
@@ -218,7 +291,7 @@ def _value_schema(kind: Any) -> dict[str, Any]:
         return _object_schema(kind)
     if (inner := _optional(kind)) is not None:
         return {"anyOf": [_value_schema(inner), {"type": "null"}]}
-    if typing.get_origin(kind) is tuple:
+    if typing.get_origin(kind) in (tuple, frozenset):
         return {"type": "array", "items": _value_schema(typing.get_args(kind)[0])}
     if isinstance(kind, type) and issubclass(kind, Enum):
         return {"enum": [member.value for member in kind]}
@@ -230,4 +303,8 @@ def _plain(value: Any) -> Any:
         return value.value
     if isinstance(value, Path):
         return str(value)
+    if isinstance(value, frozenset):
+        return sorted(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     return list(value) if isinstance(value, tuple) else value

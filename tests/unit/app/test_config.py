@@ -26,7 +26,7 @@ def test_without_flags_it_is_a_whole_cluster_on_sqlite_in_the_directory(tmp_path
 
 
 def test_the_certificate_covers_every_name_clients_use(tmp_path: Path) -> None:
-    config = checked_config(ClusterOptions(dir=tmp_path, host="10.1.2.3", extra_hosts=("shoal.example", "localhost")))
+    config = checked_config(ClusterOptions(dir=tmp_path, host="10.1.2.3", tls_san=("shoal.example", "localhost")))
     assert config.certificate_hosts == (
         "kubernetes",
         "kubernetes.default",

@@ -230,4 +230,4 @@ def test_static_tokens_are_authenticated_users(config: ClusterConfig) -> None:
 
 def test_anonymous_requests_are_off_unless_a_flag_turns_them_on(tmp_path: Path) -> None:
     assert not checked_config(ClusterOptions(dir=tmp_path)).anonymous
-    assert checked_config(ClusterOptions(dir=tmp_path, anonymous=True)).anonymous
+    assert checked_config(ClusterOptions(dir=tmp_path, anonymous_auth=True)).anonymous

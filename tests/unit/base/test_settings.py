@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.base.settings import json_schema, load, setting
+from shoal.base.settings import EffectiveSetting, check, effective, json_schema, load, setting
 from shoal.errors import ConfigError
 
 
@@ -32,6 +32,7 @@ class Config:
     port: int | None = setting(None, doc="where to listen")
     token: str = setting("", doc="the key")
     limits: Limits = setting(Limits(), doc="rates")
+    tags: frozenset[str] = setting(frozenset({"b", "a"}), doc="labels")
 
     def __post_init__(self) -> None:
         if self.limits.burst < 1:
@@ -99,9 +100,13 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         load(Config, file=tmp_path / "none.yaml")
 
 
-def test_the_schema_describes_every_field_with_its_default_and_what_is_required() -> None:
+def test_the_schema_describes_every_field_with_its_default_and_requires_nothing_of_a_file() -> None:
     schema = json_schema(Config)
-    assert schema["required"] == ["path"]
+    assert "required" not in schema
+    assert schema["properties"]["limits"]["default"] == {"burst": 10, "rate": 1.5}
+    assert schema["properties"]["tags"] == {
+        "type": "array", "items": {"type": "string"}, "default": ["a", "b"], "description": "labels"
+    }  # fmt: skip
     assert schema["additionalProperties"] is False
     assert schema["properties"]["mode"] == {"enum": ["fast", "safe"], "default": "safe", "description": "how to write"}
     assert schema["properties"]["hosts"]["items"] == {"type": "string"}
@@ -111,3 +116,53 @@ def test_the_schema_describes_every_field_with_its_default_and_what_is_required(
         "default": 10,
         "description": "requests at once",
     }
+
+
+def test_other_variables_stand_between_the_file_and_those_with_the_prefix(tmp_path: Path) -> None:
+    file = written(tmp_path, "{path: /file}")
+    more = {"path": "DATA", "port": "PORT"}
+    assert load(Config, file=file, environ={"DATA": "/data", "PORT": "7"}, variables=more).port == 7
+    assert load(Config, file=file, environ={"DATA": "/data"}, variables=more).path == Path("/data")
+    both = {"DATA": "/data", "SHOAL_PATH": "/own"}
+    assert load(Config, file=file, environ=both, variables=more).path == Path("/own")
+
+
+def test_defaults_of_the_caller_lose_against_everything(tmp_path: Path) -> None:
+    assert load(Config, defaults={"path": Path("/d")}).path == Path("/d")
+    assert load(Config, file=written(tmp_path, "{path: /file}"), defaults={"path": "/d"}).path == Path("/file")
+
+
+def test_a_path_may_begin_with_the_home_of_the_user() -> None:
+    assert load(Config, flags={"path": "~/x"}).path == Path.home() / "x"
+
+
+def test_a_set_is_given_as_a_list(tmp_path: Path) -> None:
+    assert load(Config, environ={"SHOAL_PATH": "/x", "SHOAL_TAGS": "c,d"}).tags == frozenset({"c", "d"})
+    assert load(Config, file=written(tmp_path, "{path: /x, tags: [e]}")).tags == frozenset({"e"})
+
+
+def test_what_is_in_force_is_shown_with_its_source_and_without_secrets(tmp_path: Path) -> None:
+    file = written(tmp_path, "{mode: fast, token: hunter2, limits: {burst: 3}, hosts: ['https://u:pw@h']}")
+    environ = {"SHOAL_LIMITS__BURST": "4", "PORT": "8"}
+    found = {each.key: each for each in effective(Config, file=file, environ=environ, variables={"port": "PORT"})}
+    assert list(found)[:2] == ["path", "mode"]
+    assert found["path"] == EffectiveSetting("path", None, "")
+    assert found["mode"] == EffectiveSetting("mode", "fast", f"file {file}")
+    assert found["token"].value == "[redacted]"
+    assert found["hosts"].value == ["https://u:[redacted]@h"]
+    assert found["port"] == EffectiveSetting("port", 8, "environment variable PORT")
+    assert found["limits.burst"] == EffectiveSetting("limits.burst", 4, "environment variable SHOAL_LIMITS__BURST")
+    assert found["limits.rate"] == EffectiveSetting("limits.rate", 1.5, "default")
+    assert found["tags"].value == ["a", "b"]
+
+
+def test_a_file_is_checked_by_itself(tmp_path: Path) -> None:
+    check(Config, written(tmp_path, "{mode: fast}"))
+    check(Config, written(tmp_path, ""))
+    for text, message in (
+        ("{mode: quick}", "use one of fast"),
+        ("{limits: {burst: 0}}", "1 or more"),
+        ("{x: 1}", "x in"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            check(Config, written(tmp_path, text))

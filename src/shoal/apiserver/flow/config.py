@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from shoal.base.settings import setting
 from shoal.errors import ConfigError
 
 
@@ -11,18 +12,23 @@ from shoal.errors import ConfigError
 class FlowConfig:
     """How much one server does at a time, and what one user may take of it while others wait."""
 
-    max_requests_in_flight: int = 400  # reads; with the next one the seats that priority levels share
-    max_mutating_requests_in_flight: int = 200
-    requests_per_second: float = 200.0  # of one user, counted only while requests have to wait
-    burst: float = 500.0
-    flow_requests_per_second: float = 400.0  # of one flow: all that a schema does not tell apart
-    flow_burst: float = 1000.0
-    slice_s: float = 0.005  # work of limited levels per turn of the event loop; the rest waits in queues
-    queue_wait_s: float = 15.0
-    retry_after_s: int = 1
+    max_requests_in_flight: int = setting(400, doc="concurrent reads; with writes the seats that priority levels share")
+    max_mutating_requests_in_flight: int = setting(200, doc="concurrent writes")
+    requests_per_second: float = setting(200.0, doc="of one user, counted only while requests have to wait")
+    burst: float = setting(500.0, doc="what one user may ask for at once")
+    flow_requests_per_second: float = setting(
+        400.0, doc="of one flow: all requests that a FlowSchema does not tell apart"
+    )
+    flow_burst: float = setting(1000.0, doc="what one flow may ask for at once")
+    slice_s: float = setting(0.005, doc="work of limited levels per turn of the event loop; the rest waits in queues")
+    queue_wait_s: float = setting(15.0, doc="how long a request may wait in a queue")
+    retry_after_s: int = setting(1, doc="what a refused client is told to wait")
     # The control plane's own levels: fair queues, but no buckets. A server that refused its controllers would only
     # make the work they have left grow.
-    unmetered_levels: frozenset[str] = frozenset({"system", "node-high", "leader-election", "workload-high"})
+    unmetered_levels: frozenset[str] = setting(
+        frozenset({"system", "node-high", "leader-election", "workload-high"}),
+        doc="priority levels without limits per user and flow",
+    )
 
     def __post_init__(self) -> None:
         for each in fields(self):

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from shoal.apiserver.flow.config import FlowConfig
-from shoal.app.config import AVAILABLE_COMPONENTS, DEFAULT_PORT, LOOPBACK, ClusterOptions, opened_config
+from shoal.app.config import AVAILABLE_COMPONENTS, DEFAULT_PORT, LOOPBACK, opened_config
 from shoal.app.home import directory
 from shoal.app.processes import start_logs, stop_when_stdin_ends
+from shoal.app.settings import CLUSTER, read_settings
 from shoal.base import logs
 from shoal.cli.apps import new_app
 
@@ -22,127 +22,123 @@ _COMPONENTS = ",".join(AVAILABLE_COMPONENTS)
 @app.command("start")
 def start(
     dir: Annotated[Path | None, typer.Option(help="state directory; default $SHOAL_HOME, else ~/.shoal")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="settings file, YAML or JSON; default $SHOAL_CLUSTER_CONFIG")
+    ] = None,
     port: Annotated[
         int | None,
         typer.Option(
             help=f"port of the API server; default: the last one used, else {DEFAULT_PORT} or the next free port"
         ),
     ] = None,
-    host: Annotated[str, typer.Option(help="address the API server listens on")] = LOOPBACK,
+    host: Annotated[str | None, typer.Option(help=f"address the API server listens on; default {LOOPBACK}")] = None,
     store: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="sqlite:///PATH, postgresql://USER@HOST/DATABASE (for several servers) or memory://; "
-            "default SQLite in the directory",
-            envvar="SHOAL_STORE",
+            "default $SHOAL_STORE, else SQLite in the directory"
         ),
-    ] = "",
+    ] = None,
     components: Annotated[
-        str, typer.Option(help="components to run in this process, separated by commas")
-    ] = _COMPONENTS,
+        str | None, typer.Option(help=f"components to run in this process, separated by commas; default {_COMPONENTS}")
+    ] = None,
     nodes: Annotated[
         int | None, typer.Option(help="number of nodes; default 1, or 0 for an additional server of a cluster")
     ] = None,
     runtime: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="how pods run: process (on this machine; the default), docker (Docker or podman containers) or "
             "simulated"
         ),
-    ] = "",
+    ] = None,
     docker_socket: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="container engine socket, for --runtime docker; default $DOCKER_HOST, else Docker's, else podman's"
         ),
-    ] = "",
+    ] = None,
     pause_image: Annotated[
-        str, typer.Option(help="image of the pause container, for --runtime docker; default: Shoal builds one")
-    ] = "",
+        str | None, typer.Option(help="image of the pause container, for --runtime docker; default: Shoal builds one")
+    ] = None,
     events: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="redis://HOST:PORT; servers that share a PostgreSQL store notify each other of writes through it",
-            envvar="SHOAL_EVENTS",
+            help="redis://HOST:PORT; servers that share a PostgreSQL store notify each other of writes through it; "
+            "default $SHOAL_EVENTS"
         ),
-    ] = "",
+    ] = None,
     credentials: Annotated[
-        str, typer.Option(help="state directory of another server of this cluster, to use its CA, keys and tokens")
-    ] = "",
+        str | None,
+        typer.Option(help="state directory of another server of this cluster, to use its CA, keys and tokens"),
+    ] = None,
     server: Annotated[
-        str, typer.Option(help="URL of the API server, if this process runs none; default: the kubeconfig's")
-    ] = "",
-    kubeconfig: Annotated[str, typer.Option(help="credentials for the API server, if this process runs none")] = "",
+        str | None, typer.Option(help="URL of the API server, if this process runs none; default: the kubeconfig's")
+    ] = None,
+    kubeconfig: Annotated[
+        str | None, typer.Option(help="credentials for the API server, if this process runs none")
+    ] = None,
     join: Annotated[
-        str, typer.Option(help="join file of a control plane; also runs the cluster's agent in this process")
-    ] = "",
+        str | None, typer.Option(help="join file of a control plane; also runs the cluster's agent in this process")
+    ] = None,
     edge: Annotated[
-        str, typer.Option(help="join file of a navigator; also runs the cluster's edge in this process")
-    ] = "",
-    sharding: Annotated[bool, typer.Option("--sharding", help="also run a shard manager in this process")] = False,
+        str | None, typer.Option(help="join file of a navigator; also runs the cluster's edge in this process")
+    ] = None,
+    sharding: Annotated[
+        bool | None, typer.Option("--sharding", help="also run a shard manager in this process")
+    ] = None,
     tls_san: Annotated[
         list[str] | None,
         typer.Option(help="additional DNS name or IP address in the server's certificate; may be repeated"),
     ] = None,
     anonymous_auth: Annotated[
-        bool, typer.Option("--anonymous-auth", help="accept requests without credentials as system:anonymous")
-    ] = False,
+        bool | None, typer.Option("--anonymous-auth", help="accept requests without credentials as system:anonymous")
+    ] = None,
     max_requests_inflight: Annotated[
-        int, typer.Option(help="limit of concurrent reads over all priority levels")
-    ] = 400,
+        int | None, typer.Option(help="limit of concurrent reads over all priority levels; default 400")
+    ] = None,
     max_mutating_requests_inflight: Annotated[
-        int, typer.Option(help="limit of concurrent writes over all priority levels")
-    ] = 200,
+        int | None, typer.Option(help="limit of concurrent writes over all priority levels; default 200")
+    ] = None,
     requests_per_second: Annotated[
-        float, typer.Option(help="request rate of one user while the server is busy")
-    ] = 200.0,
-    burst: Annotated[float, typer.Option(help="request burst of one user while the server is busy")] = 500.0,
+        float | None, typer.Option(help="request rate of one user while the server is busy; default 200")
+    ] = None,
+    burst: Annotated[
+        float | None, typer.Option(help="request burst of one user while the server is busy; default 500")
+    ] = None,
     audit_policy: Annotated[
-        str, typer.Option(help="audit.k8s.io/v1 Policy file; default: record writes and denied requests")
-    ] = "",
-    audit_log: Annotated[str, typer.Option(help="audit log file, or off; default audit.log in the directory")] = "",
-    audit_max_size: Annotated[int, typer.Option(help="megabytes after which the audit log is rotated")] = 100,
-    audit_max_backups: Annotated[int, typer.Option(help="old audit logs to keep; 0 keeps all")] = 10,
-    audit_max_age: Annotated[int, typer.Option(help="days to keep old audit logs; 0 for no limit")] = 0,
-    log_level: Annotated[str, typer.Option(help=", ".join(logs.LEVELS), envvar="SHOAL_LOG_LEVEL")] = "info",
+        str | None, typer.Option(help="audit.k8s.io/v1 Policy file; default: record writes and denied requests")
+    ] = None,
+    audit_log: Annotated[
+        str | None, typer.Option(help="audit log file, or off; default audit.log in the directory")
+    ] = None,
+    audit_max_size: Annotated[
+        int | None, typer.Option(help="megabytes after which the audit log is rotated; default 100")
+    ] = None,
+    audit_max_backups: Annotated[
+        int | None, typer.Option(help="old audit logs to keep; 0 keeps all; default 10")
+    ] = None,
+    audit_max_age: Annotated[int | None, typer.Option(help="days to keep old audit logs; default 0, no limit")] = None,
+    log_level: Annotated[str | None, typer.Option(help=f"{', '.join(logs.LEVELS)}; default info")] = None,
     stop_on_eof: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
-    """Start a cluster and print `ready URL` when it serves requests; SIGTERM or Ctrl-C stops it."""
-    start_logs(log_level)
-    options = ClusterOptions(
-        dir=directory(dir),
-        port=port,
-        host=host,
-        store=store,
-        nodes=nodes if nodes is not None else 0 if credentials else 1,
-        runtime=runtime,
-        docker_socket=docker_socket,
-        pause_image=pause_image,
-        events=events,
-        credentials=credentials,
-        components=components,
-        server=server,
-        kubeconfig=kubeconfig,
-        join=join,
-        edge=edge,
-        sharding=sharding,
-        extra_hosts=tuple(tls_san or ()),
-        anonymous=anonymous_auth,
-        flow=FlowConfig(
-            max_requests_in_flight=max_requests_inflight,
-            max_mutating_requests_in_flight=max_mutating_requests_inflight,
-            requests_per_second=requests_per_second,
-            burst=burst,
-            flow_requests_per_second=2 * requests_per_second,
-            flow_burst=2 * burst,
-        ),
-        audit_policy=audit_policy,
-        audit_log=audit_log,
-        audit_max_size=audit_max_size,
-        audit_max_backups=audit_max_backups,
-        audit_max_age=audit_max_age,
-    )
-    with opened_config(options) as config:
+    """Start a cluster and print `ready URL` when it serves requests; SIGTERM or Ctrl-C stops it. Settings also come
+    from a file and from SHOAL_CLUSTER_* variables; flags win."""
+    flags = {
+        "dir": dir, "port": port, "host": host, "store": store, "nodes": nodes, "runtime": runtime,
+        "docker_socket": docker_socket, "pause_image": pause_image, "events": events, "credentials": credentials,
+        "components": components, "server": server, "kubeconfig": kubeconfig, "join": join, "edge": edge,
+        "sharding": sharding, "tls_san": tuple(tls_san) if tls_san else None, "anonymous_auth": anonymous_auth,
+        "flow.max_requests_in_flight": max_requests_inflight,
+        "flow.max_mutating_requests_in_flight": max_mutating_requests_inflight,
+        "flow.requests_per_second": requests_per_second, "flow.flow_requests_per_second": _twice(requests_per_second),
+        "flow.burst": burst, "flow.flow_burst": _twice(burst),
+        "audit_policy": audit_policy, "audit_log": audit_log, "audit_max_size": audit_max_size,
+        "audit_max_backups": audit_max_backups, "audit_max_age": audit_max_age, "log_level": log_level,
+    }  # fmt: skip
+    options = read_settings(CLUSTER, flags, file=config, home=directory(None))
+    start_logs(options.log_level)
+    with opened_config(options) as opened:
         if stop_on_eof:
             stop_when_stdin_ends()
 
@@ -150,4 +146,9 @@ def start(
 
         from shoal.app.cluster import run_cluster
 
-        run(run_cluster(config))
+        run(run_cluster(opened))
+
+
+def _twice(limit: float | None) -> float | None:
+    """A flow may have twice what a user may."""
+    return None if limit is None else 2 * limit

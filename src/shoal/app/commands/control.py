@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +11,7 @@ import typer
 
 from shoal.app.home import directory
 from shoal.app.processes import run_until_signal, say_ready, start_logs, stop_when_stdin_ends
+from shoal.app.settings import CONTROL, read_settings
 from shoal.base import logs
 from shoal.cli.apps import new_app
 
@@ -24,9 +25,7 @@ def start(
     dir: Annotated[
         Path | None, typer.Option(help="state directory; default `control` in $SHOAL_HOME, else in ~/.shoal")
     ] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="YAML file with settings; SIGHUP reads it again", envvar="SHOAL_CONTROL_CONFIG")
-    ] = None,
+    config: Annotated[Path | None, typer.Option(help="YAML file with settings; SIGHUP reads it again")] = None,
     port: Annotated[
         int | None,
         typer.Option(
@@ -47,7 +46,7 @@ def start(
     ] = None,
     events: Annotated[
         str | None,
-        typer.Option(help="redis://HOST:PORT that carries wake-ups between control planes", envvar="SHOAL_EVENTS"),
+        typer.Option(help="redis://HOST:PORT that carries wake-ups between control planes"),
     ] = None,
     master_key: Annotated[
         str | None,
@@ -72,30 +71,26 @@ def start(
     ca: Annotated[
         Path | None, typer.Option(help="relay only: CA of the control plane's certificate; default: the join file's")
     ] = None,
-    log_level: Annotated[
-        str | None, typer.Option(help=f"{', '.join(logs.LEVELS)}; default info", envvar="SHOAL_LOG_LEVEL")
-    ] = None,
+    log_level: Annotated[str | None, typer.Option(help=f"{', '.join(logs.LEVELS)}; default info")] = None,
     stop_on_eof: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
     """Start a control plane, or with --relay the relay of a region, and print `ready URL` when it serves requests.
     SIGTERM or Ctrl-C stops it; SIGHUP reads the settings again. SHOAL_CONTROL_* variables set them too."""
     from shoal.app.fleet.config import DYNAMIC, ControlOptions
     from shoal.app.fleet.reloading import Reloading
-    from shoal.base.settings import load
 
     flags: dict[str, Any] = {
-        "port": port, "host": host, "database": tuple(database) if database else None,
+        "dir": dir, "port": port, "host": host, "database": tuple(database) if database else None,
         "workspace": tuple(workspace) if workspace else None, "events": events, "master_key": master_key,
         "credentials": credentials, "tls_san": tuple(tls_san) if tls_san else None, "relay": relay,
         "token_file": token_file, "ca": ca, "log_level": log_level,
     }  # fmt: skip
 
     def read() -> ControlOptions:
-        fallback = directory(None) / ("relay" if relay or os.environ.get("SHOAL_CONTROL_RELAY") else "control")
-        where = dir.expanduser().absolute() if dir is not None else fallback
-        return load(
-            ControlOptions, file=config, environ=os.environ, prefix="SHOAL_CONTROL_", flags={**flags, "dir": where}
-        )
+        home = directory(None)
+        found: ControlOptions = read_settings(CONTROL, flags, file=config, home=home)
+        of_relay = bool(found.relay) and found.dir == home / "control"
+        return replace(found, dir=home / "relay") if of_relay else found
 
     options = read()
     start_logs(options.log_level)

@@ -17,9 +17,7 @@ app = new_app("Run the agent of a cluster.", group=True)
 @app.command("start")
 def start(
     join: Annotated[Path | None, typer.Option(help="join file from `shoal token create --kind agent`")] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="YAML file with settings; SIGHUP reads it again", envvar="SHOAL_KRANE_CONFIG")
-    ] = None,
+    config: Annotated[Path | None, typer.Option(help="YAML file with settings; SIGHUP reads it again")] = None,
     kubeconfig: Annotated[
         Path | None,
         typer.Option(help="kubeconfig of the cluster; default: the pod's service account, else kubectl's file"),
@@ -40,9 +38,7 @@ def start(
         bool | None,
         typer.Option("--elect/--no-elect", help="use leader election, so that standbys can run"),
     ] = None,
-    log_level: Annotated[
-        str | None, typer.Option(help=f"{', '.join(logs.LEVELS)}; default info", envvar="SHOAL_LOG_LEVEL")
-    ] = None,
+    log_level: Annotated[str | None, typer.Option(help=f"{', '.join(logs.LEVELS)}; default info")] = None,
     stop_on_eof: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
     """Start an agent and print `ready` once it runs; SIGTERM or Ctrl-C stops it. Applied workloads keep running.

@@ -11,6 +11,7 @@ import typer
 from shoal.app.commands.navigator_token import app as token_app
 from shoal.app.config import LOOPBACK
 from shoal.app.processes import run_until_signal, say_ready, start_logs, stop_when_stdin_ends
+from shoal.app.settings import EDGE, NAVIGATOR, read_settings
 from shoal.base import logs
 from shoal.cli.apps import new_app
 
@@ -19,8 +20,8 @@ app = new_app("Run the navigator, the live view of all clusters.", group=True)
 
 @app.command("edge")
 def edge(
-    join: Annotated[Path, typer.Option(help="join file from `shoal navigator token create`")],
-    config: Annotated[Path | None, typer.Option(help="YAML file with more settings")] = None,
+    join: Annotated[Path | None, typer.Option(help="join file from `shoal navigator token create`")] = None,
+    config: Annotated[Path | None, typer.Option(help="settings file, YAML or JSON; default $SHOAL_EDGE_CONFIG")] = None,
     kubeconfig: Annotated[
         Path | None,
         typer.Option(help="kubeconfig of the cluster; default: the pod's service account, else kubectl's file"),
@@ -34,22 +35,19 @@ def edge(
         int | None, typer.Option(help="port of health and metrics; 0 for any free port; default 8071")
     ] = None,
     host: Annotated[str | None, typer.Option(help="address of health and metrics")] = None,
-    log_level: Annotated[str, typer.Option(help=", ".join(logs.LEVELS), envvar="SHOAL_LOG_LEVEL")] = "info",
+    log_level: Annotated[str | None, typer.Option(help=f"{', '.join(logs.LEVELS)}; default info")] = None,
     stop_on_eof: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
-    """Start the edge of a cluster and print `ready` once it runs; SIGTERM or Ctrl-C stops it. SHOAL_EDGE_* variables
-    set every setting too."""
-    import os
+    """Start the edge of a cluster and print `ready` once it runs; SIGTERM or Ctrl-C stops it. Settings also come
+    from a file and from SHOAL_EDGE_* variables; flags win."""
+    from shoal.navigator.edge.config import read_join_file
 
-    from shoal.base.settings import load
-    from shoal.navigator.edge.config import EdgeConfig, read_join_file
-
-    start_logs(log_level)
     flags = {
-        "join": join.expanduser().absolute(), "kubeconfig": kubeconfig, "context": context, "edge": name,
-        "host": host, "port": port,
+        "join": join, "kubeconfig": kubeconfig, "context": context, "edge": name,
+        "host": host, "port": port, "log_level": log_level,
     }  # fmt: skip
-    settings = load(EdgeConfig, file=config, environ=os.environ, prefix="SHOAL_EDGE_", flags=flags)
+    settings = read_settings(EDGE, flags, file=config)
+    start_logs(settings.log_level)
     read_join_file(settings.join)
     if stop_on_eof:
         stop_when_stdin_ends()
@@ -95,22 +93,23 @@ def manager(
             help="port of edges and the REST API; default: the last one used, else 7410 or the next free port"
         ),
     ] = None,
-    host: Annotated[str, typer.Option(help="address to listen on")] = LOOPBACK,
+    host: Annotated[str | None, typer.Option(help=f"address to listen on; default {LOOPBACK}")] = None,
     database: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="sqlite:///PATH or postgresql://USER@HOST/DATABASE (can be the control plane's); default SQLite "
-            "in the directory",
-            envvar="SHOAL_NAVIGATOR_DATABASE",
+            "in the directory"
         ),
-    ] = "",
+    ] = None,
     control_dir: Annotated[
         Path | None, typer.Option(help="state directory of the control plane, to show which app a pod belongs to")
     ] = None,
     tls_san: Annotated[
         list[str] | None, typer.Option(help="additional DNS name or IP address in the certificate; may be repeated")
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="YAML file with more settings")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="settings file, YAML or JSON; default $SHOAL_NAVIGATOR_CONFIG")
+    ] = None,
     grace: Annotated[
         float | None,
         typer.Option(help="seconds after a disconnect in which only the same edge process can reconnect; default 10"),
@@ -122,33 +121,23 @@ def manager(
     keep_alive: Annotated[
         float | None, typer.Option(help="seconds without a message after which the manager probes an edge; default 15")
     ] = None,
-    log_level: Annotated[str, typer.Option(help=", ".join(logs.LEVELS), envvar="SHOAL_LOG_LEVEL")] = "info",
+    log_level: Annotated[str | None, typer.Option(help=f"{', '.join(logs.LEVELS)}; default info")] = None,
     stop_on_eof: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
-    """Start the manager and print `ready URL` when it serves requests; SIGTERM or Ctrl-C stops it. SHOAL_NAVIGATOR_*
-    variables set every setting too."""
-    import os
-
+    """Start the manager and print `ready URL` when it serves requests; SIGTERM or Ctrl-C stops it. Settings also
+    come from a file and from SHOAL_NAVIGATOR_* variables; flags win."""
     from shoal.app.home import directory
-    from shoal.app.navigator.config import ManagerOptions, opened_config
-    from shoal.base.settings import load
+    from shoal.app.navigator.config import opened_config
     from shoal.cli.durations import seconds_of
-    from shoal.navigator.manager.config import ManagerConfig
 
-    start_logs(log_level)
     flags = {
+        "dir": dir, "port": port, "host": host, "database": database,
+        "tls_san": tuple(tls_san) if tls_san else None, "control_dir": control_dir,
         "grace_s": grace, "retention_s": seconds_of("retention", retention) if retention else None,
-        "max_message_bytes": max_message_bytes, "keep_alive_s": keep_alive,
+        "max_message_bytes": max_message_bytes, "keep_alive_s": keep_alive, "log_level": log_level,
     }  # fmt: skip
-    options = ManagerOptions(
-        dir=dir.expanduser().absolute() if dir is not None else directory(None) / "navigator",
-        port=port,
-        host=host,
-        database=database,
-        extra_hosts=tuple(tls_san or ()),
-        control=control_dir.expanduser().absolute() if control_dir is not None else None,
-        settings=load(ManagerConfig, file=config, environ=os.environ, prefix="SHOAL_NAVIGATOR_", flags=flags),
-    )
+    options = read_settings(NAVIGATOR, flags, file=config, home=directory(None))
+    start_logs(options.log_level)
     with opened_config(options) as opened:
         if stop_on_eof:
             stop_when_stdin_ends()

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from shoal.app.processes import run_until_signal, say_ready, start_logs
+from shoal.app.settings import SENTINEL, read_settings
 from shoal.base import logs
 from shoal.cli.apps import new_app
 
@@ -26,12 +27,8 @@ def start(
     port: Annotated[int | None, typer.Option(help="port for traffic; default 8040")] = None,
     health_port: Annotated[int | None, typer.Option(help="port for /livez and /readyz; default 8041")] = None,
     metrics_port: Annotated[int | None, typer.Option(help="port for /metrics; default 8042")] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="YAML file with settings; SIGHUP reads it again", envvar="SHOAL_SENTINEL_CONFIG")
-    ] = None,
-    log_level: Annotated[
-        str | None, typer.Option(help=f"{', '.join(logs.LEVELS)}; default info", envvar="SHOAL_LOG_LEVEL")
-    ] = None,
+    config: Annotated[Path | None, typer.Option(help="YAML file with settings; SIGHUP reads it again")] = None,
+    log_level: Annotated[str | None, typer.Option(help=f"{', '.join(logs.LEVELS)}; default info")] = None,
 ) -> None:
     """Start a gateway and print `ready`. SHOAL_SENTINEL_* variables set the settings too; SIGHUP reads them again."""
     from random import Random
@@ -40,17 +37,15 @@ def start(
     from shoal.app.fleet.reloading import Reloading
     from shoal.base.clock import RealClock
     from shoal.base.metrics import PROCESS
-    from shoal.base.settings import load
     from shoal.sentinel.service import run_sentinel
 
     flags = {
-        "name": name, "environment": environment, "region": region, "host": host or os.environ.get("POD_IP"),
-        "pod": os.environ.get("POD_NAME"),
+        "name": name, "environment": environment, "region": region, "host": host,
         "port": port, "health_port": health_port, "metrics_port": metrics_port, "log_level": log_level,
     }  # fmt: skip
 
     def read() -> SentinelSettings:
-        found = load(SentinelSettings, file=config, environ=os.environ, prefix="SHOAL_SENTINEL_", flags=flags)
+        found: SentinelSettings = read_settings(SENTINEL, flags, file=config)
         if found.state is not None and (folder := os.environ.get("SHOAL_POD_DIR")):
             found = replace(
                 found, state=Path(folder) / str(found.state).lstrip("/")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.app.processes import run_until_signal, say_ready, start_logs, stop_when_stdin_ends
+from shoal.app.settings import SHARD_MANAGER, SHARD_PROXY, SHARD_WORKER, read_settings
 from shoal.base import logs
 from shoal.cli.apps import new_app
 from shoal.errors import ConfigError
@@ -25,47 +26,53 @@ def manager(
         Path | None,
         typer.Option(help="kubeconfig of the cluster; default: the pod's service account, else kubectl's file"),
     ] = None,
-    context: Annotated[str, typer.Option(help="context in the kubeconfig")] = "",
-    namespace: Annotated[str, typer.Option(help="namespace of the leader election's Lease; default shoal-system")] = "",
-    host: Annotated[str, typer.Option(help="address of health and metrics")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="port of health and metrics; 0 for any free port")] = 8060,
+    config: Annotated[
+        Path | None, typer.Option(help="settings file, YAML or JSON; default $SHOAL_SHARD_MANAGER_CONFIG")
+    ] = None,
+    context: Annotated[str | None, typer.Option(help="context in the kubeconfig")] = None,
+    namespace: Annotated[
+        str | None, typer.Option(help="namespace of the leader election's Lease; default shoal-system")
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="address of health and metrics; default 127.0.0.1")] = None,
+    port: Annotated[
+        int | None, typer.Option(help="port of health and metrics; 0 for any free port; default 8060")
+    ] = None,
     name: Annotated[
-        str, typer.Option(help="identity of this process in the leader election; default: derived from the host name")
-    ] = "",
-    elect: Annotated[bool, typer.Option(help="use leader election, so that replicas can run")] = True,
-    install: Annotated[bool, typer.Option(help="apply the CustomResourceDefinitions first")] = False,
+        str | None,
+        typer.Option(help="identity of this process in the leader election; default: derived from the host name"),
+    ] = None,
+    elect: Annotated[
+        bool | None,
+        typer.Option("--elect/--no-elect", help="use leader election, so that replicas can run; default on"),
+    ] = None,
+    install: Annotated[
+        bool | None, typer.Option("--install/--no-install", help="apply the CustomResourceDefinitions first")
+    ] = None,
     webhook_port: Annotated[
-        int, typer.Option(help="port of the webhook that assigns slots at admission; 0: only the sweep assigns slots")
-    ] = 0,
+        int | None,
+        typer.Option(help="port of the webhook that assigns slots at admission; default 0: only the sweep does"),
+    ] = None,
     webhook_certificate: Annotated[Path | None, typer.Option(help="certificate of the webhook, PEM")] = None,
     webhook_key: Annotated[Path | None, typer.Option(help="private key of the webhook's certificate, PEM")] = None,
-    log_level: Annotated[str, typer.Option(help=", ".join(logs.LEVELS), envvar="SHOAL_LOG_LEVEL")] = "info",
+    log_level: Annotated[str | None, typer.Option(help=f"{', '.join(logs.LEVELS)}; default info")] = None,
     stop_on_eof: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
-    """Start a manager and print `ready` once it serves requests; SIGTERM or Ctrl-C stops it. Workers keep running."""
+    """Start a manager and print `ready` once it serves requests; SIGTERM or Ctrl-C stops it. Workers keep running.
+    Settings also come from a file and from SHOAL_SHARD_MANAGER_* variables; flags win."""
     from shoal.app.sharding.manager import run_manager
-    from shoal.sharding.manager.config import ManagerConfig
-    from shoal.sharding.rbac import NAMESPACE
 
-    start_logs(log_level)
-    config = ManagerConfig(
-        kubeconfig=kubeconfig,
-        context=context,
-        namespace=namespace or NAMESPACE,
-        name=name,
-        host=host,
-        port=port,
-        elect=elect,
-        install=install,
-        webhook_port=webhook_port,
-        webhook_certificate=webhook_certificate,
-        webhook_key=webhook_key,
-    )
+    flags = {
+        "kubeconfig": kubeconfig, "context": context, "namespace": namespace, "name": name, "host": host, "port": port,
+        "elect": elect, "install": install, "webhook_port": webhook_port, "webhook_certificate": webhook_certificate,
+        "webhook_key": webhook_key, "log_level": log_level,
+    }  # fmt: skip
+    settings = read_settings(SHARD_MANAGER, flags, file=config)
+    start_logs(settings.log_level)
     if stop_on_eof:
         stop_when_stdin_ends()
 
     def serve(stop: asyncio.Event) -> object:
-        return run_manager(config, stop, say_ready)
+        return run_manager(settings, stop, say_ready)
 
     run_until_signal(serve)
 
@@ -111,82 +118,98 @@ def manifests(
     typer.echo(yaml.safe_dump_all(made, sort_keys=False, explicit_start=True), nl=False)
 
 
-_CONFIG = Annotated[str, typer.Option(envvar="SHARD_CONFIG", help="name of the ShardConfig")]
-_SHARD = Annotated[str, typer.Option("--shard", envvar="SHARD_ID", help="unique id of this shard; never reuse one")]
-_PLACE = Annotated[str, typer.Option(envvar="SHARD_NAMESPACE", help="namespace of the ShardConfig")]
+_CONFIG = Annotated[str | None, typer.Option(help="name of the ShardConfig; default $SHARD_CONFIG")]
+_SHARD = Annotated[
+    str | None, typer.Option("--shard", help="unique id of this shard; never reuse one; default $SHARD_ID")
+]
+_PLACE = Annotated[
+    str | None, typer.Option(help="namespace of the ShardConfig; default $SHARD_NAMESPACE, else default")
+]
+_SETTINGS = Annotated[Path | None, typer.Option(help="settings file, YAML or JSON")]
 _KUBECONFIG = Annotated[
     Path | None, typer.Option(help="kubeconfig of the cluster; default: the pod's service account, else kubectl's")
 ]
-_LEVEL = Annotated[str, typer.Option(help=", ".join(logs.LEVELS), envvar="SHOAL_LOG_LEVEL")]
+_LEVEL = Annotated[str | None, typer.Option(help=f"{', '.join(logs.LEVELS)}; default info")]
 
 
 @app.command("worker")
 def worker(
     controller: Annotated[str, typer.Argument(metavar="MODULE:NAME", help="a ShardedController in a Python module")],
-    config: _CONFIG = "",
-    shard: _SHARD = "",
-    namespace: _PLACE = "default",
+    config: _CONFIG = None,
+    shard: _SHARD = None,
+    namespace: _PLACE = None,
     kubeconfig: _KUBECONFIG = None,
-    concurrency: Annotated[int, typer.Option(help="concurrent handlers")] = 16,
+    settings: _SETTINGS = None,
+    concurrency: Annotated[int | None, typer.Option(help="concurrent handlers; default 16")] = None,
     cpus: Annotated[
-        float, typer.Option(envvar="SHARD_CPUS", help="CPUs available to the worker, to compute its load")
-    ] = 1.0,
-    memory_bytes: Annotated[int, typer.Option(envvar="SHARD_MEMORY_BYTES", help="memory available to the worker")] = 256
-    * 1024
-    * 1024,
-    host: Annotated[str, typer.Option(envvar="POD_IP", help="address of health and metrics")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="port of health and metrics; 0: none")] = 0,
-    log_level: _LEVEL = "info",
+        float | None,
+        typer.Option(help="CPUs available to the worker, to compute its load; default $SHARD_CPUS, else 1"),
+    ] = None,
+    memory_bytes: Annotated[
+        int | None, typer.Option(help="memory available to the worker; default $SHARD_MEMORY_BYTES, else 256 MiB")
+    ] = None,
+    host: Annotated[
+        str | None, typer.Option(help="address of health and metrics; default $POD_IP, else 127.0.0.1")
+    ] = None,
+    port: Annotated[int | None, typer.Option(help="port of health and metrics; default 0: none")] = None,
+    log_level: _LEVEL = None,
     stop_on_eof: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
-    """Run a controller on one shard. On SIGTERM it hands its slots over, then ends."""
+    """Run a controller on one shard. On SIGTERM it hands its slots over, then ends. Settings also come from a file and
+    from SHOAL_SHARD_WORKER_* variables; flags win."""
     from shoal.app.sharding.worker import controller_of, run_worker
-    from shoal.sharding.worker import WorkerConfig
 
-    start_logs(log_level)
-    settings = WorkerConfig(
-        config=config, shard=shard, namespace=namespace, concurrency=concurrency, cpus=cpus,
-        memory_limit_bytes=memory_bytes,
-    )  # fmt: skip
+    flags = {
+        "config": config, "shard": shard, "namespace": namespace, "kubeconfig": kubeconfig, "concurrency": concurrency,
+        "cpus": cpus, "memory_limit_bytes": memory_bytes, "host": host, "port": port, "log_level": log_level,
+    }  # fmt: skip
+    read = read_settings(SHARD_WORKER, flags, file=settings)
+    start_logs(read.log_level)
     found = controller_of(controller)
     if stop_on_eof:
         stop_when_stdin_ends()
 
     def serve(stop: asyncio.Event) -> object:
-        health = (host, port) if port else None
-        return run_worker(settings, found, stop, say_ready, kubeconfig=kubeconfig, health=health)
+        health = (read.host, read.port) if read.port else None
+        return run_worker(read, found, stop, say_ready, kubeconfig=read.kubeconfig, health=health)
 
     run_until_signal(serve)
 
 
 @app.command("proxy")
 def proxy(
-    config: _CONFIG = "",
-    shard: _SHARD = "",
-    namespace: _PLACE = "default",
+    config: _CONFIG = None,
+    shard: _SHARD = None,
+    namespace: _PLACE = None,
     kubeconfig: _KUBECONFIG = None,
+    settings: _SETTINGS = None,
     folder: Annotated[
-        Path, typer.Option("--dir", help="directory to write a certificate and the controller's kubeconfig to")
-    ] = Path(),
-    host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="port to listen on")] = 8061,
-    log_level: _LEVEL = "info",
+        Path | None,
+        typer.Option("--dir", help="directory to write a certificate and the controller's kubeconfig to; default ."),
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="address to listen on; default 127.0.0.1")] = None,
+    port: Annotated[int | None, typer.Option(help="port to listen on; default 8061")] = None,
+    log_level: _LEVEL = None,
     stop_on_eof: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
-    """Run a proxy for a controller without shard support: through DIR/kubeconfig it sees and writes only its shard."""
+    """Run a proxy for a controller without shard support: through DIR/kubeconfig it sees and writes only its shard.
+    Settings also come from a file and from SHOAL_SHARD_PROXY_* variables; flags win."""
     from shoal.app.sharding.proxy import run_proxy
-    from shoal.sharding.worker import WorkerConfig
 
-    start_logs(log_level)
-    settings = WorkerConfig(config=config, shard=shard, namespace=namespace)
+    flags = {
+        "config": config, "shard": shard, "namespace": namespace, "kubeconfig": kubeconfig, "dir": folder, "host": host,
+        "port": port, "log_level": log_level,
+    }  # fmt: skip
+    read = read_settings(SHARD_PROXY, flags, file=settings)
+    start_logs(read.log_level)
     if stop_on_eof:
         stop_when_stdin_ends()
 
     def serve(stop: asyncio.Event) -> object:
         def ready() -> None:
-            say_ready(str(folder / "kubeconfig"))
+            say_ready(str(read.dir / "kubeconfig"))
 
-        return run_proxy(settings, stop, ready, folder=folder, host=host, port=port, kubeconfig=kubeconfig)
+        return run_proxy(read, stop, ready, folder=read.dir, host=read.host, port=read.port, kubeconfig=read.kubeconfig)
 
     run_until_signal(serve)
 

@@ -11,7 +11,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -36,15 +36,13 @@ class Start:
 
     def settings(self) -> Any:
         """As they are now: by flags, environment and file."""
-        from shoal.app.fleet.agent import KraneSettings
-        from shoal.base.settings import load
+        from shoal.app.settings import KRANE, read_settings
 
         flags = {
             name: Path(value) if name in _PATHS and value is not None else value for name, value in self.flags.items()
         }
         config = Path(self.config) if self.config else None
-        found = load(KraneSettings, file=config, environ=os.environ, prefix="SHOAL_KRANE_", flags=flags)
-        return found if found.dir != Path() else replace(found, dir=Path(self.home) / "krane")
+        return read_settings(KRANE, flags, file=config, home=Path(self.home))
 
 
 def become(start: Start) -> NoReturn:

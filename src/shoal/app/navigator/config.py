@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shoal.app.config import LOOPBACK, without_password
 from shoal.app.files import DirectoryLock, make_private_dir
 from shoal.app.ports import choose_port
+from shoal.base.settings import setting
 from shoal.errors import ConfigError
 from shoal.navigator.manager.config import ManagerConfig
 
@@ -26,16 +27,20 @@ _DATABASE_FIX = "use sqlite:///PATH or postgresql://USER@HOST/DATABASE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ManagerOptions:
-    """The flags of ``shoal navigator manager``, before anything is decided from them."""
+class NavigatorOptions(ManagerConfig):
+    """The settings of ``shoal navigator manager`` as they are given, before anything is decided from them."""
 
-    dir: Path
-    port: int | None = None
-    host: str = LOOPBACK
-    database: str = ""
-    extra_hosts: tuple[str, ...] = ()
-    control: Path | None = None  # directory of the control plane whose deployments are joined with pods
-    settings: ManagerConfig = field(default_factory=ManagerConfig)
+    dir: Path = setting(doc="state directory; default `navigator` in $SHOAL_HOME")
+    port: int | None = setting(
+        None, doc="of edges and the REST API; default: the last one used, else 7410 or a free one"
+    )
+    host: str = setting(LOOPBACK, doc="address to listen on")
+    database: str = setting("", doc="sqlite:///PATH or postgresql://USER@HOST/DATABASE; default SQLite in dir")
+    tls_san: tuple[str, ...] = setting((), doc="additional DNS names and IP addresses in the certificate")
+    control_dir: Path | None = setting(
+        None, doc="state directory of the control plane, to show which app a pod belongs to"
+    )
+    log_level: str = setting("info", doc="debug, info, warning, error or off")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +73,7 @@ class ManagerProcessConfig:
         return tuple(dict.fromkeys(("localhost", LOOPBACK, "::1", *bound, *self.extra_hosts)))
 
 
-def checked_config(options: ManagerOptions) -> ManagerProcessConfig:
+def checked_config(options: NavigatorOptions) -> ManagerProcessConfig:
     """The settings that these flags mean, as far as they can be known without touching the machine."""
     if options.port is not None and not 0 <= options.port <= 65535:
         raise ConfigError(f"port is {options.port}: use 1 to 65535, or 0 for any free one")
@@ -77,14 +82,14 @@ def checked_config(options: ManagerOptions) -> ManagerProcessConfig:
         port=DEFAULT_PORT if options.port is None else options.port,
         host=options.host,
         database=database_url(options.database, options.dir),
-        extra_hosts=options.extra_hosts,
-        control=options.control,
-        settings=options.settings,
+        extra_hosts=options.tls_san,
+        control=options.control_dir.absolute() if options.control_dir is not None else None,
+        settings=options,
     )
 
 
 @contextmanager
-def opened_config(options: ManagerOptions) -> Iterator[ManagerProcessConfig]:
+def opened_config(options: NavigatorOptions) -> Iterator[ManagerProcessConfig]:
     """The settings for a start: directory and database are ours alone while inside, and the port is decided."""
     config = checked_config(options)
     make_private_dir(config.dir)

@@ -17,6 +17,7 @@ from shoal.base.clock import Clock, RealClock
 from shoal.base.ids import Ids
 from shoal.base.logs import get_logger
 from shoal.base.metrics import Metrics
+from shoal.base.settings import setting
 from shoal.base.small_http import small_serving
 from shoal.base.tasks import wait_first
 from shoal.client import AccessConfig, Client, connect, load
@@ -33,6 +34,13 @@ log = get_logger("navigator.edge")
 
 _NAME_CHARACTERS = 40  # it stands in every message
 _AGENT = f"shoal-navigator-edge/{__version__}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeSettings(EdgeConfig):
+    """The settings of ``shoal navigator edge``: those of the edge and of its process."""
+
+    log_level: str = setting("info", doc="debug, info, warning, error or off")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from itertools import count
 from random import Random
 from typing import Any
@@ -19,6 +20,7 @@ from shoal.base.clock import Clock, RealClock
 from shoal.base.ids import Ids
 from shoal.base.logs import get_logger
 from shoal.base.metrics import Metrics
+from shoal.base.settings import setting
 from shoal.base.tasks import wait_first
 from shoal.client import Client, LostLease, builtin, connect, load
 from shoal.crds.shard import definitions
@@ -34,6 +36,13 @@ log = get_logger("sharding")
 _AFTER_FAILURE_S = 2.0
 # a ShardConfig has an event for each of its shards and each decision; none of them may be missing
 _EVENTS = RecorderConfig(burst=500, refill_s=10.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardManagerSettings(ManagerConfig):
+    """The settings of ``shoal shard manager``: those of the manager and of its process."""
+
+    log_level: str = setting("info", doc="debug, info, warning, error or off")
 
 
 async def run_manager(config: ManagerConfig, stop: asyncio.Event, on_ready: Callable[[], None]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
@@ -19,6 +20,7 @@ from shoal.base.clock import Clock, RealClock
 from shoal.base.files import write_private
 from shoal.base.ids import Ids, new_token
 from shoal.base.logs import get_logger
+from shoal.base.settings import setting
 from shoal.base.tasks import wait_first
 from shoal.client import Client, TransportError, connect, load_inside
 from shoal.errors import ApiError
@@ -31,6 +33,17 @@ from shoal.sharding.worker import ShardedController, Worker, WorkerConfig
 log = get_logger("shard.proxy")
 
 _AGAIN_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardProxySettings(WorkerConfig):
+    """The settings of ``shoal shard proxy``: those of the worker that it is, and of its process."""
+
+    kubeconfig: Path | None = setting(None, doc="of the cluster; default: the pod's service account, else kubectl's")
+    dir: Path = setting(Path(), doc="directory to write a certificate and the controller's kubeconfig to")
+    host: str = setting("127.0.0.1", doc="address to listen on")
+    port: int = setting(8061, doc="port to listen on")
+    log_level: str = setting("info", doc="debug, info, warning, error or off")
 
 
 async def run_proxy(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from random import Random
@@ -13,10 +14,21 @@ from shoal.app.fleet.health import health_app
 from shoal.base.clock import RealClock
 from shoal.base.ids import Ids
 from shoal.base.metrics import PROCESS
+from shoal.base.settings import setting
 from shoal.base.small_http import small_serving
 from shoal.client import connect, load_inside
 from shoal.errors import ConfigError
 from shoal.sharding.worker import ShardedController, Worker, WorkerConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardWorkerSettings(WorkerConfig):
+    """The settings of ``shoal shard worker``: those of the worker and of its process."""
+
+    kubeconfig: Path | None = setting(None, doc="of the cluster; default: the pod's service account, else kubectl's")
+    host: str = setting("127.0.0.1", doc="address of health and metrics")
+    port: int = setting(0, doc="of health and metrics; 0: none")
+    log_level: str = setting("info", doc="debug, info, warning, error or off")
 
 
 def controller_of(place: str) -> ShardedController:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shoal.base.settings import setting
 from shoal.errors import ConfigError
 
 
@@ -11,15 +12,15 @@ from shoal.errors import ConfigError
 class WorkerConfig:
     """``config`` and ``namespace`` name the ShardConfig; ``shard`` this worker's shard and Lease."""
 
-    config: str
-    shard: str
-    namespace: str = "default"
-    concurrency: int = 16  # handlers at once
-    batch: int = 100  # keys given to a handler of batches at once
-    handler_timeout_s: float = 60.0
-    drain_timeout_s: float = 20.0  # handlers of a slot that moves get so long, then they are cancelled
-    memory_limit_bytes: int = 256 * 1024 * 1024  # what the reported memory is a part of
-    cpus: float = 1.0  # what the reported processor time is a part of
+    config: str = setting(doc="name of the ShardConfig")
+    shard: str = setting(doc="unique id of this shard; never reuse one")
+    namespace: str = setting("default", doc="namespace of the ShardConfig")
+    concurrency: int = setting(16, doc="concurrent handlers")
+    batch: int = setting(100, doc="keys given to a handler of batches at once")
+    handler_timeout_s: float = setting(60.0, doc="longest time a handler may take")
+    drain_timeout_s: float = setting(20.0, doc="time for the handlers of a slot that moves; then they are cancelled")
+    memory_limit_bytes: int = setting(256 * 1024 * 1024, doc="what the reported memory is a part of")
+    cpus: float = setting(1.0, doc="what the reported processor time is a part of")
 
     def __post_init__(self) -> None:
         for name, variable in (("config", "SHARD_CONFIG"), ("shard", "SHARD_ID"), ("namespace", "SHARD_NAMESPACE")):
