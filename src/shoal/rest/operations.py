@@ -58,6 +58,14 @@ class Operation:
         return {name: hints[name] for name in _TAKEN if name in hints}
 
 
+def to_nobody(request: RestRequest) -> bool:
+    return False
+
+
+def to_everybody(request: RestRequest) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestPage:
     """Something beside the operations that answers GET: a health check, a file, or with a path that ends in ``/*``
@@ -66,8 +74,4 @@ class RestPage:
 
     path: str
     handler: Callable[[RestRequest], Awaitable[Application]]
-    public: Callable[[RestRequest], bool]
-
-
-def to_everybody(request: RestRequest) -> bool:
-    return True
+    public: Callable[[RestRequest], bool] = to_nobody
