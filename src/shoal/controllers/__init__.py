@@ -1,5 +1,5 @@
-"""The controllers of the embedded cluster: each compares what is wanted with what is there and makes the next step.
+"""The controllers of the embedded cluster: each compares desired with actual state and takes the next step.
 
-One folder each: ``plan.py`` decides (pure: objects and the time in, actions out), ``reconcile.py`` reads the caches and
-carries the actions out, ``wiring.py`` says what is watched and how fast. ``wiring`` here puts them all together.
+Each has a folder: ``plan.py`` decides (pure: objects and the time in, actions out), ``reconcile.py`` reads the caches
+and executes the actions, ``wiring.py`` sets up watches and rate limits. ``wiring`` here adds them all.
 """

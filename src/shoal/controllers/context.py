@@ -1,4 +1,4 @@
-"""What every controller is given, and what they do alike: informers, a client whose writes are fenced, events, time."""
+"""The context of every controller: informers, a client with fenced writes, events, clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shoal.reconcile.keys import ObjectKey
 
 @dataclass(frozen=True, slots=True)
 class ControllerContext:
-    """Handed to every ``wiring.add(context)``."""
+    """The argument of every ``wiring.add(context)``."""
 
     manager: Manager
     events: EventRecorder
@@ -22,11 +22,11 @@ class ControllerContext:
     random: Callable[[], float]
     new_id: Callable[[], str]
     metrics: ReconcileMetrics
-    own: Client | None = None  # acts under the controller's own name, with its rights only; fenced like the manager's
+    own: Client | None = None  # uses the controller's own service account; fenced like the manager's
 
     @property
     def client(self) -> Client:
-        """Its writes carry the fence of the elected process."""
+        """A client whose writes carry the fence of the elected process."""
         return self.own or self.manager.client
 
     def resource(self, plural: str, group: str = "") -> ResourceClient:

@@ -1,6 +1,6 @@
-"""Which resources a server has and what can be done with them, for controllers that work on all kinds.
+"""Discovers the resources of a server and their verbs, for controllers that work on all kinds.
 
-Each resource comes once, in the version that the server prefers.
+Each resource is listed once, in the server's preferred version.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class ServedResource:
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """``stale`` names the group versions whose own server did not answer: what they have may be out of date."""
+    """``stale`` names the group versions whose own server did not respond: their resources may be out of date."""
 
     resources: tuple[ServedResource, ...]
     stale: tuple[str, ...] = ()
 
 
 async def discover(client: Client) -> Discovered:
-    """Ask the server for everything it serves, now."""
+    """Read the server's discovery now."""
     resources: list[ServedResource] = []
     stale: list[str] = []
     for root in ("/api", "/apis"):
@@ -45,7 +45,7 @@ async def discover(client: Client) -> Discovered:
 
 
 def _preferred(group: Any) -> Iterator[ServedResource]:
-    """The resources of a group, in the first version that has them: versions come in the order of preference."""
+    """The resources of a group, each in the first version that has it; versions are in order of preference."""
     seen: set[str] = set()
     name = group["metadata"].get("name", "")
     for version in group.get("versions") or ():

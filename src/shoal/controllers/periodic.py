@@ -1,4 +1,4 @@
-"""Work that is done again and again rather than per object. A round says how long to wait for the next."""
+"""Periodic work that is not per object. Each round returns the delay before the next."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = get_logger("controllers.rounds")
 
 
 class PeriodicLoop:
-    """Run by a manager. A round that fails is reported and tried again later."""
+    """Run by a manager. A failed round is logged and retried later."""
 
     def __init__(self, name: str, work: Callable[[], Awaitable[float]], *, clock: Clock) -> None:
         self.name = name
@@ -26,7 +26,7 @@ class PeriodicLoop:
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
-        """Begin the next round now."""
+        """Start the next round now."""
         self._wake.set()
 
     def stop(self) -> None:
@@ -44,7 +44,7 @@ class PeriodicLoop:
         except LostLease:
             raise
         except (ApiError, TransportError) as error:
-            log.warning("a round failed", rounds=self.name, reason=str(error))
+            log.warning("periodic round failed", rounds=self.name, reason=str(error))
             return _AFTER_FAILURE_S
 
     async def _pause(self, at_most_s: float) -> None:

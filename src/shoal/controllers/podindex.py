@@ -1,4 +1,4 @@
-"""Pods by the node they are on, for the controllers that look after nodes."""
+"""The index of pods by node, for the node controllers."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ def node_of_pod(pod: Obj) -> Iterable[str]:
 
 
 def pods_by_node(context: ControllerContext) -> Informer:
-    """The informer of pods, with that index."""
+    """The informer of pods, with the index by node."""
     return context.informer("pods", node=node_of_pod)

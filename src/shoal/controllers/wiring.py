@@ -1,5 +1,4 @@
-"""All controllers of a cluster, each under the names that Kubernetes gives it: the account whose rights it has, and the
-component that its events come from."""
+"""Adds all controllers of a cluster, each with Kubernetes' name for its service account and its event source."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ Add = Callable[[ControllerContext], None]
 
 
 def add_all(context_of: Callable[[str], ControllerContext], volumes: VolumeConfig) -> None:
-    """Wire every controller; ``kit_of`` gives the context of a service account in kube-system."""
+    """Add every controller; ``kit_of`` returns the context of a service account in kube-system."""
     for account, component, add in _controllers(volumes):
         context = context_of(account)
         add(replace(context, events=context.events.named(component)))

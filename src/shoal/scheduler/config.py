@@ -44,7 +44,7 @@ class Profile:
 
     name: str = DEFAULT_SCHEDULER
     weights: Mapping[str, int] = field(default_factory=lambda: dict(WEIGHTS))  # missing plugins have weight 0
-    disabled: frozenset[str] = frozenset()  # plugins that are turned off
+    disabled: frozenset[str] = frozenset()  # plugins that neither filter nor score
     spread_defaults: tuple[SpreadDefault, ...] = SYSTEM_SPREAD
     hard_pod_affinity_weight: int = 1
     percentage_of_nodes_to_score: int = 0  # 0: derived from the size of the cluster

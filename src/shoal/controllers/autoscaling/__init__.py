@@ -1,1 +1,1 @@
-"""Scales workloads by what their pods use: HorizontalPodAutoscalers."""
+"""HorizontalPodAutoscalers: scales workloads by the resource usage of their pods and by other metrics."""

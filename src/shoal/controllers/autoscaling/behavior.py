@@ -1,4 +1,4 @@
-"""How fast the number of replicas may follow what the metrics say, and what the status says about it. Pure."""
+"""Limits how fast the number of replicas follows the metrics, and sets the conditions that explain it. Pure."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Limited:
 
 
 def limit(spec: Obj, current: int, wanted: int, history: ScaleHistory, now: float) -> Limited:
-    """Remember the recommendation and bring it within the rules."""
+    """Record the recommendation and limit it by the rules."""
     rules = rules_of(spec)
     steady = stabilized(rules, current, wanted, history, now)
     able = ("True", "ReadyForNewScale", "recommended size matches current size")
@@ -73,7 +73,7 @@ def limit(spec: Obj, current: int, wanted: int, history: ScaleHistory, now: floa
 
 
 def stabilized(rules: ScalingRules, current: int, wanted: int, history: ScaleHistory, now: float) -> int:
-    """The lowest recent recommendation on the way up, the highest on the way down."""
+    """The lowest recent recommendation when scaling up, the highest when scaling down."""
     up_s = rules.up.get("stabilizationWindowSeconds") or 0
     down_s = rules.down.get("stabilizationWindowSeconds", STABILIZATION_S)
     longest_s = max(up_s, down_s)
@@ -134,7 +134,7 @@ def down_limit(rules: Obj, current: int, events: Sequence[ScaleEvent], now: floa
 
 
 def remember(spec: Obj, history: ScaleHistory, before: int, after: int, now: float) -> None:
-    """Replicas were changed: the rates of the rules count from here."""
+    """Record a change of replicas, for the rates of the rules."""
     rules = rules_of(spec)
     longest_s = max(policy["periodSeconds"] for each in (rules.up, rules.down) for policy in each["policies"])
     kept = [each for each in history.events if each.at > now - longest_s]

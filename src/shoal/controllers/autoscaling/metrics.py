@@ -1,4 +1,4 @@
-"""Reads metrics from the APIs that have them: of pods, of objects, and from outside of the cluster."""
+"""Reads metrics from the resource, custom and external metrics APIs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class MetricsReader:
             raise MetricError(f"unable to get {what}: {error}", reason) from error
 
     async def of_pods(self, resource: str, namespace: str, selector: str, container: str = "") -> dict[str, PodSample]:
-        """What pods, or one container of each, use of a resource."""
+        """The resource usage of pods, or of one container of each."""
         what, reason = f"metrics for resource {resource}", "FailedGetResourceMetric"
         if container:
             reason = "FailedGetContainerResourceMetric"
@@ -61,8 +61,8 @@ class MetricsReader:
         }  # fmt: skip
 
     async def of_object(self, metric: Obj, namespace: str, resource: str, name: str) -> int:
-        """The value of a metric of one object, in thousandths; ``resource`` is plural.group. Of namespaces only the
-        autoscaler's own is measured, whichever is named."""
+        """The value of a metric of one object, in thousandths; ``resource`` is plural.group. For namespaces it is
+        always the autoscaler's own, whichever is named."""
         params = {"metricLabelSelector": selector_text(metric.get("selector"))}
         whose = "metrics" if resource == "namespaces" else f"{resource}/{quote(name)}"
         path = f"{_CUSTOM}/namespaces/{namespace}/{whose}/{quote(metric['name'])}"
@@ -84,7 +84,7 @@ class MetricsReader:
 
 
 def _sample(item: Obj, resource: str, container: str) -> PodSample | None:
-    """The sum over the containers; None when one of them was not measured."""
+    """The sum over the containers; None if one has no sample."""
     total = 0
     seen = False
     for each in item.get("containers") or ():
@@ -102,7 +102,7 @@ def _sample(item: Obj, resource: str, container: str) -> PodSample | None:
 
 
 def selector_text(selector: Obj | None) -> str:
-    """A label selector as the text that a query takes."""
+    """A label selector as text for a query."""
     if not selector:
         return ""
     parts = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]

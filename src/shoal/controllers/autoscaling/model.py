@@ -1,4 +1,4 @@
-"""What the autoscaler computes with. Amounts are whole thousandths, so that sums do not depend on their order."""
+"""Data of the autoscaler. Amounts are integer thousandths, so that sums do not depend on their order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TOLERANCE: Final = 0.1
 
 
 class MetricError(Exception):
-    """A metric cannot be had or used. ``reason`` is that of the ScalingActive condition."""
+    """A metric is unavailable or unusable. ``reason`` is that of the ScalingActive condition."""
 
     def __init__(self, message: str, reason: str = "FailedGetResourceMetric") -> None:
         super().__init__(message)
@@ -20,16 +20,16 @@ class MetricError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSample:
-    """What one pod uses."""
+    """The usage of one pod."""
 
     milli: int
-    at: float  # the end of the time that it was measured over
+    at: float  # end of the measured window
     window_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How far from the target is close enough, in each direction."""
+    """The accepted deviation from the target, in each direction."""
 
     up: float = TOLERANCE
     down: float = TOLERANCE
@@ -40,9 +40,9 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Groups:
-    """Pods by what their samples are worth."""
+    """Pods grouped by how their samples count."""
 
-    ready: int  # how many count as they are
+    ready: int  # number of pods with usable samples
     unready: frozenset[str]
     missing: frozenset[str]
     ignored: frozenset[str]
@@ -50,7 +50,7 @@ class Groups:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What one metric says: how many replicas, and what was measured, as the status shows it."""
+    """The proposal of one metric: the replicas, and the measured value for the status."""
 
     replicas: int
     name: str
@@ -60,12 +60,12 @@ class Proposal:
 @dataclass(frozen=True, slots=True)
 class ScaleEvent:
     at: float
-    change: int  # replicas added, or removed below 0
+    change: int  # replicas added; negative if removed
 
 
 @dataclass(slots=True)
 class ScaleHistory:
-    """What has to be remembered of one autoscaler; lost when the process ends, as its effects are bounded in time."""
+    """The history of one autoscaler; only in memory, since its effects are short-lived."""
 
     recommendations: list[tuple[float, int]] = field(default_factory=list)
     events: list[ScaleEvent] = field(default_factory=list)

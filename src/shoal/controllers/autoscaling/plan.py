@@ -1,4 +1,4 @@
-"""From samples to replicas: which pods count, and how many there should be for the target to be met."""
+"""Computes replicas from samples: which pods count, and how many are needed to meet the target."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def group_pods(pods: Iterable[Obj], samples: Mapping[str, PodSample], resource: 
 
 
 def _is_warming_up(status: Obj, sample: PodSample, now: float) -> bool:
-    """Whether what a pod uses says nothing about its work yet."""
+    """Whether a pod has started too recently for its usage to count."""
     condition = next((each for each in status.get("conditions") or () if each["type"] == "Ready"), None)
     if condition is None or not status.get("startTime"):
         return True
@@ -48,7 +48,7 @@ def _is_warming_up(status: Obj, sample: PodSample, now: float) -> bool:
 
 
 def pod_request(pod: Obj, resource: str, container: str = "") -> int:
-    """What a pod, or one of its containers, asks for, in thousandths."""
+    """The request of a pod or of one of its containers, in thousandths."""
     spec = pod["spec"]
     own = ((spec.get("resources") or {}).get("requests") or {}).get(resource)
     if own is not None and not container:
@@ -70,7 +70,7 @@ def for_utilization(
     current: int, target: int, samples: Mapping[str, PodSample], requests: Mapping[str, int], groups: Groups,
     tolerance: Tolerance,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """Replicas so that pods use ``target`` percent of what they ask for; also the percentage and the average now."""
+    """Replicas so that pods use ``target`` percent of their requests; also the current percentage and average."""
     amounts = _counted(samples, groups)
 
     def ratio(found: Mapping[str, int]) -> float:
@@ -90,7 +90,7 @@ def for_utilization(
 def for_average(
     current: int, target_milli: int, samples: Mapping[str, PodSample], groups: Groups, tolerance: Tolerance
 ) -> tuple[int, int]:
-    """Replicas so that each uses ``target_milli``; also the average now."""
+    """Replicas so that each uses ``target_milli``; also the current average."""
     amounts = _counted(samples, groups)
 
     def ratio(found: Mapping[str, int]) -> float:
@@ -112,7 +112,7 @@ def _replicas(
     current: int, amounts: Mapping[str, int], groups: Groups, tolerance: Tolerance,
     ratio: Callable[[Mapping[str, int]], float], stand_in: Callable[[str], int],
 ) -> int:  # fmt: skip
-    """What both kinds of targets share: pods without samples are taken for what slows the change down."""
+    """The common computation: pods without samples get the value that dampens the change."""
     first = ratio(amounts)
     with_unready = bool(groups.unready) and first > 1.0
     if not with_unready and not groups.missing:
@@ -132,7 +132,7 @@ def _replicas(
 
 
 def for_total(current: int, target_milli: int, total_milli: int, ready: int, tolerance: Tolerance) -> int:
-    """Replicas so that one number that stands for all of them meets its target."""
+    """Replicas so that one value for all of them meets its target."""
     ratio = total_milli / target_milli
     if current == 0:
         return math.ceil(ratio)
@@ -140,7 +140,7 @@ def for_total(current: int, target_milli: int, total_milli: int, ready: int, tol
 
 
 def for_share(current: int, target_milli: int, total_milli: int, tolerance: Tolerance) -> tuple[int, int]:
-    """Replicas so that each one's share of a number meets its target; also the share now."""
+    """Replicas so that the value per replica meets its target; also the current value per replica."""
     wanted = math.ceil(total_milli / target_milli)
     if current and tolerance.covers(total_milli / (target_milli * current)):
         wanted = current

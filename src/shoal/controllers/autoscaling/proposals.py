@@ -1,4 +1,4 @@
-"""What each metric of an autoscaler proposes: reads it and asks the plan."""
+"""Reads each metric of an autoscaler and computes its proposal with ``plan``."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from shoal.kube.quantity import Quantity, parse
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleTarget:
-    """What is scaled, as its scale says."""
+    """The scaled workload, from its scale subresource."""
 
     namespace: str
     selector: str
-    replicas: int  # wanted
-    present: int  # that there are
+    replicas: int  # desired
+    present: int  # actual
     pods: tuple[Obj, ...]
 
 
@@ -112,7 +112,7 @@ class Proposals:
 
 
 def _known(samples: dict[str, PodSample], target: ScaleTarget) -> dict[str, PodSample]:
-    """The samples of pods that are there: the API that measures may be behind."""
+    """The samples of existing pods: the metrics API may lag."""
     if not target.pods:
         raise MetricError("no pods returned by selector while calculating replica count")
     names = {pod["metadata"]["name"] for pod in target.pods}
@@ -120,7 +120,7 @@ def _known(samples: dict[str, PodSample], target: ScaleTarget) -> dict[str, PodS
 
 
 def _single(wanted: Obj, total: int, target: ScaleTarget, tolerance: Tolerance) -> tuple[int, Obj]:
-    """For a number that is not of one pod: against a value, or shared by all pods."""
+    """A proposal for a metric that is not per pod: against a value, or divided by all pods."""
     if wanted.get("averageValue") is not None:
         average = parse(str(wanted["averageValue"])).milli()
         replicas, share = for_share(target.present, average, total, tolerance)

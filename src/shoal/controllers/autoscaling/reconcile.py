@@ -1,4 +1,5 @@
-"""One look at one autoscaler every fifteen seconds: the scale of its target, its metrics, the new scale, the status."""
+"""Evaluates each autoscaler every fifteen seconds: reads its target's scale and its metrics, writes scale and
+status."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ PERIOD_S = 15.0
 
 @dataclass(slots=True)
 class _Look:
-    """What is found out in one look; becomes the status."""
+    """The findings of one evaluation, from which the status is made."""
 
     hpa: Obj
     now: float
@@ -113,7 +114,7 @@ class Autoscaler:
             await self._scale(look, resource, scale, why, history)
 
     async def _decide(self, look: _Look, scale: Obj, history: ScaleHistory) -> tuple[int, str] | None:
-        """The new number of replicas and why; None when the metrics do not say."""
+        """The new number of replicas and the reason; None if the metrics give no result."""
         spec, current = look.hpa["spec"], look.current
         least, most = spec.get("minReplicas", 1), spec["maxReplicas"]
         if current == 0 and least != 0:
@@ -134,7 +135,7 @@ class Autoscaler:
         return limited.replicas, why
 
     async def _propose(self, look: _Look, scale: Obj) -> Proposal | None:
-        """The metric that wants most. When one of several cannot be had, the others may still ask for more."""
+        """The highest proposal. If one of several metrics is unavailable, the others can still scale up."""
         selector = (scale.get("status") or {}).get("selector") or ""
         if not selector:
             message = "the HPA target's scale is missing a selector"

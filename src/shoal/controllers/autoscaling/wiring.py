@@ -1,4 +1,4 @@
-"""Autoscalers when their spec changes, and every fifteen seconds."""
+"""Reconciles autoscalers when their spec changes, and every fifteen seconds."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ def add(context: ControllerContext) -> None:
 
 
 def spec_differs(change: Change) -> bool:
-    """Its own status must not make the controller look again before its time."""
+    """A predicate: the controller's own status writes must not trigger an evaluation."""
     old, new = change.old, change.new
     return old is None or new is None or old["spec"] != new["spec"]

@@ -1,6 +1,6 @@
-"""When a schedule is due next, in any time zone. Pure.
+"""Computes the next time of a schedule, in any time zone. Pure.
 
-Times that a clock change skips do not happen; times that it repeats happen twice, as cron has it.
+Times that a clock change skips do not occur; times that it repeats occur twice, as in cron.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from zoneinfo import ZoneInfo
 
 from shoal.kube.kinds.batch.schedule import Schedule, parse_schedule
 
-_YEARS = 5  # a schedule that is not due within them never is
+_YEARS = 5  # a schedule without a time in these years has none
 _NS = 1_000_000_000
 _PREFIXES = ("TZ=", "CRON_TZ=")
 
 
 class Due:
-    """A schedule in a zone."""
+    """A schedule in a time zone."""
 
     __slots__ = ("_hours", "_minutes", "_schedule", "_zone")
 
@@ -29,7 +29,7 @@ class Due:
         self._minutes = sorted(schedule.minutes)
 
     def after(self, moment: float) -> float | None:
-        """The first time later than ``moment``, both in seconds since 1970; None when there is none."""
+        """The first time after ``moment``, both in seconds since 1970; None if there is none."""
         if self._schedule.every_ns:
             return float(int(moment) + self._schedule.every_ns // _NS)
         local = datetime.fromtimestamp(moment, self._zone)
@@ -51,12 +51,12 @@ class Due:
         return of_month and of_week if schedule.any_day or schedule.any_weekday else of_month or of_week
 
     def _on(self, day: date, moment: float) -> float | None:
-        """The first time of that day which is later than ``moment``."""
+        """The first time of that day after ``moment``."""
         midnight = datetime(day.year, day.month, day.day, tzinfo=self._zone)
         evening = midnight.replace(hour=23, minute=59, second=59)
         if midnight.utcoffset() != evening.utcoffset():
             return self._on_changing_day(midnight, moment)
-        # minutes into the day, of the first whole minute after the moment
+        # minute of the day of the first whole minute after the moment
         start = max(0, int((moment - midnight.timestamp()) // 60) + 1)
         hour, minute = divmod(start, 60)
         for each in self._hours[bisect_left(self._hours, hour) :]:
@@ -66,7 +66,7 @@ class Due:
         return None
 
     def _on_changing_day(self, midnight: datetime, moment: float) -> float | None:
-        """The same on a day on which clocks are changed."""
+        """Like ``_on``, for a day with a clock change."""
         times: list[float] = []
         for hour in self._hours:
             for minute in self._minutes:
@@ -85,7 +85,7 @@ def _next_month(day: date) -> date:
 
 @lru_cache(maxsize=1024)
 def parse_due(text: str, zone: str) -> Due:
-    """The schedule of a CronJob; ``ValueError`` if it cannot be read. A zone in the text counts more than ``zone``."""
+    """The schedule of a CronJob; raises ``ValueError`` if it is invalid. A zone in the text overrides ``zone``."""
     schedule = parse_schedule(text)
     if text.startswith(_PREFIXES):
         zone = text.partition(" ")[0].partition("=")[2]
@@ -93,7 +93,7 @@ def parse_due(text: str, zone: str) -> Due:
 
 
 def zone_of(name: str) -> ZoneInfo:
-    """The zone of that name, or UTC for none; ``ValueError`` when nobody knows it."""
+    """The time zone of that name, or UTC for none; raises ``ValueError`` if it is unknown."""
     try:
         return ZoneInfo(name or "UTC")
     except (KeyError, OSError, ValueError):
@@ -101,7 +101,7 @@ def zone_of(name: str) -> ZoneInfo:
 
 
 def in_zone(moment: float, zone: str) -> str:
-    """The moment as a clock there shows it, with its offset."""
+    """The local time in the zone, with its offset."""
     local = datetime.fromtimestamp(moment, zone_of(zone))
     if not local.utcoffset():
         return local.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,5 +1,5 @@
-"""What a CronJob does next: which times it has missed, whether a job is started, which jobs have become history. Pure;
-``now`` is seconds since 1970."""
+"""The next step of a CronJob: missed times, the job to start, finished jobs to delete. Pure; ``now`` is seconds since
+1970."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shoal.kube.times import format_time, parse_epoch
 
 SCHEDULED_AT: Final = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 _MANY: Final = 100
-_PADDING_S: Final = 0.1  # clocks differ a little: better late than a moment too early
+_PADDING_S: Final = 0.1  # clock differences: better late than early
 
 
 class Missed(StrEnum):
@@ -36,11 +36,11 @@ class Recent:
 
 
 class ScheduleError(ValueError):
-    """The schedule can be read but makes no sense."""
+    """The schedule is well-formed but unusable."""
 
 
 def most_recent(cron: Obj, now: float, schedule: Due, *, within_deadline: bool) -> Recent:
-    """``within_deadline``: what is too late to be started is not looked at."""
+    """The latest missed time; with ``within_deadline``, times past the starting deadline are ignored."""
     last = (cron.get("status") or {}).get("lastScheduleTime")
     earliest = parse_epoch(last) if last else created_at(cron)
     deadline_s = cron["spec"].get("startingDeadlineSeconds")
@@ -60,8 +60,8 @@ def most_recent(cron: Obj, now: float, schedule: Due, *, within_deadline: bool) 
 
 
 def _last_until(now: float, first: float, step_s: int, schedule: Due) -> float:
-    """The last time not later than ``now``, of those from ``first`` on. Looked for from the end: years of missed
-    minutes cost no more than two. Steps back grow, since a schedule may rest for days."""
+    """The last time up to ``now``, starting with ``first``. It searches from the end, so years of missed minutes cost
+    no more than two; steps back grow, since a schedule may pause for days."""
     steps = (int(now - first) // step_s) - 1
     back = 1
     while True:
@@ -78,7 +78,7 @@ def _last_until(now: float, first: float, step_s: int, schedule: Due) -> float:
 
 
 def next_delay_s(cron: Obj, now: float, schedule: Due) -> float | None:
-    """How long until the next time; None when there is none."""
+    """The delay until the next time; None if there is none."""
     try:
         recent = most_recent(cron, now, schedule, within_deadline=False)
     except ScheduleError:
@@ -100,7 +100,7 @@ class Skip(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StartJob:
-    """Start the job of this time, when those to be replaced are gone."""
+    """Start the job of this time, once the replaced jobs are gone."""
 
     at: float
     replaces: tuple[Obj, ...] = ()
@@ -115,7 +115,7 @@ class NoStart:
 
 
 def plan_start(cron: Obj, active: Sequence[Obj], now: float, schedule: Due) -> StartJob | NoStart:
-    """``active`` are the references of jobs that run."""
+    """``active`` are the references of running jobs."""
     spec = cron["spec"]
     recent = most_recent(cron, now, schedule, within_deadline=True)
     if recent.due is None:
@@ -135,7 +135,7 @@ def plan_start(cron: Obj, active: Sequence[Obj], now: float, schedule: Due) -> S
 
 
 def job_name(cron: Obj, at: float) -> str:
-    """One name for each time: so a time cannot be started twice."""
+    """A unique name per time, so that a time cannot be started twice."""
     return f"{cron['metadata']['name']}-{int(at) // 60}"
 
 
@@ -168,12 +168,12 @@ def job_reference(job: Obj) -> Obj:
 
 @dataclass(frozen=True, slots=True)
 class ActivePlan:
-    """The list of active jobs without those that have ended."""
+    """The update of the list of active jobs."""
 
     active: tuple[Obj, ...]
-    missing: tuple[Obj, ...]  # references, also in ``active``, of jobs that are not there, as far as is known
-    completed: tuple[Obj, ...]  # jobs that were active and have ended
-    unexpected: tuple[Obj, ...]  # jobs that run and are not in the list
+    missing: tuple[Obj, ...]  # references, also in ``active``, of jobs that are not in the cache
+    completed: tuple[Obj, ...]  # formerly active jobs that have ended
+    unexpected: tuple[Obj, ...]  # running jobs that are not in the list
     last_success: str
 
 
@@ -196,13 +196,13 @@ def plan_active(cron: Obj, jobs: Sequence[Obj]) -> ActivePlan:
     unexpected = [job for job in jobs if not finished_as(job) and job["metadata"]["uid"] not in known]
     succeeded = (job["status"] for job in jobs if finished_as(job) == "Complete")
     ends = [status["completionTime"] for status in succeeded if status.get("completionTime")]
-    # times are written in one form, in which the order of texts is the order of times
+    # the time format sorts as text
     last_success = max([*ends, before.get("lastSuccessfulTime") or ""])
     return ActivePlan(tuple(kept), tuple(missing), tuple(completed), tuple(unexpected), last_success)
 
 
 def plan_history(cron: Obj, jobs: Sequence[Obj]) -> tuple[Obj, ...]:
-    """The jobs that have ended and are more than shall be kept, the oldest first."""
+    """Finished jobs beyond the history limits, the oldest first."""
     old: list[Obj] = []
     for kind, field in (("Complete", "successfulJobsHistoryLimit"), ("Failed", "failedJobsHistoryLimit")):
         limit = cron["spec"].get(field)

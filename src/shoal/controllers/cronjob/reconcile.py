@@ -1,4 +1,4 @@
-"""Starts the jobs of CronJobs when they are due, and keeps account of them."""
+"""Starts the jobs of CronJobs at their times, and tracks them in the status."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class CronJobController:
         return Result(after_s=next_delay_s(cron, self._clock.wall_s(), schedule) if schedule is not None else None)
 
     async def _account(self, cron: Obj, jobs: Sequence[Obj]) -> tuple[list[Obj], str]:
-        """The references of jobs that run, and when one last succeeded."""
+        """The references of running jobs, and the last success."""
         plan = plan_active(cron, jobs)
         for job in plan.completed:
             text = f"Saw completed job: {job['metadata']['name']}, condition: {finished_as(job)}"
@@ -94,7 +94,7 @@ class CronJobController:
         return active, plan.last_success
 
     async def _exists(self, reference: Obj) -> bool:
-        """Asks the server: the cache may be behind."""
+        """Ask the server, because the cache may lag."""
         try:
             await self._job_resource.get(reference["name"], reference["namespace"])
         except NotFound:
@@ -102,7 +102,7 @@ class CronJobController:
         return True
 
     def _schedule(self, cron: Obj) -> Due | None:
-        """The schedule to follow; None when none shall or can be."""
+        """The schedule to follow; None if suspended or invalid."""
         spec = cron["spec"]
         zone, text = spec.get("timeZone") or "", spec["schedule"]
         if is_terminating(cron):
@@ -123,7 +123,7 @@ class CronJobController:
             return None
 
     async def _start(self, cron: Obj, active: list[Obj], schedule: Due) -> tuple[list[Obj], float | None]:
-        """Start what is due; the jobs that then run, and the time whose job was started."""
+        """Start a due job; return the jobs that then run, and the time of the started one."""
         try:
             decided = plan_start(cron, active, self._clock.wall_s(), schedule)
         except ScheduleError as error:
@@ -152,12 +152,12 @@ class CronJobController:
             self._events.record(cron, EventType.NORMAL, "JobAlreadyActive", text)
 
     async def _create(self, cron: Obj, at: float) -> Obj | None:
-        """The job of that time, made now or earlier by this controller; None when it is not this controller's."""
+        """The job of that time, created now or earlier; None if another owner has its name."""
         made = job_of(cron, at)
         try:
             job = await self._job_resource.create(made)
         except AlreadyExists:
-            # An earlier try came this far and not to the status.
+            # An earlier attempt created it but did not write the status.
             job = await self._job_resource.get(made["metadata"]["name"], made["metadata"]["namespace"])
             owner = controller_of(job)
             return job if owner is not None and owner["uid"] == cron["metadata"]["uid"] else None
@@ -180,7 +180,7 @@ class CronJobController:
         await self._delete(cron, job, raises=True)
 
     async def _delete(self, cron: Obj, job: Obj, *, raises: bool = False) -> bool:
-        """Delete a job and its pods; whether it goes."""
+        """Delete a job and its pods; return whether it is deleted."""
         about = job["metadata"]
         try:
             await self._job_resource.delete(

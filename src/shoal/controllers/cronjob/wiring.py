@@ -1,4 +1,4 @@
-"""Watches CronJobs and the jobs they have started; the next time of a schedule is a timer."""
+"""Watches CronJobs and their jobs; a timer starts the next time of a schedule."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def add(context: ControllerContext) -> None:
     controller.owns(work.jobs, kind="CronJob", group="batch", when=_matters)
 
     def on_cron(change: Change) -> None:
-        """Another schedule begins with its next time: what it would have done before is not made up for."""
+        """A changed schedule starts with its next time: its past times are not made up for."""
         if change.new is None or not _rescheduled(change):
             return
         try:
             schedule = parse_due(change.new["spec"]["schedule"], change.new["spec"].get("timeZone") or "")
         except ValueError:
-            controller.queue.add(change.key)  # which says why it is not followed
+            controller.queue.add(change.key)  # the reconcile reports the error
             return
         delay_s = next_delay_s(change.new, context.clock.wall_s(), schedule)
         if delay_s is not None:
@@ -40,7 +40,7 @@ def _rescheduled(change: Change) -> bool:
 
 
 def _matters(change: Change) -> bool:
-    """Jobs that come, go or end; not their counts."""
+    """Whether a job was added, deleted or has ended; changes of its counts are ignored."""
     if change.old is None or change.new is None:
         return True
     return _facts(change.old) != _facts(change.new)

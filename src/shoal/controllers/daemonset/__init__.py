@@ -1,1 +1,1 @@
-"""DaemonSet: a pod on every node that can have one."""
+"""DaemonSet: one pod on every eligible node."""

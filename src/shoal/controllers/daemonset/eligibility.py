@@ -1,4 +1,4 @@
-"""Which nodes a DaemonSet wants a pod on: affinity, selector, taints; and what its pods tolerate. Pure."""
+"""Which nodes are eligible for a DaemonSet: affinity, selector, taints; and the tolerations of its pods. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WITHOUT_NETWORK: Final = ("node.kubernetes.io/network-unavailable", "NoSchedule
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Whether a node should get the set's pod, and whether one that is there may stay."""
+    """Whether a node should get the set's pod, and whether an existing one may stay."""
 
     runs: bool
     stays: bool
@@ -39,7 +39,7 @@ _NO: Final = Fit(False, False)
 
 
 def tolerations_of(spec: Obj) -> list[Obj]:
-    """What the pods tolerate: what the template says, and the states of a node that its daemons have to live with."""
+    """The tolerations of the pods: the template's, and those for node states that daemons must survive."""
     wanted = (*_TOLERATED, _WITHOUT_NETWORK) if spec.get("hostNetwork") else _TOLERATED
     added = [{"key": key, "operator": "Exists", "effect": effect} for key, effect in wanted]
     return [each for each in spec.get("tolerations") or () if each not in added] + added
@@ -88,7 +88,7 @@ def _required_terms(spec: Obj) -> list[Obj] | None:
 
 
 def affinity_matches(spec: Obj, node: Obj) -> bool:
-    """Whether the node has the labels that the pod asks for."""
+    """Whether the node matches the pod's node selector and affinity."""
     tags: Mapping[str, str] = node["metadata"].get("labels") or {}
     if any(tags.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
         return False
@@ -114,7 +114,7 @@ def fit(spec: Obj, tolerations: Sequence[Obj], node: Obj) -> Fit:
 
 
 def pinned_to(affinity: Obj | None, node: str) -> Obj:
-    """The affinity of a pod that may only run on one node; what else it asks of nodes has been checked already."""
+    """The affinity of a pod that may only run on one node; its other node requirements are already checked."""
     field = {"key": NODE_NAME_FIELD, "operator": "In", "values": [node]}
     required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
     present = affinity or {}
@@ -123,7 +123,7 @@ def pinned_to(affinity: Obj | None, node: str) -> Obj:
 
 
 def node_of(pod: Obj) -> str:
-    """The node that a pod is on, or is meant for."""
+    """The node that a pod is on, or pinned to."""
     found: str = pod["spec"].get("nodeName") or ""
     if found:
         return found

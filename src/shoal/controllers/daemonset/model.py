@@ -1,4 +1,4 @@
-"""What a DaemonSet's plan is made of."""
+"""Data of a DaemonSet's plan."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shoal.kube.objects import Obj
 
 @dataclass(frozen=True, slots=True)
 class EventNote:
-    """Something that users are told."""
+    """An event to record."""
 
     warning: bool
     reason: str
@@ -19,9 +19,9 @@ class EventNote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonSetPlan:
-    nodes: tuple[str, ...] = ()  # that get a pod
+    nodes: tuple[str, ...] = ()  # nodes that get a pod
     deleted: tuple[Obj, ...] = ()  # pods
-    failed_on: tuple[str, ...] = ()  # nodes whose failed pod is deleted now: the next one there has to wait longer
+    failed_on: tuple[str, ...] = ()  # nodes whose failed pod is deleted now, which increases their backoff
     remarks: tuple[EventNote, ...] = ()
     status: Obj = field(default_factory=dict)
     recheck_s: float | None = None
@@ -29,9 +29,9 @@ class DaemonSetPlan:
 
 @dataclass(frozen=True, slots=True)
 class NodeSlot:
-    """A node as the set sees it. A pod can be meant for a node that is not there: then nothing fits."""
+    """A node with the set's pods. A pod can be pinned to a node that does not exist; then nothing fits."""
 
     name: str
     present: bool
     fit: Fit
-    pods: tuple[Obj, ...]  # on it or meant for it, those first that are on it, then the oldest
+    pods: tuple[Obj, ...]  # on it or pinned to it; those on it first, then the oldest

@@ -1,4 +1,4 @@
-"""The next step of a DaemonSet: which nodes get a pod, which pods go, and what the status says. Pure."""
+"""The next step of a DaemonSet: nodes that get a pod, pods to delete, and the status. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NOWHERE: Final = Fit(False, False)
 
 
 def sites_of(owner: Obj, nodes: Iterable[Obj], pods: Iterable[Obj]) -> list[NodeSlot]:
-    """All nodes, and the pods on them or meant for them, by name of node."""
+    """All nodes with the pods on them or pinned to them, by node name."""
     grouped: dict[str, list[Obj]] = {}
     for pod in pods:
         if not (is_terminal(pod) and is_terminating(pod)):
@@ -48,7 +48,7 @@ def _seniority(pod: Obj) -> tuple[bool, str, str]:
 def plan(
     owner: Obj, sites: Sequence[NodeSlot], mark: str, *, waits_s: Callable[[str], float], now: float
 ) -> DaemonSetPlan:
-    """``mark`` is the hash of the template; ``waits_s`` says how long a failed pod on a node has to wait."""
+    """``mark`` is the hash of the template; ``waits_s`` returns the remaining backoff of a failed pod on a node."""
     step = _Step(owner, mark, waits_s, now)
     for site in sites:
         step.manage(site)
@@ -80,7 +80,7 @@ class _Step:
         self.remarks: list[EventNote] = []
 
     def manage(self, site: NodeSlot) -> None:
-        """One pod on each node that should have one, none elsewhere."""
+        """One pod on each eligible node, none elsewhere."""
         if not site.present:
             self.deleted += [pod for pod in site.pods if not pod["spec"].get("nodeName") and not is_terminating(pod)]
         elif not site.fit.stays:
@@ -96,7 +96,7 @@ class _Step:
                 self.deleted += running[1:]
 
     def _ended(self, node: str, pod: Obj) -> bool:
-        """Whether the pod has ended; then it is deleted, a failed one not at once."""
+        """Whether the pod has ended; then delete it, a failed one after its backoff."""
         phase, about = phase_of(pod), pod["metadata"]
         if phase not in ("Failed", "Succeeded"):
             return False
@@ -176,7 +176,7 @@ def plan_status(owner: Obj, sites: Sequence[NodeSlot], mark: str, now: float) ->
 
 
 def pods_for(owner: Obj, reference: Obj, mark: str, nodes: Sequence[str]) -> list[Obj]:
-    """The set's pods for these nodes; the scheduler puts each onto its node."""
+    """The set's pods for these nodes; the scheduler places each on its node."""
     template = owner["spec"]["template"]
     meta = template.get("metadata") or {}
     labelled = {**meta, "labels": {**(meta.get("labels") or {}), REVISION_LABEL: mark}}

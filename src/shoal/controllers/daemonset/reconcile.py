@@ -1,4 +1,4 @@
-"""Carries a DaemonSet's next step out: pods, revisions, and its status."""
+"""Executes the next step of a DaemonSet: pods, revisions, and its status."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One step of a DaemonSet's rolling update. Pure.
 
 Without surge an old pod is deleted and its node gets a new one in the following step; with surge a node gets a new pod
-beside the old one, which goes when the new one is available.
+beside the old one, which is deleted when the new one is available.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from shoal.controllers.pods.status import is_available, is_terminating
 from shoal.controllers.revisions.plan import REVISION_LABEL
 from shoal.kube.objects import Obj
 
-Step = tuple[list[str], list[Obj]]  # nodes that get a pod, pods that go
+Step = tuple[list[str], list[Obj]]  # nodes that get a pod, pods to delete
 
 
 def _rolling(owner: Obj) -> Obj:
@@ -27,7 +27,7 @@ def allows_surge(owner: Obj) -> bool:
 
 
 def limits_of(owner: Obj, desired: int) -> tuple[int, int]:
-    """How many pods may be too many, and how many unavailable."""
+    """The maximum surge and the maximum of unavailable pods."""
     surge = scaled(_rolling(owner).get("maxSurge"), desired, round_up=True)
     unavailable = scaled(_rolling(owner).get("maxUnavailable"), desired, round_up=True)
     if desired and not surge and not unavailable:
@@ -53,14 +53,14 @@ class _Rolling:
         return pod is not None and is_available(pod, self._min_ready_s, self._now)
 
     def _pair(self, site: NodeSlot) -> tuple[Obj | None, Obj | None, bool]:
-        """The new and the old pod of a node, and whether there are no others."""
+        """The new and the old pod of a node, and whether there are only these."""
         pods = [pod for pod in site.pods if not is_terminating(pod)]
         new = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(REVISION_LABEL) == self._mark]
         old = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(REVISION_LABEL) != self._mark]
         return new[0] if new else None, old[0] if old else None, len(new) <= 1 and len(old) <= 1
 
     def replaced(self, sites: Sequence[NodeSlot], most: int) -> list[Obj]:
-        """Old pods to delete: those that are not available, and others while not too many are unavailable."""
+        """Old pods to delete: those that are not available, and others within the limit of unavailable pods."""
         unavailable, broken, candidates = 0, [], []
         for site in sites:
             new, old, alone = self._pair(site)

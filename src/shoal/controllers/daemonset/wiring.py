@@ -1,4 +1,4 @@
-"""Watches DaemonSets, their pods and revisions, and what decides about nodes."""
+"""Watches DaemonSets, their pods and revisions, and nodes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def add(context: ControllerContext) -> None:
     controller = context.controller("daemonset", work.reconcile, workers=2)
     controller.watches(work.owners)
     for informer in (work.pods, work.nodes, work.history.informer):
-        controller.maps(informer, lambda obj: ())  # wait for the cache; the handlers below decide what is enqueued
+        controller.maps(informer, lambda obj: ())  # only to wait for its cache; the handlers below enqueue keys
     pace = Pace(controller.queue, context.clock)
     work.pods.cache.add_handler(
         Triggers(
@@ -40,7 +40,7 @@ def add(context: ControllerContext) -> None:
     )
 
     def on_node(change: Change) -> None:
-        """Nodes report every few seconds: only what makes them fit or not is of interest."""
+        """Enqueue all sets if a node's eligibility may have changed; heartbeats are ignored."""
         if change.old is not None and change.new is not None and _node_facts(change.old) == _node_facts(change.new):
             return
         for key in work.owners.cache.keys():

@@ -1,4 +1,4 @@
-"""What a Deployment's plan is made of."""
+"""Data of a Deployment's plan."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class CreateReplicaSet:
 
 @dataclass(frozen=True, slots=True)
 class UpdateReplicaSet:
-    """Scale it, or write other annotations on it; ``obj`` carries the version that it was decided on."""
+    """Scale a ReplicaSet or change its annotations; ``obj`` has the resourceVersion of the decision."""
 
     obj: Obj
-    before: int  # its replicas so far
+    before: int  # its current replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +48,13 @@ class DeploymentPlan:
 
     actions: tuple[Action, ...] = ()
     status: Obj
-    revision: str = ""  # what its annotation has to say; empty: as it is
+    revision: str = ""  # new value of its revision annotation; empty: unchanged
     recheck_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How far a rollout may depart from the wanted number of pods."""
+    """How far a rollout may deviate from the desired number of pods."""
 
     replicas: int
     surge: int
@@ -70,8 +70,8 @@ class Bounds:
 
 
 def bounds_of(deployment: Obj) -> Bounds:
-    """Surge is rounded up and unavailability down; when both come to nothing, one pod may be unavailable, for a rollout
-    has to get on somehow."""
+    """Surge is rounded up and unavailability down; if both are 0, one pod may be unavailable, so that a rollout can
+    progress."""
     replicas = replicas_of(deployment)
     strategy = deployment["spec"].get("strategy") or {}
     if strategy.get("type") != "RollingUpdate":
@@ -103,7 +103,7 @@ def annotation_of(obj: Obj, name: str) -> str:
 
 
 def number_of(obj: Obj, name: str) -> int | None:
-    """A number of 0 or more that an annotation holds."""
+    """The value of an annotation as a number of 0 or more; None if it is not one."""
     text = annotation_of(obj, name)
     if not (text.isascii() and text.isdigit()):
         return None

@@ -1,4 +1,4 @@
-"""The next step of a Deployment: what to do with which ReplicaSet, and what the status says afterwards. Pure."""
+"""The next step of a Deployment: actions on its ReplicaSets, and the status. Pure."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from shoal.kube.objects import Obj
 
 
 def plan(deployment: Obj, replica_sets: Sequence[Obj], *, old_pods_run: bool, now: float) -> DeploymentPlan:
-    """``replica_sets`` are those that the Deployment controls; ``old_pods_run`` whether pods of others than the new one
-    have not ended, which only recreating asks for."""
+    """``replica_sets`` are those that the Deployment controls; ``old_pods_run`` is whether pods of old ReplicaSets
+    still run, used only by Recreate."""
     family = family_of(deployment, replica_sets)
     if is_terminating(deployment):
         return DeploymentPlan(status=reports.plan_counts(deployment, family, reports.conditions_of(deployment), now))
@@ -53,7 +53,7 @@ def plan(deployment: Obj, replica_sets: Sequence[Obj], *, old_pods_run: bool, no
 
 
 class _Step:
-    """One step in the making: the family as it will be, and the actions that make it so."""
+    """A step being planned: the resulting family, and the actions that lead to it."""
 
     def __init__(self, deployment: Obj, family: Family, bounds: Bounds, now: float) -> None:
         self.deployment = deployment
@@ -72,14 +72,14 @@ class _Step:
 
     @property
     def family(self) -> Family:
-        """As it is with everything decided so far."""
+        """The family after the actions so far."""
         new = self._present.get(self._new)
         return Family(new, tuple(each for name, each in self._present.items() if name != self._new))
 
     # the kinds of steps
 
     def scaled(self, *, clean: bool) -> DeploymentPlan:
-        """Only sizes change: the Deployment was scaled, or is paused."""
+        """A step that only changes sizes: the Deployment was scaled, or is paused."""
         family = self.family
         status = self.deployment.get("status") or {}
         sizes = scale(family, self.bounds, rolling=self.rolling, present=status.get("replicas") or 0)
@@ -90,7 +90,7 @@ class _Step:
         return self._decision(counted, None)
 
     def rolled(self) -> DeploymentPlan:
-        """Grow the new ReplicaSet, or else shrink the old ones."""
+        """A rolling step: scale up the new ReplicaSet, or else scale down the old ones."""
         if not self._new:
             self._create(new_size(self.bounds, total(self.family.all), 0))
         new = self._present[self._new]
@@ -101,7 +101,7 @@ class _Step:
         return self._judged()
 
     def recreated(self, old_pods_run: bool) -> DeploymentPlan:
-        """Shrink all old ReplicaSets to nothing; only when none of their pods runs, begin with the new one."""
+        """A step of Recreate: scale all old ReplicaSets to 0; scale up the new one when none of their pods runs."""
         family = self.family
         if self._resize({name_of(each): 0 for each in family.active_old}):
             return self._judged()
@@ -140,8 +140,8 @@ class _Step:
             self._conditions = reports.created_conditions(self._conditions, self._new, self.now)
 
     def _resize(self, sizes: Sizes, *, annotate: bool = False) -> bool:
-        """Give ReplicaSets these sizes; whether any of them differs from what it was. With ``annotate`` also those
-        whose size stays are told what they are sized for."""
+        """Set the sizes of ReplicaSets; return whether any changed. With ``annotate`` unchanged ones also get the
+        annotation of the desired size."""
         resized = False
         for name, size in sizes.items():
             each = self._present[name]
@@ -195,7 +195,7 @@ def _is_empty(replica_set: Obj) -> bool:
 
 
 def is_the_wanted(deployment: Obj, found: Obj) -> bool:
-    """Whether a ReplicaSet that has the name of the new one is the new one, or only shares its hash."""
+    """Whether a ReplicaSet with the name of the new one is the new one, or a hash collision."""
     family = family_of(deployment, (found,))
     owners = found["metadata"].get("ownerReferences") or ()
     return family.new is not None and any(

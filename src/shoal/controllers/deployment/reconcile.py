@@ -1,4 +1,4 @@
-"""Carries a Deployment's next step out: creates, scales and deletes ReplicaSets, and reports."""
+"""Executes the next step of a Deployment: creates, scales and deletes ReplicaSets, and writes the status."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class DeploymentController:
         return any(not is_terminal(pod) for each in old for pod in controlled_by(self.pods.cache, each))
 
     async def _act(self, deployment: Obj, action: Action) -> bool:
-        """Whether to go on."""
+        """Execute one action; return whether to continue."""
         match action:
             case CreateReplicaSet(made):
                 return await self._create(deployment, made)
@@ -91,7 +91,7 @@ class DeploymentController:
         except AlreadyExists:
             found = await self._sets.get(name, namespace)
             if is_the_wanted(deployment, found):
-                self._wrote(deployment, found)  # the cache is behind
+                self._wrote(deployment, found)  # the cache lags
                 return True
             await self._collided(deployment)
             return False
@@ -107,7 +107,7 @@ class DeploymentController:
         return True
 
     async def _collided(self, deployment: Obj) -> None:
-        """Another ReplicaSet has the name: the next hash is another one."""
+        """Another ReplicaSet has the name: count a collision, which changes the hash."""
         status = deployment.get("status") or {}
         await self._write_status(deployment, {**status, "collisionCount": (status.get("collisionCount") or 0) + 1})
 

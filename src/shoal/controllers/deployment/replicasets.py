@@ -1,4 +1,4 @@
-"""The ReplicaSets of a Deployment: which one is new, what it looks like, which revision it has. Pure."""
+"""The ReplicaSets of a Deployment: which one is new, its content, and its revision. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _HISTORY_LIMIT: Final = 2000  # characters of the annotation
 
 def by_age(replica_set: Obj) -> tuple[str, str]:
     about = replica_set["metadata"]
-    return about.get("creationTimestamp") or "~", about["name"]  # one that is not written yet is the youngest
+    return about.get("creationTimestamp") or "~", about["name"]  # one that is not created yet is the youngest
 
 
 def by_revision(replica_set: Obj) -> tuple[int, tuple[str, str]]:
@@ -36,7 +36,7 @@ def by_revision(replica_set: Obj) -> tuple[int, tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The ReplicaSets of a Deployment: the one that has its template, if there is one, and the others."""
+    """The ReplicaSets of a Deployment: the one with its current template, if any, and the others."""
 
     new: Obj | None
     old: tuple[Obj, ...]  # oldest first
@@ -55,7 +55,7 @@ class Family:
 
 
 def same_template(one: Obj, other: Obj) -> bool:
-    """Whether two templates make the same pods, their hashes aside."""
+    """Whether two templates are equal except for their hash labels."""
     if one.get("spec") != other.get("spec"):
         return False
     return _plain(one.get("metadata") or {}) == _plain(other.get("metadata") or {})
@@ -79,7 +79,7 @@ def next_revision(old: Sequence[Obj]) -> int:
 
 
 def new_replica_set(deployment: Obj, replicas: int, revision: int, bounds: Bounds) -> Obj:
-    """The ReplicaSet of the Deployment's template. Its name comes from the template, so that the same one is not made
+    """The ReplicaSet of the Deployment's template. Its name is derived from the template, so that it is not created
     twice."""
     about, spec = deployment["metadata"], deployment["spec"]
     template = spec["template"]
@@ -121,8 +121,8 @@ def replicas_annotations(bounds: Bounds) -> Obj:
 
 
 def annotations_of_new(deployment: Obj, new: Obj, revision: int) -> Obj:
-    """The annotations that the new ReplicaSet has to have: the Deployment's, and the highest revision. One that comes
-    back remembers the revisions it had."""
+    """The annotations of the new ReplicaSet: the Deployment's, and the highest revision. One that becomes current again
+    records its former revisions."""
     before = new["metadata"].get("annotations") or {}
     wanted = before | _copied(deployment["metadata"].get("annotations") or {})
     text = annotation_of(new, REVISION)

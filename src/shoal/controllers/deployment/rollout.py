@@ -1,6 +1,6 @@
-"""How many pods each ReplicaSet of a Deployment gets next: rolling steps, recreating, scaling. Pure.
+"""Computes the next size of each ReplicaSet of a Deployment: rolling steps, recreating, scaling. Pure.
 
-Sizes are by name of ReplicaSet.
+Sizes are keyed by the name of the ReplicaSet.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ def total(replica_sets: Sequence[Obj], count: Callable[[Obj], int] = replicas_of
 
 
 def new_size(bounds: Bounds, present: int, new: int) -> int:
-    """The size of the new ReplicaSet, now ``new``, when all together have ``present`` pods: as many as the surge leaves
-    room for, and no more than are wanted."""
+    """The next size of the new ReplicaSet, now ``new``, when all together have ``present`` pods: as many as the surge
+    allows, and no more than desired."""
     if new >= bounds.replicas:
         return bounds.replicas
     return new + max(0, min(bounds.most - present, bounds.replicas - new))
 
 
 def scale_down_old(family: Family, bounds: Bounds) -> Sizes:
-    """Take pods from old ReplicaSets: first those that are not available, then others as far as enough stay available.
-    Pods of the new one that are not available yet do not count for anything."""
+    """Scale down old ReplicaSets: first unavailable pods, then others as long as enough stay available. Unavailable
+    pods of the new one do not count."""
     new, old = family.new, family.active_old
     if new is None or not old:
         return {}
@@ -69,7 +69,7 @@ def is_scaling(family: Family, bounds: Bounds) -> bool:
 
 
 def is_saturated(new: Obj | None, bounds: Bounds) -> bool:
-    """Whether the new ReplicaSet has all the pods, all available, and was told so."""
+    """Whether the new ReplicaSet has all the pods, all available, and was sized for them."""
     return (
         new is not None
         and replicas_of(new) == bounds.replicas == available_of(new)
@@ -78,8 +78,8 @@ def is_saturated(new: Obj | None, bounds: Bounds) -> bool:
 
 
 def scale(family: Family, bounds: Bounds, *, rolling: bool, present: int) -> Sizes:
-    """The sizes for a Deployment that was scaled, also of those that stay: their annotations have to say what they were
-    sized for. ``present`` is how many pods it has, as its status says."""
+    """The sizes for a Deployment that was scaled, unchanged ones included, because their annotations record the size of
+    the Deployment. ``present`` is the number of pods in its status."""
     active = family.active
     if len(active) <= 1:
         one = active[0] if active else family.new or (family.old[-1] if family.old else None)
@@ -90,7 +90,7 @@ def scale(family: Family, bounds: Bounds, *, rolling: bool, present: int) -> Siz
 
 
 def _proportions(active: Sequence[Obj], bounds: Bounds, present: int) -> Sizes:
-    """Grow or shrink all ReplicaSets in proportion, so that scaling neither speeds a rollout up nor turns it back."""
+    """Scale all ReplicaSets in proportion, so that scaling neither advances nor reverts a rollout."""
     allowed = bounds.most if bounds.replicas > 0 else 0
     difference = allowed - total(active)
     newest_first = sorted(active, key=by_age, reverse=difference > 0)
@@ -119,5 +119,5 @@ def _share(replica_set: Obj, bounds: Bounds, present: int) -> int:
 
 
 def _rounded(numerator: int, denominator: int) -> int:
-    """The quotient to the nearest whole, halves up."""
+    """The quotient rounded to the nearest integer, halves up."""
     return (2 * numerator + denominator) // (2 * denominator)

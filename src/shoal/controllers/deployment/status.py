@@ -1,4 +1,4 @@
-"""What a Deployment's status says: counts, and the conditions that ``kubectl rollout status`` reads. Pure."""
+"""The status of a Deployment: counts, and the conditions that ``kubectl rollout status`` reads. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def conditions_of(deployment: Obj) -> list[Obj]:
 
 
 def paused_conditions(deployment: Obj, conditions: Sequence[Obj], now: float) -> list[Obj]:
-    """While a Deployment is paused its progress is not judged, and judging begins anew when it is resumed."""
+    """The conditions of a paused Deployment: the progress deadline stops, and restarts when it is resumed."""
     known = find_condition(conditions, PROGRESSING)
     if progress_deadline_s(deployment) is None or (known is not None and known.get("reason") == TIMED_OUT):
         return list(conditions)
@@ -68,7 +68,7 @@ def creation_failed(deployment: Obj, name: str, why: str, now: float) -> tuple[O
 
 
 def plan_counts(deployment: Obj, family: Family, conditions: Sequence[Obj], now: float) -> Obj:
-    """The status without a judgement of progress."""
+    """The status without the Progressing condition."""
     everyone, bounds = family.all, bounds_of(deployment)
     before = deployment.get("status") or {}
     available = total(everyone, available_of)
@@ -99,7 +99,7 @@ def _availability(available: int, bounds: Bounds, now: float) -> Obj:
 
 
 def _terminating(replica_sets: Sequence[Obj]) -> int | None:
-    """How many pods are on their way out; None when a ReplicaSet does not say."""
+    """The number of terminating pods; None if a ReplicaSet does not report it."""
     found = 0
     for each in replica_sets:
         status = each.get("status") or {}
@@ -130,7 +130,7 @@ def _has_progressed(before: Obj, after: Obj) -> bool:
 def plan_rollout_status(
     deployment: Obj, family: Family, conditions: Sequence[Obj], now: float
 ) -> tuple[Obj, float | None]:
-    """The status with a judgement of progress, and when to judge again if nothing happens."""
+    """The status with the Progressing condition, and when to check the deadline again."""
     status = plan_counts(deployment, family, conditions, now)
     deadline_s = progress_deadline_s(deployment)
     conditions = status["conditions"]
@@ -156,7 +156,7 @@ def _judged(deployment: Obj, new: Obj | None, status: Obj, deadline_s: int, now:
         made = _condition(PROGRESSING, "True", UPDATED, f"{who} is progressing.", now)
         if known is not None and known["status"] == "True":
             made["lastTransitionTime"] = known.get("lastTransitionTime")
-        # its time of update moves with every bit of progress, unlike that of other conditions
+        # its update time changes with any progress, unlike that of other conditions
         return [*without_condition(conditions, PROGRESSING), made]
     if known is not None and not finished and _is_late(known, deadline_s, now):
         message = f"{who} has timed out progressing."
@@ -177,11 +177,11 @@ def _recheck_s(deployment: Obj, status: Obj, deadline_s: int | None, now: float)
     known = find_condition(status["conditions"], PROGRESSING)
     if deadline_s is None or known is None or known.get("reason") == TIMED_OUT or is_complete(deployment, status):
         return None
-    return max(0.0, _updated_at(known) + deadline_s - now) + 1.0  # stamps have whole seconds
+    return max(0.0, _updated_at(known) + deadline_s - now) + 1.0  # timestamps have whole seconds
 
 
 def _with_failures(conditions: Sequence[Obj], family: Family) -> list[Obj]:
-    """Why a ReplicaSet cannot create or delete pods is shown here too; the new one's reason first."""
+    """The conditions with the ReplicaFailure of a ReplicaSet; the new one's first."""
     for each in (*((family.new,) if family.new is not None else ()), *family.old):
         failure = find_condition((each.get("status") or {}).get("conditions") or (), REPLICA_FAILURE)
         if failure is not None:

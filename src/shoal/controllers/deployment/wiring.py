@@ -23,7 +23,7 @@ def add(context: ControllerContext) -> None:
     controller = context.controller("deployment", work.reconcile, workers=10)
     controller.watches(work.deployments)
     for informer in (work.replica_sets, work.pods):
-        controller.maps(informer, lambda obj: ())  # wait for the cache; the handlers below decide what is enqueued
+        controller.maps(informer, lambda obj: ())  # only to wait for its cache; the handlers below enqueue keys
     pace = Pace(controller.queue, context.clock, window_s=0.0)
     work.replica_sets.cache.add_handler(
         Triggers(
@@ -38,7 +38,7 @@ def add(context: ControllerContext) -> None:
     )
 
     def on_pod(change: Change) -> None:
-        """A pod has ended: a Deployment that recreates may have waited for it."""
+        """A pod was deleted or has ended: a Deployment with strategy Recreate may wait for it."""
         pod = change.object
         if change.new is not None and not (is_terminal(change.new) and change.old and not is_terminal(change.old)):
             return

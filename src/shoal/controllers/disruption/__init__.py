@@ -1,1 +1,1 @@
-"""Keeps the status of PodDisruptionBudgets: how many pods there are, have to be, and may be taken away."""
+"""Keeps the status of PodDisruptionBudgets: existing, required and evictable pods."""

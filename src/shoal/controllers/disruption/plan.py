@@ -9,7 +9,7 @@ from typing import Final
 from shoal.kube.objects import Obj
 from shoal.kube.times import format_time, parse_epoch
 
-DELETION_S: Final = 120.0  # an eviction that has not led to a deletion by then has failed
+DELETION_S: Final = 120.0  # an eviction without a deletion by then has failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +21,14 @@ class Expected:
 
 
 def needs_scale(spec: Obj) -> bool:
-    """Whether the number of pods that should be there counts, not that of those that are."""
+    """Whether the budget depends on the desired number of pods instead of the existing ones."""
     if spec.get("maxUnavailable") is not None:
         return True
     return isinstance(spec.get("minAvailable"), str)
 
 
 def expected(spec: Obj, present: int, scale: int) -> Expected:
-    """``scale`` is what the owners of the pods want together."""
+    """``scale`` is the total of desired pods of the pods' owners."""
     most_away, least_there = spec.get("maxUnavailable"), spec.get("minAvailable")
     if most_away is not None:
         return Expected(scale, max(0, scale - _share(most_away, scale)))
@@ -46,11 +46,11 @@ def _share(value: int | str, total: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Disrupted:
-    """Evictions that are under way."""
+    """Evictions in progress."""
 
     pods: dict[str, str]  # name -> when it was granted
     failed: tuple[str, ...]  # pods that were not deleted in time
-    recheck_s: float | None  # until the next one is given up
+    recheck_s: float | None  # seconds until the next one has failed
 
 
 def disrupted(known: Mapping[str, str], pods: Iterable[Obj], now_s: float) -> Disrupted:
@@ -61,7 +61,7 @@ def disrupted(known: Mapping[str, str], pods: Iterable[Obj], now_s: float) -> Di
         name = pod["metadata"]["name"]
         granted = known.get(name)
         if granted is None or pod["metadata"].get("deletionTimestamp"):
-            continue  # its deletion has begun: it does not count as healthy any more, by itself
+            continue  # already terminating: it no longer counts as healthy anyway
         left_s = parse_epoch(granted) + DELETION_S - now_s
         if left_s < 0:
             failed.append(name)
@@ -101,7 +101,7 @@ def status(budget: Obj, wanted: Expected, current: int, leaving: Mapping[str, st
 
 
 def failed_status(budget: Obj, message: str, now_s: float) -> Obj:
-    """Nothing may be taken away while nobody knows how much there should be."""
+    """The status if the desired number is unknown: no disruptions allowed."""
     before = budget.get("status") or {}
     conditions = _conditions(budget, "False", "SyncFailed", message, now_s)
     empty = {"currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}
@@ -121,7 +121,7 @@ def _conditions(budget: Obj, value: str, reason: str, message: str, now_s: float
 
 
 def scale_source(replica_set: Obj) -> Obj | None:
-    """The reference to the Deployment that decides about a ReplicaSet's size, if there is one."""
+    """The reference to the Deployment that controls a ReplicaSet's size, if there is one."""
     for reference in replica_set["metadata"].get("ownerReferences") or ():
         if reference.get("controller") and reference["kind"] == "Deployment":
             found: Obj = reference

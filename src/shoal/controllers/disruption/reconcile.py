@@ -1,4 +1,4 @@
-"""Counts the pods of a budget and writes its status, with the version that was read: evictions write it too."""
+"""Counts the pods of a budget and writes its status with the version read, because evictions write it too."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def size_changed(change: Change) -> bool:
 
 
 def counts_otherwise(change: Change) -> bool:
-    """Whether a pod came, went, became ready or not, or belongs to others: nothing else is counted."""
+    """Whether a pod was added or deleted, or its readiness or labels changed; nothing else is counted."""
     old, new = change.old, change.new
     if old is None or new is None:
         return True

@@ -1,4 +1,4 @@
-"""How many pods an owner wants: from the caches for the built-in workloads, from its scale for all others."""
+"""The desired number of pods of an owner: from the caches for built-in workloads, from its scale for all others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WORKLOADS = {
 
 
 class NoScale(ShoalError):
-    """An owner does not say how many pods it wants."""
+    """An owner has no desired number of pods."""
 
 
 class Scales:
@@ -26,7 +26,7 @@ class Scales:
         self.informers = {key: context.informer(plural, key[0]) for key, plural in WORKLOADS.items()}
 
     async def wanted(self, pods: tuple[Obj, ...]) -> tuple[int, int]:
-        """What the owners of the pods want together, each counted once, and how many pods have no owner."""
+        """The total of desired pods of the owners, each counted once, and the number of pods without an owner."""
         owners: dict[str, tuple[str, Obj]] = {}
         unmanaged = 0
         for pod in pods:
@@ -48,7 +48,7 @@ class Scales:
             return await self._ask(namespace, reference)
         found = informer.cache.get(ObjectKey(namespace, reference["name"]))
         if found is None or found["metadata"]["uid"] != reference["uid"]:
-            return reference["uid"], 0  # its pods go with it
+            return reference["uid"], 0  # its pods are deleted with it
         if reference["kind"] == "ReplicaSet":
             above = scale_source(found)
             if above is not None:

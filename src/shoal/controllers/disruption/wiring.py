@@ -1,4 +1,4 @@
-"""Budgets, the pods they count, and the workloads that say how many there should be."""
+"""Watches budgets, their pods, and the workloads that define the desired number of pods."""
 
 from __future__ import annotations
 

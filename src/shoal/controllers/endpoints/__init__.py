@@ -1,1 +1,1 @@
-"""Endpoints: the older way to say what is behind a service, one object for all of it."""
+"""Endpoints: the older API for the addresses of a service, one object per service."""

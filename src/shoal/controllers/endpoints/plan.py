@@ -1,7 +1,7 @@
 """The Endpoints object of a service. Pure.
 
-Addresses with the same ports share a subset; all lists are sorted, so that the same pods give the same object. What is
-beyond a thousand addresses is left out, those that are not ready first.
+Addresses with the same ports share a subset; all lists are sorted, so that the same pods give the same object.
+Addresses beyond a thousand are left out, those that are not ready first.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _READY, _NOT_READY = "addresses", "notReadyAddresses"
 
 
 def plan_endpoints(service: Obj, pods: Iterable[Obj], present: Obj | None, trigger: str) -> Obj | None:
-    """The object as it should be; None when it is so. ``trigger`` is when the change was caused, as text."""
+    """The desired object; None if it is unchanged. ``trigger`` is the time of the change's cause, as text."""
     whole = subsets_of(service, pods)
     subsets, truncated = truncate(whole)
     labels = _labels(service)
@@ -67,7 +67,7 @@ def _labels(service: Obj) -> dict[str, str]:
 
 
 def subsets_of(service: Obj, pods: Iterable[Obj]) -> list[Obj]:
-    """All pods that can be reached, by the ports they have."""
+    """All reachable pods, grouped by their ports."""
     publish = bool(service["spec"].get("publishNotReadyAddresses"))
     found: list[Obj] = []
     for pod in pods:
@@ -125,7 +125,7 @@ def _without_empty(subset: Obj) -> Obj:
 
 
 def truncate(subsets: Sequence[Obj], limit: int = MAX_ADDRESSES) -> tuple[list[Obj], bool]:
-    """At most ``limit`` addresses, each subset with its share; whether any was left out."""
+    """At most ``limit`` addresses, in proportion to the subsets; also whether any was left out."""
     ready = sum(len(each.get(_READY) or ()) for each in subsets)
     unready = sum(len(each.get(_NOT_READY) or ()) for each in subsets)
     if ready + unready <= limit:

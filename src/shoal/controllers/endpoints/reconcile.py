@@ -1,4 +1,4 @@
-"""Keeps the Endpoints of services that select pods, and removes those of services that are gone."""
+"""Keeps the Endpoints of services with a selector, and removes those of deleted services."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class EndpointsController:
         self._expectations = Expectations(context.clock)
         self._triggers = TriggerTimes()
         self._uids: dict[ObjectKey, str] = {}
-        self._versions: dict[ObjectKey, str] = {}  # of the last write of each
+        self._versions: dict[ObjectKey, str] = {}  # resourceVersion of the last write of each
 
     def wrote(self, endpoints: Obj) -> bool:
-        """Whether this state is this controller's own write."""
+        """Whether this version is the controller's own write."""
         return version_of(endpoints) == self._versions.get(key_of(endpoints))
 
     async def reconcile(self, key: ObjectKey) -> Result:
@@ -79,4 +79,4 @@ class EndpointsController:
         try:
             await self._resource.delete(key.name, key.namespace, uid=left["metadata"]["uid"])
         except (NotFound, Conflict):
-            pass  # it is gone, or another of its name is there
+            pass  # deleted, or another object has its name

@@ -1,4 +1,4 @@
-"""An endpoint: how a pod appears behind a service. Pure; also for Endpoints objects, which say the same otherwise."""
+"""The endpoint of a pod in a service. Pure; also used for Endpoints objects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PortsKey = tuple[tuple[str, str, int, str], ...]
 
 
 def endpoint_facts(pod: Obj) -> object:
-    """What endpoints are made of: a pod that changes otherwise changes no endpoint."""
+    """The fields of a pod that affect its endpoints; other changes are ignored."""
     about, status, spec = pod["metadata"], pod.get("status") or {}, pod["spec"]
     return (
         about.get("labels"), is_terminating(pod), is_terminal(pod), is_ready(pod), status.get("podIPs"),
@@ -23,7 +23,7 @@ def endpoint_facts(pod: Obj) -> object:
 
 
 def has_address(pod: Obj) -> bool:
-    """Whether a pod can be behind a service at all: it has not ended, and has an address."""
+    """Whether a pod can be an endpoint: it has not ended, and has an address."""
     status = pod.get("status") or {}
     return not is_terminal(pod) and bool(status.get("podIP") or status.get("podIPs"))
 
@@ -33,7 +33,7 @@ def is_headless(service: Obj) -> bool:
 
 
 def families_of(service: Obj) -> tuple[str, ...]:
-    """The address families of a service; guessed for one that does not say."""
+    """The address families of a service; derived from its addresses if not set."""
     spec = service["spec"]
     named: list[str] | None = spec.get("ipFamilies")
     if named:
@@ -44,7 +44,7 @@ def families_of(service: Obj) -> tuple[str, ...]:
 
 
 def addresses_of(pod: Obj, family: str) -> list[str]:
-    """The pod's addresses of one family, in the one way to write them."""
+    """The pod's addresses of one family, in canonical form."""
     found: list[str] = []
     for each in (pod.get("status") or {}).get("podIPs") or ():
         text = each.get("ip") or ""
@@ -55,13 +55,13 @@ def addresses_of(pod: Obj, family: str) -> list[str]:
 
 @lru_cache(maxsize=65_536)
 def _canonical(text: str) -> str:
-    """The one way to write an address; nothing for a text that is none."""
+    """The canonical form of an address; empty for an invalid one."""
     parsed = parse_ip(text)
     return str(parsed) if parsed is not None else ""
 
 
 def host_name_of(pod: Obj, service: Obj) -> str:
-    """The host name under which the pod is known in the service's domain."""
+    """The host name of the pod in the service's domain."""
     spec = pod["spec"]
     return spec.get("hostname") or "" if spec.get("subdomain") == service["metadata"]["name"] else ""
 
@@ -72,7 +72,7 @@ def target_reference(pod: Obj) -> Obj:
 
 
 def endpoint_of(pod: Obj, service: Obj, family: str, zone: str) -> Obj:
-    """The endpoint in a slice of that family. A pod that is going is never ready, unless the service wants them all."""
+    """The endpoint in a slice of that family. A terminating pod is never ready, unless the service publishes all."""
     serving, terminating = is_ready(pod), is_terminating(pod)
     ready = bool(service["spec"].get("publishNotReadyAddresses")) or (serving and not terminating)
     endpoint: Obj = {
@@ -92,7 +92,7 @@ def endpoint_of(pod: Obj, service: Obj, family: str, zone: str) -> Obj:
 
 
 def _hints(endpoint: Obj, distribution: str) -> Obj:
-    """For whom the endpoint is meant first, when the service prefers traffic that stays close."""
+    """The zone and node hints of the endpoint, if the service prefers close endpoints."""
     if distribution not in ("PreferClose", "PreferSameZone", "PreferSameNode") or not endpoint["conditions"]["ready"]:
         return {}
     hints: Obj = {}
@@ -104,7 +104,7 @@ def _hints(endpoint: Obj, distribution: str) -> Obj:
 
 
 def endpoint_key(endpoint: Obj) -> EndpointKey:
-    """What makes two endpoints the same one, perhaps in another state."""
+    """The identity of an endpoint, independent of its state."""
     target = endpoint.get("targetRef") or {}
     return (
         tuple(sorted(endpoint.get("addresses") or ())),
@@ -115,7 +115,7 @@ def endpoint_key(endpoint: Obj) -> EndpointKey:
 
 
 def port_number(pod: Obj, port: Obj) -> int | None:
-    """The number that a service's port has at this pod; a name is looked up among the ports of its containers."""
+    """The number of a service's target port on this pod; a name is looked up in the ports of its containers."""
     target = port.get("targetPort", port.get("port"))
     if isinstance(target, int):
         return target
@@ -130,7 +130,7 @@ def port_number(pod: Obj, port: Obj) -> int | None:
 
 
 def ports_of(service: Obj, pod: Obj) -> list[Obj]:
-    """The ports of a service as this pod has them, without those it does not have."""
+    """The ports of a service on this pod, without those that the pod lacks."""
     found: list[Obj] = []
     for port in service["spec"].get("ports") or ():
         number = port_number(pod, port)
@@ -144,7 +144,7 @@ def ports_of(service: Obj, pod: Obj) -> list[Obj]:
 
 
 def ports_key(ports: Iterable[Obj] | None) -> PortsKey:
-    """Slices are for one set of ports, in whatever order."""
+    """The key of a set of ports, independent of order: a slice has one set."""
     return tuple(
         sorted(
             (each.get("name") or "", each.get("protocol") or "", each.get("port") or 0, each.get("appProtocol") or "")

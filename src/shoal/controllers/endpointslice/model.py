@@ -1,4 +1,4 @@
-"""What slices are made with: names that are a contract with their readers, and the changes that a plan asks for."""
+"""Data of slices: label names, which are a contract with readers, and the changes of a plan."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAME_LIMIT: Final = 253
 
 @dataclass(frozen=True, slots=True)
 class SliceChanges:
-    """Objects to send: new slices, slices with another content, and slices that go."""
+    """Objects to write: slices to create, to update and to delete."""
 
     creates: tuple[Obj, ...] = ()
     updates: tuple[Obj, ...] = ()
@@ -31,7 +31,7 @@ class SliceChanges:
 
 
 def name_prefix(name: str) -> str:
-    """What the names of slices begin with; without the dash when the name is as long as names get."""
+    """The prefix of slice names; without the dash if the name has the maximum length."""
     return f"{name}-" if len(name) < _NAME_LIMIT else name
 
 
@@ -44,7 +44,7 @@ def owned_by(piece: Obj, owner: Obj, kind: str) -> bool:
 
 
 def recycle(changes: SliceChanges, owner: Obj, kind: str) -> SliceChanges:
-    """New slices take the place of slices of the same family that would go: one update instead of two writes."""
+    """Reuse slices to delete for new slices of the same family: one update instead of two writes."""
     updates: list[Obj] = list(changes.updates)
     deletes: list[Obj] = list(changes.deletes)
     creates: list[Obj] = []

@@ -1,8 +1,8 @@
 """Which slices a service needs, in as few writes as possible. Pure.
 
-Endpoints stay in the slice they are in. What is new fills slices that change anyway, the fullest first; what is then
-left goes, if it fits, into one slice that did not change, else into new ones. So a service of thousands of pods does
-not rewrite all its slices when one pod comes or goes.
+Endpoints stay in their slice. New ones fill slices that change anyway, the fullest first; the rest goes into one
+unchanged slice if it fits, else into new ones. So a service of thousands of pods does not rewrite all its slices when
+one pod is added or removed.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from shoal.controllers.endpointslice.model import (
 from shoal.controllers.pods.template import controller_reference
 from shoal.kube.objects import Obj
 
-ZoneOf = Callable[[str], str | None]  # the zone of a node, empty when it has none; None: there is no such node
+ZoneOf = Callable[[str], str | None]  # the zone of a node, empty if it has none; None: the node does not exist
 _RESERVED = (SERVICE_NAME, MANAGED_BY, HEADLESS)
 
 
 @dataclass(slots=True)
 class _Group:
-    """The endpoints that share their ports."""
+    """The endpoints with the same ports."""
 
     ports: list[Obj]
     wanted: dict[EndpointKey, Obj] = field(default_factory=dict)
@@ -51,12 +51,12 @@ class _Group:
 @dataclass(frozen=True, slots=True)
 class SlicePlan:
     changes: SliceChanges
-    lost_nodes: tuple[str, ...] = ()  # pods on these were left out: they are not known
+    lost_nodes: tuple[str, ...] = ()  # unknown nodes whose pods were left out
 
 
 @dataclass(slots=True)
 class _Draft:
-    """A slice on its way: what is there, and what shall be in it."""
+    """A slice being planned: its current and its desired endpoints."""
 
     piece: Obj | None
     endpoints: list[Obj]
@@ -72,8 +72,8 @@ def plan_slices(
     trigger: str,
     limit: int = MAX_ENDPOINTS,
 ) -> SlicePlan:
-    """``slices`` are those of this service that this controller manages; ``trigger`` is when the change was caused,
-    as text, empty when that is not known."""
+    """``slices`` are the service's slices that this controller manages; ``trigger`` is the time of the change's cause
+    as text, empty if unknown."""
     families = families_of(service)
     present = [piece for piece in slices if piece["metadata"].get("deletionTimestamp") is None]
     foreign = [piece for piece in present if piece["addressType"] not in families]
@@ -89,7 +89,7 @@ def plan_slices(
         updates += planned.updates
         deletes += planned.deletes
     if service["metadata"].get("deletionTimestamp") is not None:
-        creates.clear()  # the garbage collector is about to remove what there is
+        creates.clear()  # the garbage collector is about to delete its slices
     changes = SliceChanges(
         tuple(_stamped(piece, trigger) for piece in creates),
         tuple(_stamped(piece, trigger) for piece in updates),
@@ -101,7 +101,7 @@ def plan_slices(
 def _groups(
     service: Obj, pods: Sequence[Obj], family: str, zone_of: ZoneOf, lost: dict[str, None]
 ) -> dict[PortsKey, _Group]:
-    """What is wanted, by ports."""
+    """The desired endpoints, by ports."""
     groups: dict[PortsKey, _Group] = {}
     named = any(isinstance(port.get("targetPort"), str) for port in service["spec"].get("ports") or ())
     shared: tuple[PortsKey, list[Obj]] | None = None  # numbers are the same for all pods
@@ -136,7 +136,7 @@ def _plan_family(
         if owned_by(piece, service, "Service"):
             by_ports.setdefault(ports_key(piece.get("ports")), []).append(piece)
         else:
-            deletes.append(piece)  # of a service of the same name that is gone
+            deletes.append(piece)  # of a deleted service of the same name
     creates: list[Obj] = []
     updates: list[Obj] = []
     for key, group in groups.items():
@@ -150,7 +150,7 @@ def _plan_family(
     for rest in by_ports.values():
         deletes += rest
     if len(deletes) == len(slices) and not creates:
-        # A service always has a slice, so that its readers can tell "nobody" from "not known yet".
+        # A service always has a slice, so that readers can distinguish "no endpoints" from "not known yet".
         placeholder = _new_slice(service, family, labels, [], [])
         if len(deletes) == 1 and _is_placeholder(deletes[0], service, labels):
             deletes.clear()
@@ -180,7 +180,7 @@ def _pack(slices: Sequence[Obj], wanted: dict[EndpointKey, Obj], labels: Obj, li
 
 
 def _kept(piece: Obj, missing: dict[EndpointKey, Obj], labels: Obj) -> _Draft:
-    """The slice with those of its endpoints that are wanted, which are then no longer missing."""
+    """The slice with its endpoints that are still desired; removes these from the missing ones."""
     before = piece.get("endpoints") or []
     kept: list[Obj] = []
     changed = piece["metadata"].get("labels") != labels
@@ -195,13 +195,13 @@ def _kept(piece: Obj, missing: dict[EndpointKey, Obj], labels: Obj) -> _Draft:
 
 
 def _best_fit(drafts: Sequence[_Draft], count: int, limit: int) -> _Draft | None:
-    """The slice without changes that is fullest when so many are added."""
+    """The unchanged slice that is fullest after adding this many."""
     fitting = [each for each in drafts if not each.changed and len(each.endpoints) + count <= limit]
     return max(fitting, key=lambda each: len(each.endpoints), default=None)
 
 
 def slice_labels(service: Obj) -> Obj:
-    """The labels of a service's slices: its own, but for those that mean something about slices."""
+    """The labels of a service's slices: the service's, except those with a meaning for slices."""
     own = service["metadata"].get("labels") or {}
     labels = {key: value for key, value in own.items() if key not in _RESERVED}
     if is_headless(service):
@@ -239,7 +239,7 @@ def _is_placeholder(piece: Obj, service: Obj, labels: Obj) -> bool:
 
 
 def _stamped(piece: Obj, trigger: str) -> Obj:
-    """With the time of the change's cause, from which readers can tell how long it took."""
+    """The annotations with the time of the change's cause, from which readers compute the delay."""
     about = piece["metadata"]
     annotations = {key: value for key, value in (about.get("annotations") or {}).items() if key != TRIGGER_TIME}
     if trigger:

@@ -1,4 +1,4 @@
-"""Keeps the slices of services equal to the pods that they select."""
+"""Keeps the slices of services in sync with the selected pods."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ BY_SERVICE = "service"  # the name of the index of slices
 
 
 def service_key_of(piece: Obj) -> ObjectKey:
-    """The service that a slice belongs to; without a name when it does not say."""
+    """The service of a slice; with an empty name if the slice has none."""
     about = piece["metadata"]
     return ObjectKey(about["namespace"], (about.get("labels") or {}).get(SERVICE_NAME, ""))
 
 
 def manager_of(piece: Obj) -> str:
-    """Who looks after a slice."""
+    """The manager of a slice, from its label."""
     found: str = (piece["metadata"].get("labels") or {}).get(MANAGED_BY, "")
     return found
 
@@ -36,7 +36,7 @@ def by_service(piece: Obj) -> tuple[str, ...]:
 
 
 def slices_of(slices: Cache, key: ObjectKey, manager: str) -> tuple[Obj, ...]:
-    """The slices of a service that the manager looks after; the cache needs the index."""
+    """The slices of a service with this manager; the cache needs the index."""
     return slices.by_index(BY_SERVICE, f"{key} {manager}")
 
 
@@ -49,7 +49,7 @@ class EndpointSliceController:
         self.nodes = context.informer("nodes")
         self.slices = context.informer("endpointslices", "discovery.k8s.io", **{BY_SERVICE: by_service})
         self.writer = SliceWriter(context, self.slices.cache)
-        self.waiting: set[ObjectKey] = set()  # services that wait for the cache to show the last writes
+        self.waiting: set[ObjectKey] = set()  # services that wait until the cache shows their last writes
         self.lost: dict[str, set[ObjectKey]] = {}  # unknown nodes, and the services that leave out pods on them
         self._events = context.events
         self._triggers = TriggerTimes()
@@ -90,7 +90,7 @@ class EndpointSliceController:
         return (node["metadata"].get("labels") or {}).get(ZONE) or ""
 
     def _forget(self, key: ObjectKey) -> None:
-        # its slices have it as their owner: the garbage collector removes them
+        # the garbage collector deletes its slices, which it owns
         self._triggers.forget(key)
         self.waiting.discard(key)
         self.writer.forget(self._uids.pop(key, ""))

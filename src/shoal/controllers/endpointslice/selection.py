@@ -1,4 +1,4 @@
-"""Which services select which pods: the way from a pod's change to the services that have to look again."""
+"""Maps a change of a pod to the services that select it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shoal.reconcile.keys import ObjectKey, key_of
 
 
 def selects_pods(service: Obj) -> bool:
-    """Whether the endpoints of a service follow from its pods; others are made by somebody else."""
+    """Whether a service has a selector; endpoints of others are written by users."""
     spec = service["spec"]
     return spec.get("selector") is not None and spec.get("type") != "ExternalName"
 
@@ -26,7 +26,7 @@ def pods_of(service: Obj, pods: Cache) -> tuple[Obj, ...]:
 
 
 class PodWatcher:
-    """A handler of pods' changes that names the services concerned."""
+    """A handler of pod changes that enqueues the affected services."""
 
     def __init__(self, services: Cache, concerned: Callable[[ObjectKey], None]) -> None:
         self._services = services
@@ -41,7 +41,7 @@ class PodWatcher:
             tags = [after] if before == after else [before, after]
         else:
             if not _had_address(change.object):
-                return  # it comes without an address, or goes without ever having had one
+                return  # added without an address, or deleted without ever having one
             tags = [change.object["metadata"].get("labels") or {}]
         namespace = change.key.namespace
         for service in self._services.select(namespace=namespace):

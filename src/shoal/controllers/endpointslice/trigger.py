@@ -1,4 +1,5 @@
-"""When a change of endpoints was caused: the oldest of the pods' and the service's changes since the last look."""
+"""The time that caused a change of endpoints: the oldest change of the pods and the service since the last
+reconcile."""
 
 from __future__ import annotations
 
@@ -8,17 +9,17 @@ from shoal.controllers.pods.status import condition_of
 from shoal.kube.objects import Obj
 from shoal.reconcile.keys import ObjectKey
 
-_Seen = tuple[str, dict[str, str]]  # of the service, and of each pod. Times in one form: texts compare as times do.
+_Seen = tuple[str, dict[str, str]]  # times of the service and of each pod; the format sorts as text
 
 
 class TriggerTimes:
-    """Remembers, for each service, which causes were told already."""
+    """Keeps, per service, the causes already reported."""
 
     def __init__(self) -> None:
         self._seen: dict[ObjectKey, _Seen] = {}
 
     def observe(self, key: ObjectKey, service: Obj, pods: Iterable[Obj]) -> str:
-        """The time of the cause of what changed since the last call; empty when nothing is known to have."""
+        """The time of the oldest change since the last call; empty if unknown."""
         created: str = service["metadata"].get("creationTimestamp") or ""
         times = {pod["metadata"]["name"]: at for pod in pods if (at := _readiness_changed(pod))}
         known = self._seen.get(key)

@@ -1,4 +1,4 @@
-"""Watches services, the pods behind them, nodes for their zones, and slices that others change."""
+"""Watches services, their pods, nodes for zones, and slices for changes by other clients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shoal.kube.objects import Obj
 from shoal.reconcile.cache import Change
 from shoal.reconcile.keys import key_of
 
-WINDOW_S: Final = 0.25  # pods come and go in crowds: one write of a slice for all of this long
+WINDOW_S: Final = 0.25  # pods change in bursts: at most one write per slice in this time
 
 
 def add(context: ControllerContext) -> None:
@@ -21,12 +21,12 @@ def add(context: ControllerContext) -> None:
     controller = context.controller("endpointslice", work.reconcile, workers=5)
     controller.watches(work.services)
     for informer in (work.pods, work.nodes, work.slices):
-        controller.maps(informer, lambda obj: ())  # wait for the cache; the handlers below decide what is enqueued
+        controller.maps(informer, lambda obj: ())  # only to wait for its cache; the handlers below enqueue keys
     pace = Pace(controller.queue, context.clock, window_s=WINDOW_S)
     work.pods.cache.add_handler(PodWatcher(work.services.cache, pace.soon))
 
     def on_slice(change: Change) -> None:
-        """Somebody else changed a slice, or the cache shows what was waited for."""
+        """Another client changed a slice, or the cache shows an awaited write."""
         for state in (change.old, change.new):
             if state is None or manager_of(state) != CONTROLLER_NAME:
                 continue
@@ -35,7 +35,7 @@ def add(context: ControllerContext) -> None:
                 pace.soon(key)
 
     def on_node(change: Change) -> None:
-        """A node that pods were left out for has come, or has got another zone."""
+        """A node whose pods were left out was added, or the zone of a node changed."""
         if change.old is None:
             for key in work.lost.pop(change.key.name, ()):
                 controller.queue.add(key)

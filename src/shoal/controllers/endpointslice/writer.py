@@ -1,4 +1,4 @@
-"""Sends changes of slices, and remembers them until the cache shows them."""
+"""Writes changes of slices, and tracks them until the cache shows them."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ _REMEMBERED = 4096
 
 
 class SliceWriter:
-    """Of one controller. ``owner`` is the uid of the object on whose behalf it writes."""
+    """The writer of one controller. ``owner`` is the uid of the object that the slices belong to."""
 
     def __init__(self, context: ControllerContext, cache: Cache) -> None:
         self._resource: ResourceClient = context.resource("endpointslices", "discovery.k8s.io")
         self._cache = cache
         self._expectations = Expectations(context.clock)
-        self._versions: dict[str, None] = {}  # what this controller wrote, newest last
+        self._versions: dict[str, None] = {}  # resourceVersions that this controller wrote, newest last
 
     def caught_up(self, owner: str) -> bool:
-        """Whether the cache shows all that was written for the owner."""
+        """Whether the cache shows all writes for the owner."""
         return self._expectations.satisfied(owner)
 
     def wrote(self, piece: Obj) -> bool:
-        """Whether this state of a slice is this controller's own write."""
+        """Whether this version of a slice is the controller's own write."""
         return version_of(piece) in self._versions
 
     def forget(self, owner: str) -> None:
         self._expectations.forget(owner)
 
     async def apply(self, owner: str, changes: SliceChanges) -> None:
-        """New slices come before old ones go, lest addresses be missing in between."""
+        """Create slices before deleting old ones, so that no address is missing in between."""
         for piece in changes.creates:
             try:
                 answer = await self._resource.create(piece)
@@ -55,7 +55,7 @@ class SliceWriter:
         try:
             await self._resource.delete(about["name"], about["namespace"], uid=about["uid"])
         except (NotFound, Conflict):
-            return  # it is gone, or another of its name is there
+            return  # deleted, or another object has its name
         self._expectations.deleted(owner, self._cache, piece)
 
     def _remember(self, owner: str, answer: Obj) -> None:

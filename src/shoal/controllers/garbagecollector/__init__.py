@@ -1,1 +1,1 @@
-"""Deletes objects whose owners are gone, in the order and the way that the deletion of the owner asked for."""
+"""Deletes objects whose owners are gone, with the propagation policy of the owner's deletion."""

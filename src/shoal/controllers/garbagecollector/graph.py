@@ -1,7 +1,7 @@
 """The graph of owners and dependents, by uid, as the watches show it. Synchronous and without I/O.
 
-``observe`` and ``forget`` return the uids that have to be looked at because of the change: dependents whose owner went
-or is not known, owners whose dependents changed. An owner that was never seen is not a node: its dependents are.
+``observe`` and ``forget`` return the uids to process because of the change: dependents whose owner was deleted or is
+unknown, and owners whose dependents changed. An owner that was never seen has no node; its dependents have.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ from collections.abc import Iterable
 
 from shoal.controllers.garbagecollector.model import GraphNode, OwnerReference
 
-_REMEMBERED = 20_000  # deletions that were seen: whoever names one of these uids needs no question to the server
+_REMEMBERED = 20_000  # seen deletions: references to these uids need no request to the server
 
 
 class Graph:
-    """Invariant: ``dependents(u)`` are exactly the nodes that have a reference to ``u``, whether ``u`` is a node or
-    not."""
+    """Invariant: ``dependents(u)`` are exactly the nodes with a reference to ``u``, whether ``u`` is a node or not."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, GraphNode] = {}
-        self._dependents: dict[str, dict[str, None]] = {}  # owner -> dependents, in the order of arrival
+        self._dependents: dict[str, dict[str, None]] = {}  # owner -> dependents, in insertion order
         self._gone: OrderedDict[str, None] = OrderedDict()
 
     def __len__(self) -> int:
@@ -33,18 +32,18 @@ class Graph:
         return self._nodes.values()
 
     def is_gone(self, uid: str) -> bool:
-        """Whether the deletion of this uid has been seen; a uid never comes back."""
+        """Whether the deletion of this uid was seen; uids are never reused."""
         return uid in self._gone
 
     def dependents(self, uid: str) -> tuple[GraphNode, ...]:
         return tuple(self._nodes[each] for each in self._dependents.get(uid, ()))
 
     def blockers(self, uid: str) -> tuple[GraphNode, ...]:
-        """The dependents that an owner which waits for them has to wait for."""
+        """The dependents that block the foreground deletion of an owner."""
         return tuple(each for each in self.dependents(uid) if each.blocks(uid))
 
     def observe(self, new: GraphNode) -> list[str]:
-        """An object was added or has changed."""
+        """Take an added or changed object; return the uids to process."""
         old = self._nodes.get(new.uid)
         self._nodes[new.uid] = new
         due: dict[str, None] = {}
@@ -69,7 +68,7 @@ class Graph:
             if owner is None or owner.waits or not names(reference, owner, new):
                 due[new.uid] = None
         if old is not None:
-            due[new.uid] = None  # what kept it may be what was removed
+            due[new.uid] = None  # the removed reference may have been what kept it
 
     def _cut(self, owner: str, dependent: str) -> None:
         found = self._dependents.get(owner)
@@ -84,7 +83,7 @@ class Graph:
             due[owner] = None
 
     def forget(self, uid: str, *, deleted: bool = True) -> list[str]:
-        """An object is gone, or (not ``deleted``) is not watched any more."""
+        """Remove an object that was deleted, or (not ``deleted``) is no longer watched."""
         if deleted:
             self._gone[uid] = None
             if len(self._gone) > _REMEMBERED:
@@ -98,8 +97,8 @@ class Graph:
 
 
 def names(reference: OwnerReference, owner: GraphNode, dependent: GraphNode) -> bool:
-    """Whether a reference of ``dependent`` is about ``owner``, beyond having its uid: an owner of another namespace
-    cannot be meant, nor one with another name or kind."""
+    """Whether a reference of ``dependent`` with the uid of ``owner`` is valid: namespace, name and kind must match
+    too."""
     if owner.name != reference.name or owner.type.kind != reference.kind or owner.type.group != reference.group:
         return False
     return not owner.type.namespaced or owner.namespace == dependent.namespace

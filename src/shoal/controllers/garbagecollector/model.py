@@ -1,4 +1,4 @@
-"""What the collector knows of an object: who it is, who owns it, and whether it is on its way out."""
+"""The collector's data of an object: identity, owners, and deletion state."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class OwnerReference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphNode:
-    """An object as it was last seen."""
+    """The last seen state of an object."""
 
     type: ResourceType
     namespace: str
@@ -51,17 +51,17 @@ class GraphNode:
 
     @property
     def waits(self) -> bool:
-        """Being deleted, but only after its dependents."""
+        """Whether it is in foreground deletion and waits for its dependents."""
         return self.deleting and FOREGROUND in self.finalizers
 
     @property
     def lets_go(self) -> bool:
-        """Being deleted, and its dependents are to be cut off from it before."""
+        """Whether it is being deleted and its dependents must be orphaned first."""
         return self.deleting and ORPHAN in self.finalizers
 
     @property
     def propagation(self) -> Propagation:
-        """How a deletion that somebody has already asked for, if anybody, treats its dependents."""
+        """The propagation policy of a deletion that is already requested, if any."""
         if ORPHAN in self.finalizers:
             return Propagation.ORPHAN
         return Propagation.FOREGROUND if FOREGROUND in self.finalizers else Propagation.BACKGROUND

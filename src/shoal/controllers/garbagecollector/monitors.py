@@ -1,7 +1,7 @@
-"""Watches every resource that can be deleted, also those that appear later, and keeps the graph.
+"""Watches every resource that can be deleted, also those that are added later, and maintains the graph.
 
-A resource that another controller reads already is not watched twice: its informer is shared. Of all others only the
-metadata is asked for, and of that only what the graph needs is kept.
+A resource that another controller already watches is not watched twice: its informer is shared. For all others only the
+metadata is requested, and only the fields of the graph are kept.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from shoal.reconcile import Cache, Change, ChangeType, Informer
 
 DISCOVERY_S = 30.0
 LOOK_AGAIN_S = 1.0
-SYNC_LIMIT_S = 30.0  # a resource that cannot be listed holds the others up no longer than this
+SYNC_LIMIT_S = 30.0  # a resource that cannot be listed delays the others at most this long
 _KEPT = ("name", "namespace", "uid", "resourceVersion", "ownerReferences", "finalizers", "deletionTimestamp")
 _IGNORED = (("", "events"), ("events.k8s.io", "events"))  # many, short-lived, and never owned
 
@@ -32,7 +32,7 @@ log = get_logger("controllers.garbagecollector")
 
 
 def essence(obj: Obj) -> Obj:
-    """A transform that keeps of the metadata what the graph is made of."""
+    """A transform that keeps only the metadata that the graph needs."""
     about = obj["metadata"]
     return {"metadata": {name: about[name] for name in _KEPT if name in about}}
 
@@ -59,8 +59,8 @@ class Monitors:
         self._graph = graph
         self._enqueue = enqueue
         self._monitors: dict[ResourceType, _Monitor] = {}
-        self._kinds: dict[tuple[str, str], ResourceType] = {}  # (group, kind) -> resource, also of what is not watched
-        self._look = asyncio.Event()  # something may have been defined
+        self._kinds: dict[tuple[str, str], ResourceType] = {}  # (group, kind) -> resource, including unwatched ones
+        self._look = asyncio.Event()  # a new kind may have been defined
         self._discovered = asyncio.Event()
         self._looked_s = -LOOK_AGAIN_S
         self._discovering = asyncio.Lock()
@@ -72,7 +72,7 @@ class Monitors:
         return self._kinds.get((group, kind))
 
     async def synced(self) -> None:
-        """Return when the graph shows everything that was there, as far as the server lets it be listed."""
+        """Return when the graph has all objects that the server can list."""
         await self._discovered.wait()
         for monitor in tuple(self._monitors.values()):
             left_s = monitor.started_s + SYNC_LIMIT_S - self._context.clock.monotonic()
@@ -82,10 +82,10 @@ class Monitors:
                 async with within(self._context.clock, left_s):
                     await monitor.cache.synced.wait()
             except TimeoutError:
-                log.warning("a resource could not be listed; its objects are not collected", after_s=SYNC_LIMIT_S)
+                log.warning("resource could not be listed; its objects are not collected", after_s=SYNC_LIMIT_S)
 
     async def look_again(self) -> None:
-        """Discover now: a kind is asked for that is not known. Many who ask at once are one."""
+        """Run discovery now for an unknown kind. Concurrent calls share one request."""
         if self._context.clock.monotonic() - self._looked_s >= LOOK_AGAIN_S:
             await self._discover()
 

@@ -1,4 +1,4 @@
-"""What becomes of one object, given the state of its owners."""
+"""Decides what to do with one object, given the state of its owners."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from shoal.controllers.garbagecollector.model import FOREGROUND, ORPHAN, GraphNo
 
 
 class OwnerState(StrEnum):
-    SOLID = "solid"  # it is there: its dependents stay
+    SOLID = "solid"  # exists: its dependents stay
     ABSENT = "absent"
-    WAITING = "waiting"  # it is there, being deleted, and waits for its dependents
-    UNTOLD = "untold"  # a namespaced owner of a cluster-wide object: nobody can say where it should be
+    WAITING = "waiting"  # exists, in foreground deletion: waits for its dependents
+    UNTOLD = "untold"  # a namespaced owner of a cluster-scoped object: its namespace is unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +24,15 @@ class KeepObject:
 
 @dataclass(frozen=True, slots=True)
 class DropReferences:
-    """It has an owner that stays: forget the others."""
+    """It has an owner that stays: remove the references to the others."""
 
     owners: tuple[OwnerReference, ...]  # those that remain
 
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Nobody keeps it. ``unblock`` first: it and its waiting dependents own each other."""
+    """No owner keeps it. ``unblock``: first remove its blocking references, because it and its waiting dependents own
+    each other."""
 
     propagation: Propagation
     unblock: bool = False
@@ -39,21 +40,21 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class DeleteDependents:
-    """It waits for dependents: see to it that they go."""
+    """It waits for its dependents: delete them."""
 
     dependents: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseObject:
-    """What it waited for has happened: take the finalizer away."""
+    """It waits for nothing any more: remove the finalizer."""
 
     finalizer: str
 
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """Cut these dependents off, then release it."""
+    """Remove these dependents' references to it, then release it."""
 
     dependents: tuple[GraphNode, ...]
 
@@ -64,9 +65,9 @@ KEEP = KeepObject()
 
 
 def known_state(graph: Graph, item: GraphNode, reference: OwnerReference) -> OwnerState | None:
-    """The state of an owner as far as the graph can tell; None when only the server can."""
+    """The state of an owner from the graph; None if only the server knows."""
     if graph.is_gone(reference.uid):
-        # an owner in a namespace cannot be meant by a cluster-wide object, there or not: find out which it was
+        # a cluster-scoped object cannot have a namespaced owner: ask the server which it was
         return OwnerState.ABSENT if item.namespace else None
     owner = graph.get(reference.uid)
     if owner is None or not names(reference, owner, item):
@@ -75,7 +76,7 @@ def known_state(graph: Graph, item: GraphNode, reference: OwnerReference) -> Own
 
 
 def deletion_step(graph: Graph, item: GraphNode) -> Action | None:
-    """The next step of an object that is being deleted already; None when it is not."""
+    """The next step of an object that is being deleted; None if it is not."""
     if not item.deleting:
         return None
     if item.lets_go:
@@ -90,7 +91,7 @@ def deletion_step(graph: Graph, item: GraphNode) -> Action | None:
 
 
 def _in_knot(graph: Graph, item: GraphNode) -> bool:
-    """Whether objects that all wait, ``item`` among them, wait for each other and for nobody else."""
+    """Whether ``item`` is in a cycle of waiting objects that wait only for each other."""
     waited_for = {item.uid: graph.blockers(item.uid)}
     to_see = list(waited_for[item.uid])
     while to_see:
@@ -117,7 +118,7 @@ def _reaches(waited_for: dict[str, tuple[GraphNode, ...]], start: str, end: str)
 
 
 def decide(graph: Graph, item: GraphNode, states: Sequence[OwnerState]) -> Action:
-    """What to do with an object that is not being deleted; ``states`` are those of ``item.owners``, in order."""
+    """The step of an object that is not being deleted; ``states`` are those of ``item.owners``, in order."""
     if not states or OwnerState.UNTOLD in states:
         return KEEP
     if OwnerState.SOLID in states:

@@ -1,7 +1,7 @@
-"""Carries out what the plan says for one object at a time. Keys are uids.
+"""Executes the plan for one object at a time. Keys are uids.
 
-Every write carries the version of the object that was decided on, so that nothing is deleted that somebody has given
-an owner meanwhile: then the server refuses, and the decision is made again.
+Every write carries the resourceVersion of the decision, so that an object that gets an owner meanwhile is not deleted:
+the server refuses the write, and the decision is repeated.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from shoal.errors import NotFound, ShoalError
 from shoal.kube.objects import Obj
 from shoal.reconcile import DONE, EventType, ObjectKey, Result
 
-_AT_ONCE = 20  # dependents of one owner that are cut off at the same time
+_AT_ONCE = 20  # concurrent writes to orphan dependents of one owner
 
 
 class UnknownKind(ShoalError):
-    """An owner is of a kind that the server does not have: nobody can say whether it is there."""
+    """An owner has a kind that the server does not serve, so its existence is unknown."""
 
 
 class Collector:
@@ -61,7 +61,7 @@ class Collector:
         try:
             await self._carry_out(item, action)
         except NotFound:
-            pass  # gone meanwhile: the watch tells the rest
+            pass  # deleted meanwhile: the watch delivers it
         return DONE
 
     # the owners
@@ -76,7 +76,7 @@ class Collector:
         ]
 
     async def _ask(self, item: GraphNode, reference: OwnerReference) -> OwnerState:
-        """The state of an owner that the graph does not have, or has elsewhere."""
+        """Ask the server for the state of an owner that is not in the graph, or is there under another identity."""
         resource = self.monitors.resource_of(reference.group, reference.kind)
         if resource is None:
             await self.monitors.look_again()
@@ -108,7 +108,7 @@ class Collector:
             f'ownerRef {about} does not exist in namespace "{item.namespace}"',
         )  # fmt: skip
 
-    # the deeds
+    # actions
 
     async def _carry_out(self, item: GraphNode, action: Action) -> None:
         match action:
@@ -142,7 +142,7 @@ class Collector:
         return await self._patch(item, {"ownerReferences": [each.as_object() for each in owners] or None})
 
     async def _unblock(self, item: GraphNode) -> str:
-        """Let no owner wait for it, since it waits for one of them in turn; its new version."""
+        """Remove its blocking references, since it waits for its owner in turn; return its new resourceVersion."""
         references = [{**each.as_object(), "blockOwnerDeletion": False} for each in item.owners]
         patched = await self._patch(item, {"ownerReferences": references})
         version: str = patched["metadata"]["resourceVersion"]

@@ -1,4 +1,4 @@
-"""Puts the garbage collector together. Add it last: it shares the informers that others have asked for by then."""
+"""Builds the garbage collector. Add it last, so that it shares the informers of all others."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Job: pods that run to their end, a given number of times."""
+"""Job: runs pods to completion, a given number of times."""

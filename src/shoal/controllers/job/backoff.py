@@ -1,4 +1,4 @@
-"""How long a job waits after failures: 10 seconds, doubling to 10 minutes. Pure."""
+"""The backoff of a job after failures: 10 seconds, doubling to 10 minutes. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CAP_S: Final = 600.0
 
 
 def finished_at(pod: Obj) -> float:
-    """When a pod ended: the last of its containers, else when it stopped being ready, was deleted, or was made."""
+    """The end of a pod: of its last container, else when it stopped being ready, was deleted, or was created."""
     ended = _containers_finished(pod)
     if ended is not None:
         return ended
@@ -29,7 +29,7 @@ def finished_at(pod: Obj) -> float:
 
 
 def _containers_finished(pod: Obj) -> float | None:
-    """When the last container ended; None when one has not, or there is none."""
+    """The end of the last container; None if one still runs, or there is none."""
     status = pod.get("status") or {}
     started = pod["spec"].get("initContainers") or ()
     sidecars = {each["name"] for each in started if each.get("restartPolicy") == "Always"}
@@ -44,7 +44,7 @@ def _containers_finished(pod: Obj) -> float | None:
 
 
 def after_pods(before: JobBackoff, succeeded: Sequence[Obj], failed: Sequence[Obj]) -> JobBackoff:
-    """The state after these pods have ended; a success makes earlier failures forgotten."""
+    """The state after these pods have ended; a success resets earlier failures."""
     times = sorted(map(finished_at, failed))
     if succeeded:
         last_success = max(map(finished_at, succeeded))
@@ -64,7 +64,7 @@ def remaining_s(backoff: JobBackoff, now: float) -> float:
 
 
 def remaining_of_index_s(last_failed: Obj | None, now: float) -> float:
-    """The same for one index, whose last failed pod knows how many failed before it."""
+    """Like ``remaining_s`` for one index, whose last failed pod records the number of earlier failures."""
     if last_failed is None:
         return 0.0
     return remaining_s(JobBackoff(failures_before(last_failed) + 1, finished_at(last_failed)), now)

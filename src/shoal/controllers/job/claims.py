@@ -1,4 +1,4 @@
-"""Claims of jobs: a pod that is adopted is tracked from then on, and one that is released is not any more."""
+"""Claims of jobs: adopting a pod starts its tracking, releasing it ends the tracking."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shoal.kube.objects import Obj
 
 
 class JobClaimer(Claimer):
-    """Owner reference and finalizer come and go in one write."""
+    """Sets and removes owner reference and finalizer in one write."""
 
     async def _adopt(self, owner: Obj, reference: Obj, obj: Obj) -> tuple[Obj, ...]:
         about = {"uid": obj["metadata"]["uid"], "ownerReferences": [reference], "finalizers": [FINALIZER]}
@@ -25,14 +25,14 @@ class JobClaimer(Claimer):
         try:
             await self._patch(owner, obj, {"metadata": about})
         except (NotFound, Invalid, Conflict):
-            pass  # it is gone, or another of its name is there
+            pass  # deleted, or another object has its name
 
 
 _WITHOUT_FINALIZER: Obj = {"$deleteFromPrimitiveList/finalizers": [FINALIZER]}
 
 
 async def remove_finalizer(pods: ResourceClient, pod: Obj) -> Obj | None:
-    """The pod without the finalizer, as the server has it; None when it is gone."""
+    """Remove the finalizer; return the pod as stored, or None if it is gone."""
     about = pod["metadata"]
     patch = {"metadata": {"uid": about["uid"], **_WITHOUT_FINALIZER}}
     try:

@@ -11,7 +11,8 @@ _Interval = tuple[int, int]  # first and last
 
 @dataclass(frozen=True, slots=True)
 class Indexes:
-    """Intervals in order, with gaps between them: a job of 100 000 indexes costs a few numbers while it goes well."""
+    """Sorted intervals with gaps between them: a job of 100 000 indexes needs few numbers while most succeed in
+    order."""
 
     intervals: tuple[_Interval, ...] = ()
 
@@ -85,7 +86,7 @@ def _text(first: int, last: int) -> str:
 
 
 def parse_indexes(text: str | None, completions: int) -> Indexes:
-    """The indexes below ``completions`` of a text; parts that cannot be read are passed over."""
+    """The indexes below ``completions`` in a text; invalid parts are skipped."""
     intervals: list[_Interval] = []
     for part in text.split(",") if text else ():
         low, dash, high = part.partition("-")

@@ -1,4 +1,4 @@
-"""The words of jobs, and what a look at a job and its pods comes to."""
+"""Data of jobs: constants, views of a job and its pods, counts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_INT32: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class JobBackoff:
-    """How often pods failed since one last succeeded, and when the last did."""
+    """The number of failures since the last success, and the time of the last failure."""
 
     failures: int = 0
     last_at: float = 0.0
@@ -31,7 +31,7 @@ class JobBackoff:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Why a job is over. ``told``: its status says so, though perhaps not yet that all is done."""
+    """Why a job is over. ``told``: its status already has the reason, perhaps not yet the final condition."""
 
     success: bool
     reason: str
@@ -53,7 +53,7 @@ class JobView:
 
     job: Obj
     pods: tuple[Obj, ...]
-    held: frozenset[str]  # uids of pods that have the finalizer: they are not counted, or were being when this stopped
+    held: frozenset[str]  # uids of pods with the finalizer: not counted yet, or being counted at the last stop
     active: tuple[Obj, ...]
     ready: int
     terminating: int
@@ -61,15 +61,15 @@ class JobView:
     failed: int
     ending: Ending | None
     completed: Indexes
-    failed_indexes: Indexes | None  # None: failures are not counted by index
-    delayed: dict[int, Obj]  # failed pods that are kept until the pod that takes their place knows of the failure
+    failed_indexes: Indexes | None  # None: failures are not counted per index
+    delayed: dict[int, Obj]  # failed pods kept until their replacement has recorded the failure
     backoff: JobBackoff
-    deadline_s: float | None  # how long until the job has been active for too long
+    deadline_s: float | None  # time left until the active deadline
 
 
 @dataclass(frozen=True, slots=True)
 class JobCounts:
-    """Of pods, as they are after what was created and deleted."""
+    """Counts of pods after this pass's creations and deletions."""
 
     active: int
     ready: int
@@ -89,7 +89,7 @@ def is_finished(job: Obj) -> bool:
 
 
 def finished_as(job: Obj) -> str:
-    """``Complete``, ``Failed``, or nothing while it is not finished."""
+    """``Complete``, ``Failed``, or empty while it is not finished."""
     for condition in (job.get("status") or {}).get("conditions") or ():
         if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
             kind: str = condition["type"]
@@ -98,7 +98,7 @@ def finished_as(job: Obj) -> str:
 
 
 def is_ours(job: Obj) -> bool:
-    """Whether this controller runs the job, and not another that the job names."""
+    """Whether this controller manages the job, and not another named in ``managedBy``."""
     return job["spec"].get("managedBy") in (None, CONTROLLER_NAME)
 
 
@@ -107,12 +107,12 @@ def has_finalizer(pod: Obj) -> bool:
 
 
 def waits_for_end(job: Obj) -> bool:
-    """Whether a pod is replaced only when it has ended, and not already when it is being deleted."""
+    """Whether a pod is replaced only after it has ended, not already while it terminates."""
     return bool(job["spec"].get("podReplacementPolicy") == "Failed")
 
 
 def is_failed(pod: Obj, job: Obj) -> bool:
-    """A pod that is being deleted counts as failed, since it may go without ever saying so."""
+    """Whether a pod failed; a terminating pod counts, since it may disappear without a final phase."""
     phase = phase_of(pod)
     if phase == "Failed":
         return True
@@ -126,7 +126,7 @@ def index_of(pod: Obj) -> int | None:
 
 
 def valid_index(pod: Obj, job: Obj) -> int | None:
-    """The index, if the job has such a one."""
+    """The pod's index if it is valid for the job."""
     index = index_of(pod)
     return index if index is not None and index < (job["spec"].get("completions") or 0) else None
 
@@ -138,15 +138,14 @@ def count_annotation(pod: Obj, name: str) -> int:
 
 
 def failures_before(pod: Obj) -> int:
-    """Failures of the pod's index before it, those that were ignored too."""
+    """Earlier failures of the pod's index, including ignored ones."""
     return count_annotation(pod, FAILURE_COUNT) + count_annotation(pod, IGNORED_COUNT)
 
 
 def with_job_condition(
     conditions: Sequence[Obj], kind: str, status: str, reason: str, message: str, now: float
 ) -> tuple[list[Obj], bool]:
-    """The list with the condition, in its place, and whether that changed anything. What was never true does not
-    become false."""
+    """The list with the condition, and whether it changed. A condition that was never true is not added as false."""
     known = find_condition(conditions, kind)
     if known is None and status == "False":
         return list(conditions), False

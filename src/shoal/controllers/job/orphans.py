@@ -1,4 +1,4 @@
-"""Pods that a job left behind: nobody will count them, so nothing may keep them."""
+"""Removes the finalizer from pods without a job: no job will count them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shoal.reconcile.keys import ObjectKey, controller_of
 
 
 class OrphanController:
-    """Reconciles pods that have the finalizer and perhaps no job."""
+    """Reconciles pods with the finalizer that may have no job."""
 
     def __init__(self, context: ControllerContext, jobs: Informer, pods: Informer) -> None:
         self._jobs = jobs.cache
@@ -26,7 +26,7 @@ class OrphanController:
         return DONE
 
     async def _is_left(self, pod: Obj) -> bool:
-        """Whether the server too has no job for it: the cache of jobs may be behind that of pods."""
+        """Whether the server has no job for it either: the cache of jobs may lag behind that of pods."""
         reference = controller_of(pod)
         if reference is None:
             return True
@@ -40,7 +40,7 @@ class OrphanController:
         return bool(job["metadata"]["uid"] != reference["uid"])
 
     def is_orphan(self, pod: Obj) -> bool:
-        """Whether it is tracked for a job that is finished, gone, or not its controller any more."""
+        """Whether it is tracked for a job that is finished, deleted, or no longer its controller."""
         if not has_finalizer(pod):
             return False
         reference = controller_of(pod)

@@ -1,6 +1,6 @@
-"""What a job does next: whether it is over and why, and which pods it needs. Pure; ``now`` is seconds since 1970.
+"""The next step of a job: whether it is over and why, and which pods it needs. Pure; ``now`` is seconds since 1970.
 
-How its pods are counted is in ``tracking``.
+``tracking`` counts its pods.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from shoal.controllers.pods.status import is_active, is_ready, is_terminal, is_t
 from shoal.kube.objects import Obj
 from shoal.kube.times import parse_epoch
 
-_BATCH_S = 1.0  # waiting for less than this is not worth a pass of its own
-_BURST = 500  # pods that one pass creates or deletes
+_BATCH_S = 1.0  # shorter waits are not worth a separate pass
+_BURST = 500  # maximum of pods that one pass creates or deletes
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class PodPlan:
 
 
 def observe(job: Obj, pods: Sequence[Obj], released: frozenset[str], backoff: JobBackoff, now: float) -> JobView:
-    """``released`` are uids of pods whose finalizer is gone though they still seem to have it."""
+    """``released`` are uids of pods whose finalizer is removed but still in the cache."""
     spec, status = job["spec"], job.get("status") or {}
     held = frozenset(uid for pod in pods if has_finalizer(pod) and (uid := pod["metadata"]["uid"]) not in released)
     active = tuple(pod for pod in pods if is_active(pod))
@@ -90,7 +90,7 @@ def observe(job: Obj, pods: Sequence[Obj], released: frozenset[str], backoff: Jo
 def _new(
     job: Obj, pods: Sequence[Obj], held: frozenset[str], known: Iterable[str], matches: Callable[[Obj], bool]
 ) -> list[Obj]:
-    """Pods that have ended so and are not in the status in any form."""
+    """Pods that have ended this way and are not in the status yet."""
     seen, indexed = set(known), is_indexed(job)
     return [
         pod
@@ -107,7 +107,7 @@ def _counting(policy: Obj | None, failed: Sequence[Obj]) -> int:
 
 
 def _indexes(job: Obj, pods: Sequence[Obj], held: frozenset[str]) -> tuple[Indexes, Indexes | None]:
-    """The completed and the failed indexes, those of pods that are not counted yet among them. None is both."""
+    """The completed and the failed indexes, including those of uncounted pods. No index is in both."""
     spec, status = job["spec"], job.get("status") or {}
     completions = spec.get("completions") or 0
     per_index = spec.get("backoffLimitPerIndex") is not None
@@ -130,7 +130,7 @@ def _indexes(job: Obj, pods: Sequence[Obj], held: frozenset[str]) -> tuple[Index
 
 
 def _fails_index(job: Obj, pod: Obj) -> bool:
-    """Whether this failure is one too many for the pod's index."""
+    """Whether this failure exceeds the limit of the pod's index."""
     if not is_failed(pod, job):
         return False
     verdict = pod_failure_action(job["spec"].get("podFailurePolicy"), pod)
@@ -142,7 +142,7 @@ def _fails_index(job: Obj, pod: Obj) -> bool:
 def _delayed(
     job: Obj, pods: Sequence[Obj], held: frozenset[str], active: Sequence[Obj], settled: Indexes
 ) -> dict[int, Obj]:
-    """For each index that will be tried again: its last failed pod."""
+    """The last failed pod of each index that will be retried."""
     running = {index_of(pod) for pod in active}
     found: dict[int, Obj] = {}
     for pod in pods:
@@ -161,7 +161,7 @@ def _delayed(
 
 
 def _told_ending(job: Obj) -> Ending | None:
-    """What an earlier pass has decided stands."""
+    """The ending that an earlier pass has decided, which is final."""
     conditions = (job.get("status") or {}).get("conditions") or ()
     for kind, success in (("SuccessCriteriaMet", True), ("FailureTarget", False)):
         condition = find_condition(conditions, kind)
@@ -190,7 +190,7 @@ def _backoff_limit(job: Obj) -> int:
 
 
 def _restarted_too_often(job: Obj, pods: Sequence[Obj], limit: int) -> bool:
-    """Containers that are restarted in their pod count as failures too."""
+    """Whether container restarts, which also count as failures, exceed the limit."""
     if job["spec"]["template"]["spec"].get("restartPolicy") != "OnFailure":
         return False
     restarts = 0
@@ -224,7 +224,7 @@ def _indexed_ending(job: Obj, completed: Indexes, failed: Indexes | None) -> End
 
 
 def reached(view: JobView, active: int) -> Ending | None:
-    """Success, when all that was asked for has succeeded and nothing runs any more."""
+    """Success, if all completions succeeded and nothing runs any more."""
     completions = view.job["spec"].get("completions")
     enough = view.succeeded > 0 if completions is None else view.succeeded >= completions
     if not enough or active:
@@ -253,13 +253,13 @@ def _wanted(view: JobView) -> int:
     parallelism, completions = spec.get("parallelism"), spec.get("completions")
     parallelism = 1 if parallelism is None else int(parallelism)
     if completions is None:
-        # once one has succeeded the others may end, but no more are started
+        # after the first success the others may end, but no more are started
         return len(view.active) if view.succeeded else parallelism
     return max(0, min(int(completions) - view.succeeded, parallelism))
 
 
 def _surplus(view: JobView, at_least: int, now: float) -> list[Obj]:
-    """Pods to delete: of an indexed job those without a valid index, and the second of one; then the least useful."""
+    """Pods to delete: in an indexed job those without a valid index and duplicates; then the least useful."""
     doomed: list[Obj] = []
     left: list[Obj] = list(view.active)
     if is_indexed(view.job):
@@ -296,7 +296,7 @@ def _creations(view: JobView, count: int, now: float) -> PodPlan:
 
 
 def _pending_indexes(view: JobView, count: int) -> list[int]:
-    """The first indexes for which nothing runs and nothing is decided."""
+    """The first indexes without an active pod and without a result."""
     taken = [index for pod in view.active if (index := index_of(pod)) is not None]
     if waits_for_end(view.job):
         going = (pod for pod in view.pods if is_terminating(pod) and not is_terminal(pod))

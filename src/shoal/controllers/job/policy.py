@@ -1,4 +1,4 @@
-"""What a job's policies make of its pods: which failures count, and when enough has succeeded. Pure."""
+"""Applies a job's policies to its pods: which failures count, and when enough pods have succeeded. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shoal.kube.objects import Obj
 
 @dataclass(frozen=True, slots=True)
 class PodFailureAction:
-    """On a failed pod. ``message`` is why the job fails, if it does."""
+    """The action for a failed pod. ``message`` is why the job fails, if it does."""
 
     counts: bool = True
     action: str = ""
@@ -22,7 +22,7 @@ _COUNTS = PodFailureAction()
 
 
 def pod_failure_action(policy: Obj | None, pod: Obj) -> PodFailureAction:
-    """What the first rule says that matches; without one the failure counts."""
+    """The action of the first matching rule; without one the failure counts."""
     for position, rule in enumerate((policy or {}).get("rules") or ()):
         what = _matched(rule, pod)
         if not what:
@@ -37,7 +37,7 @@ def pod_failure_action(policy: Obj | None, pod: Obj) -> PodFailureAction:
 
 
 def _matched(rule: Obj, pod: Obj) -> str:
-    """What of the pod matches the rule, in words; nothing when it does not match."""
+    """A description of the match; empty if the rule does not match."""
     about, status = pod["metadata"], pod.get("status") or {}
     name = f"{about['namespace']}/{about['name']}"
     codes = rule.get("onExitCodes")
@@ -56,7 +56,7 @@ def _matched(rule: Obj, pod: Obj) -> str:
 
 
 def _exit_code(container: Obj, requirement: Obj) -> int | None:
-    """The exit code of a container that failed and meets the requirement."""
+    """The exit code of a failed container that meets the requirement."""
     ended = (container.get("state") or {}).get("terminated")
     if ended is None or requirement.get("containerName") not in (None, container["name"]):
         return None
@@ -67,14 +67,14 @@ def _exit_code(container: Obj, requirement: Obj) -> int | None:
 
 
 def fails_job(policy: Obj | None, failed: Iterable[Obj]) -> str:
-    """Why one of the failed pods ends the whole job; nothing when none does."""
+    """Why a failed pod fails the whole job; empty if none does."""
     if policy is None:
         return ""
     return next((verdict.message for pod in failed if (verdict := pod_failure_action(policy, pod)).message), "")
 
 
 def met_success(policy: Obj | None, completed: Indexes, completions: int) -> str:
-    """Which rule of the success policy is met, in words; nothing when none is."""
+    """A description of the success rule that is met; empty if none is."""
     if policy is None or not completed.intervals:
         return ""
     for position, rule in enumerate(policy.get("rules") or ()):

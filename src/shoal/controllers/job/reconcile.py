@@ -1,4 +1,4 @@
-"""Runs jobs: creates and deletes their pods, counts those that have ended, and says when a job is over."""
+"""Runs jobs: creates and deletes their pods, counts finished pods, and finishes jobs."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class JobController:
         self._control = PodControl(context, self.pods.cache, self._expectations)
         self._claimer = JobClaimer(self._pod_resource, self.pods.cache, self._resource, self._expectations)
         self._uids: dict[ObjectKey, str] = {}
-        self._backoffs: dict[str, JobBackoff] = {}  # by the job's uid; begins anew when the process does
-        self._released: dict[str, set[str]] = {}  # pods whose finalizer is gone, until the cache shows it
+        self._backoffs: dict[str, JobBackoff] = {}  # by the job's uid; in memory only
+        self._released: dict[str, set[str]] = {}  # pods whose finalizer is removed, until the cache shows it
 
     async def reconcile(self, key: ObjectKey) -> Result:
         job = self.jobs.cache.get(key)
@@ -79,7 +79,7 @@ class JobController:
         if ending is None:
             ending = reached(view, counts.active)
         elif failure is not None:
-            ending = None  # pods that run may not be forgotten
+            ending = None  # running pods must stay tracked
         await self._report(uid, view, counts, ending, managed=managed)
         if failure is not None:
             raise failure
@@ -88,7 +88,7 @@ class JobController:
     # pods
 
     async def _delete(self, job: Obj, counts: JobCounts, pods: Sequence[Obj]) -> tuple[JobCounts, Failure | None]:
-        """Delete pods that run; they stay tracked until they are counted."""
+        """Delete running pods; they stay tracked until they are counted."""
         for start in range(0, len(pods), BURST):
             batch = pods[start : start + BURST]
             outcome = await self._control.delete(job, batch)
@@ -102,14 +102,14 @@ class JobController:
     async def _discard(
         self, uid: str, job: Obj, counts: JobCounts, pods: Sequence[Obj]
     ) -> tuple[JobCounts, Failure | None]:  # fmt: skip
-        """Delete pods that are not needed any more: they are no failures, so nobody counts them."""
+        """Delete surplus pods, which do not count as failures."""
         _, failure = await self._release(uid, [pod for pod in pods if has_finalizer(pod)])
         if failure is not None:
             return counts, failure
         return await self._delete(job, counts, pods)
 
     async def _release(self, uid: str, pods: Sequence[Obj]) -> tuple[set[str], Failure | None]:
-        """Take the finalizers away; the uids of the pods that have none any more."""
+        """Remove the finalizers; return the uids of the pods without one."""
 
         def call(pod: Obj) -> Call[tuple[str, Obj | None]]:
             async def remove() -> tuple[str, Obj | None]:
@@ -138,7 +138,7 @@ class JobController:
     async def _report(
         self, uid: str, view: JobView, counts: JobCounts, ending: Ending | None, *, managed: bool
     ) -> None:
-        """Note, release, count; then the end, if this is it."""
+        """Record uncounted pods, remove their finalizers, count them; then finish the job if it is over."""
         job, now = view.job, self._clock.wall_s()
         status, happened = begin_status(view, counts, now), ""
         if managed and ending is None:

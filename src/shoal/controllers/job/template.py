@@ -1,4 +1,4 @@
-"""The pods of a job: tracked by a finalizer, and told their index if it counts them. Pure."""
+"""Builds the pods of a job, with the tracking finalizer and their completion index. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shoal.controllers.pods.template import controller_reference, pod_of
 from shoal.kube.objects import Obj
 
 _ENV: Final = "JOB_COMPLETION_INDEX"
-_PREFIX_LIMIT: Final = 58  # of a name, so that the server's five letters fit
+_PREFIX_LIMIT: Final = 58  # maximum length of a name before the server's five-letter suffix
 
 
 def job_reference(job: Obj) -> Obj:
@@ -29,7 +29,7 @@ def plain_pods(job: Obj, count: int) -> list[Obj]:
 
 
 def indexed_pods(job: Obj, indexes: Iterable[int], replaced: Mapping[int, Obj]) -> list[Obj]:
-    """``replaced`` are the failed pods whose place some of them take."""
+    """``replaced`` are the failed pods that they replace."""
     base = _tracked(pod_of(job["spec"]["template"], job, job_reference(job)))
     spec = _with_index_variable(base["spec"])
     name = job["metadata"]["name"]
@@ -77,7 +77,7 @@ def _with_variable(container: Obj) -> Obj:
 
 
 def _failure_counts(job: Obj, replaced: Obj | None) -> dict[str, str]:
-    """How often the index failed before, for jobs that limit that."""
+    """Earlier failures of the index, for jobs with a limit per index."""
     if job["spec"].get("backoffLimitPerIndex") is None:
         return {}
     failed = ignored = 0

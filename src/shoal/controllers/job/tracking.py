@@ -1,8 +1,8 @@
-"""The count of a job's pods: exact, over crashes at any moment. Pure.
+"""Counts a job's pods exactly, even across crashes. Pure.
 
-A pod that has ended keeps its finalizer until its uid is in the job's status, as not counted yet; then the finalizer
-goes, and only then the pod moves into the counters. A pod that has no finalizer is in the status already, as a uid or
-as a number; so none is counted twice, and none is lost. Of an indexed job the completed indexes are the count.
+A finished pod keeps its finalizer until its uid is in the job's status as uncounted; then the finalizer is removed, and
+only then the counters include the pod. A pod without a finalizer is already in the status, as a uid or in a counter, so
+none is counted twice and none is lost. For an indexed job the completed indexes are the count.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _UNCOUNTED = "uncountedTerminatedPods"
 
 @dataclass(frozen=True, slots=True)
 class Tracking:
-    """``status`` has to be stored before the finalizers of ``releases`` go."""
+    """``status`` must be stored before the finalizers of ``releases`` are removed."""
 
     status: Obj
     releases: tuple[Obj, ...]
-    limited: bool  # there are more pods to count than a status takes at once
+    limited: bool  # more pods to count than fit into a status at once
 
 
 def begin_status(view: JobView, counts: JobCounts, now: float) -> Obj:
-    """The job's status with what does not depend on counting."""
+    """The parts of the job's status that do not depend on counting."""
     status = dict(view.job.get("status") or {})
     if not is_suspended(view.job) and not status.get("startTime"):
         status["startTime"] = format_time(now)
@@ -50,13 +50,13 @@ def begin_status(view: JobView, counts: JobCounts, now: float) -> Obj:
 
 
 def suspension(view: JobView, status: Obj, now: float) -> tuple[Obj, str]:
-    """The status saying whether the job is suspended, and what happened: ``Suspended``, ``Resumed`` or nothing."""
+    """The status with the Suspended condition, and the transition: ``Suspended``, ``Resumed`` or empty."""
     conditions = status.get("conditions") or []
     if is_suspended(view.job):
         fresh, changed = with_job_condition(conditions, "Suspended", "True", "JobSuspended", "Job suspended", now)
         made = {**status, "conditions": fresh}
         if changed:
-            made.pop("startTime", None)  # the time it may be active begins anew when it is resumed
+            made.pop("startTime", None)  # the active deadline restarts when it is resumed
         return (made, "Suspended") if changed else (status, "")
     fresh, changed = with_job_condition(conditions, "Suspended", "False", "JobResumed", "Job resumed", now)
     if not changed:
@@ -65,7 +65,7 @@ def suspension(view: JobView, status: Obj, now: float) -> tuple[Obj, str]:
 
 
 def track(view: JobView, status: Obj, ending: Ending | None, now: float) -> Tracking:
-    """Note the pods that have ended, and find those that need not be kept any longer."""
+    """Record finished pods as uncounted, and find those whose finalizer can be removed."""
     job = view.job
     status = settle(status, view.held)
     uncounted = status[_UNCOUNTED]
@@ -84,7 +84,7 @@ def track(view: JobView, status: Obj, ending: Ending | None, now: float) -> Trac
         if phase_of(pod) == "Succeeded" and uid not in badly:
             index = valid_index(pod, job) if indexed else None
             if index is not None:
-                new_indexes.add(index)  # the index is enough to know that it was counted
+                new_indexes.add(index)  # the index alone shows that it was counted
             elif not indexed and uid not in known:
                 well.append(uid)
         elif uid not in known and _counts_as_failed(view, pod, ending):
@@ -111,7 +111,7 @@ def _ordered(view: JobView) -> list[Obj]:
 
 
 def _may_go(view: JobView, pod: Obj, ending: Ending | None) -> bool:
-    """Whether the finalizer has done its service, once the pod is noted."""
+    """Whether the finalizer can be removed once the pod is recorded."""
     if is_terminating(view.job) or ending is not None or phase_of(pod) == "Succeeded":
         return True
     if not is_failed(pod, view.job):
@@ -123,14 +123,14 @@ def _may_go(view: JobView, pod: Obj, ending: Ending | None) -> bool:
 
 def _counts_as_failed(view: JobView, pod: Obj, ending: Ending | None) -> bool:
     if not is_failed(pod, view.job) and (ending is None or ending.success):
-        return False  # of a job that has failed all pods are failures, those that still run too
+        return False  # in a failed job all pods count as failed, running ones too
     if is_indexed(view.job) and valid_index(pod, view.job) is None:
         return False
     return pod_failure_action(view.job["spec"].get("podFailurePolicy"), pod).counts
 
 
 def settle(status: Obj, held: Collection[str]) -> Obj:
-    """The status with those counted that have lost their finalizer."""
+    """The status with all pods counted whose finalizer is removed."""
     made = dict(status)
     uncounted = status.get(_UNCOUNTED) or {}
     left: Obj = {}
@@ -145,7 +145,7 @@ def settle(status: Obj, held: Collection[str]) -> Obj:
 
 
 def conclude(status: Obj, ending: Ending, now: float) -> Obj | None:
-    """The status of the job that is finished; None while pods are still to be counted or to end."""
+    """The final status of the job; None while pods still have to be counted or to end."""
     if status.get(_UNCOUNTED) or status.get("terminating") or status.get("active"):
         return None
     conditions, _ = with_job_condition(
@@ -160,7 +160,7 @@ def conclude(status: Obj, ending: Ending, now: float) -> Obj | None:
 
 
 def same_status(one: Obj | None, other: Obj | None) -> bool:
-    """Whether two statuses say the same; what is empty says nothing."""
+    """Whether two statuses are equal, ignoring empty fields."""
     return _said(one or {}) == _said(other or {})
 
 
@@ -169,7 +169,7 @@ def _said(status: Obj) -> Obj:
 
 
 def _put(status: Obj, name: str, value: int | str) -> None:
-    """As servers write it: nothing instead of zero."""
+    """Set a counter as the API server writes it: absent instead of 0."""
     if value:
         status[name] = value
     else:

@@ -1,5 +1,5 @@
-"""Watches jobs and their pods. Changes of pods are gathered: a job of thousands of pods is looked at now and then, not
-for each of them."""
+"""Watches jobs and their pods. Changes of pods are batched: a job of thousands of pods is not reconciled for each of
+them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RETRY_S: Final = 60.0
 
 
 class _EvenPace(Pace):
-    """For jobs nothing is so urgent that it cannot wait for the window's end."""
+    """A pace that always waits for the end of the window: no change of a job's pods is urgent."""
 
     def now(self, key: ObjectKey) -> None:
         self.soon(key)
@@ -42,12 +42,12 @@ def add(context: ControllerContext) -> None:
         try:
             return await work.reconcile(key)
         except (ApiError, TransportError):
-            controller.queue.add_after(key, RETRY_S)  # at the latest: a quota may have been raised meanwhile
+            controller.queue.add_after(key, RETRY_S)  # at most: a quota may have been raised meanwhile
             raise
 
     controller = context.controller("job", reconcile, workers=5, timeout_s=120.0)
     controller.watches(work.jobs, when=spec_changed)
-    controller.maps(work.pods, lambda pod: ())  # wait for this cache; the handlers below decide what is enqueued
+    controller.maps(work.pods, lambda pod: ())  # only to wait for its cache; the handlers below enqueue keys
     pace = _EvenPace(controller.queue, context.clock, window_s=WINDOW_S)
     work.pods.cache.add_handler(
         Triggers(
@@ -60,8 +60,7 @@ def add(context: ControllerContext) -> None:
         orphans.maps(informer, lambda obj: ())
 
     def on_job(change: Change) -> None:
-        """Its status changed: perhaps by its own write, whose result was waited for. When it is over, its pods are
-        nobody's."""
+        """The job changed, perhaps by the controller's own write. When it is over, its pods are orphans."""
         if change.new is not None and change.old is not None:
             pace.soon(change.key)
         if change.new is None or is_finished(change.new):

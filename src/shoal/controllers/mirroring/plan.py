@@ -28,7 +28,7 @@ _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 @dataclass(slots=True)
 class _Group:
-    """What goes into one slice."""
+    """The content of one slice."""
 
     ports: list[Obj]
     endpoints: dict[EndpointKey, Obj] = field(default_factory=dict)
@@ -37,12 +37,12 @@ class _Group:
 @dataclass(frozen=True, slots=True)
 class MirrorPlan:
     changes: SliceChanges
-    skipped: int = 0  # addresses beyond what a slice can hold
-    invalid: int = 0  # addresses that are none
+    skipped: int = 0  # addresses beyond the limit of a slice
+    invalid: int = 0  # invalid addresses
 
 
 def is_mirrored(endpoints: Obj | None, service: Obj | None) -> bool:
-    """Whether somebody else than a controller says what is behind the service."""
+    """Whether a user, not a controller, writes the Endpoints."""
     if endpoints is None or service is None or service["spec"].get("selector") is not None:
         return False
     about = endpoints["metadata"]
@@ -50,7 +50,7 @@ def is_mirrored(endpoints: Obj | None, service: Obj | None) -> bool:
 
 
 def plan_mirror(endpoints: Obj, slices: Sequence[Obj], *, limit: int = MAX_PER_SUBSET) -> MirrorPlan:
-    """``slices`` are those that this controller has made for the object."""
+    """``slices`` are those that this controller has created for the object."""
     groups: dict[tuple[str, PortsKey], _Group] = {}
     skipped = invalid = 0
     for subset in repack(endpoints.get("subsets") or ()):
@@ -81,7 +81,7 @@ def plan_mirror(endpoints: Obj, slices: Sequence[Obj], *, limit: int = MAX_PER_S
 
 
 def _mirror_subset(subset: Obj, groups: dict[tuple[str, PortsKey], _Group], limit: int) -> tuple[int, int]:
-    """Add the addresses of a subset to their groups; how many were left out, and how many are no addresses."""
+    """Add the addresses of a subset to their groups; return how many were left out and how many are invalid."""
     ports = [_port(port) for port in subset.get("ports") or ()]
     key = ports_key(ports)
     added = invalid = 0

@@ -1,4 +1,4 @@
-"""Keeps mirrored slices equal to the Endpoints they mirror."""
+"""Keeps mirrored slices in sync with their Endpoints."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class MirroringController:
         self.services = context.informer("services")
         self.slices = context.informer("endpointslices", "discovery.k8s.io", **{BY_SERVICE: by_service})
         self.writer = SliceWriter(context, self.slices.cache)
-        self.waiting: set[ObjectKey] = set()  # keys that wait for the cache to show the last writes
+        self.waiting: set[ObjectKey] = set()  # keys that wait until the cache shows their last writes
         self._events = context.events
 
     async def reconcile(self, key: ObjectKey) -> Result:

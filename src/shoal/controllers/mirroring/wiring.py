@@ -14,7 +14,7 @@ def add(context: ControllerContext) -> None:
     work = MirroringController(context)
     controller = context.controller("endpointslice-mirroring", work.reconcile, workers=5)
     for informer in (work.endpoints, work.services, work.slices):
-        controller.maps(informer, lambda obj: ())  # wait for the cache; the handlers below decide what is enqueued
+        controller.maps(informer, lambda obj: ())  # only to wait for its cache; the handlers below enqueue keys
 
     def on_endpoints(change: Change) -> None:
         service = work.services.cache.get(change.key)
@@ -22,14 +22,14 @@ def add(context: ControllerContext) -> None:
             controller.queue.add(change.key)
 
     def on_service(change: Change) -> None:
-        """It came, went, or no longer says itself who is behind it."""
+        """A service was added or deleted, or its selector was added or removed."""
         if change.old is not None and change.new is not None and _selects(change.old) == _selects(change.new):
             return
         if change.key in work.endpoints.cache or change.old is not None:
             controller.queue.add(change.key)
 
     def on_slice(change: Change) -> None:
-        """Somebody else changed a slice, or the cache shows what was waited for."""
+        """Another client changed a slice, or the cache shows an awaited write."""
         for state in (change.old, change.new):
             if state is None or manager_of(state) != CONTROLLER_NAME:
                 continue

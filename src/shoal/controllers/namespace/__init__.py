@@ -1,1 +1,1 @@
-"""Empties namespaces that are being deleted, pods first, and lets them go."""
+"""Deletes the content of terminating namespaces, pods first, and then finalizes them."""

@@ -1,4 +1,4 @@
-"""What is said about a namespace that is being emptied, and when to look again."""
+"""The conditions of a terminating namespace, and the delay until the next pass."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _FINE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emptied:
-    """What asking for the deletion of all objects of one resource came to."""
+    """The result of deleting all objects of one resource."""
 
-    resource: str  # plural.group, with the point also where there is no group
+    resource: str  # plural.group, with the dot even without a group
     left: int = 0
-    finalizers: Counter[str] = field(default_factory=Counter)  # finalizer -> objects that have it
+    finalizers: Counter[str] = field(default_factory=Counter)  # finalizer -> number of objects with it
     error: str = ""
 
 
 def unexpected(left: Sequence[Obj], *, graceful: bool) -> bool:
-    """Whether objects are left that nothing holds: no finalizer, no time to end."""
+    """Whether objects are left without a finalizer or grace period."""
     return bool(left) and not graceful and not any(each["metadata"].get("finalizers") for each in left)
 
 
@@ -44,7 +44,7 @@ def finalizers_of(left: Iterable[Obj]) -> Counter[str]:
 
 
 def conditions(status: Obj, results: Sequence[Emptied], stale: Sequence[str], now: str) -> list[Obj]:
-    """The conditions of the namespace after a pass; those of others stay, unchanged ones keep their time."""
+    """The conditions of the namespace after a pass; foreign ones stay, unchanged ones keep their time."""
     wrong = _wrong(results, stale)
     known = {each["type"]: each for each in status.get("conditions") or ()}
     for name, (reason, message) in _FINE.items():
@@ -84,5 +84,5 @@ def is_empty(results: Sequence[Emptied], stale: Sequence[str]) -> bool:
 
 
 def recheck_s(deleting_for_s: float) -> float:
-    """Soon at first, then less and less often."""
+    """The delay before the next pass: short at first, then increasing."""
     return min(_LATEST_S, max(_SOONEST_S, deleting_for_s / 4))

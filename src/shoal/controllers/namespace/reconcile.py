@@ -1,4 +1,4 @@
-"""One pass over a namespace that is being deleted: ask for the deletion of all that is in it, say what is left."""
+"""One pass over a terminating namespace: deletes all its objects, and reports what is left."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from shoal.kube.objects import Obj
 from shoal.kube.times import format_time, parse_epoch
 from shoal.reconcile import DONE, Change, ObjectKey, Result
 
-_AT_ONCE = 8  # resources of one namespace
+_AT_ONCE = 8  # concurrent resources of one namespace
 
 
 def deletion_began(change: Change) -> bool:
-    """Passes over what the controller writes itself: the conditions."""
+    """A predicate that ignores the controller's own writes of conditions."""
     new, old = change.new, change.old
     if new is None or not new["metadata"].get("deletionTimestamp"):
         return False
@@ -42,7 +42,7 @@ class NamespaceDeleter:
         self._resource = context.resource("namespaces")
 
     def namespaces_of(self, pod: Obj) -> list[ObjectKey]:
-        """The namespace of a pod, when it is being emptied."""
+        """The namespace of a pod, if it is terminating."""
         key = ObjectKey("", pod["metadata"].get("namespace") or "")
         namespace = self._namespaces.get(key)
         return [key] if namespace is not None and namespace["metadata"].get("deletionTimestamp") else []
@@ -52,7 +52,7 @@ class NamespaceDeleter:
         if namespace is None or not namespace["metadata"].get("deletionTimestamp"):
             return DONE
         if FINALIZER not in ((namespace.get("spec") or {}).get("finalizers") or ()):
-            return DONE  # somebody else's turn
+            return DONE  # another finalizer's turn
         found = await discover(self._context.client)
         now = self._context.clock.wall_s()
         deleting_for_s = now - parse_epoch(namespace["metadata"]["deletionTimestamp"])
@@ -73,7 +73,7 @@ class NamespaceDeleter:
         pods = [each for each in wanted if (each.type.group, each.type.plural) == ("", "pods")]
         first = [await self._empty_one(namespace, each, deleting_for_s) for each in pods]
         if any(each.left or each.error for each in first):
-            return first  # other things may be needed by pods that are still ending
+            return first  # terminating pods may still need other objects
         gate = asyncio.Semaphore(_AT_ONCE)
 
         async def one(resource: ServedResource) -> Emptied:
@@ -89,7 +89,7 @@ class NamespaceDeleter:
         try:
             left = await self._delete_all(namespace, resource)
         except (MethodNotAllowed, NotFound):
-            return Emptied(resource=name)  # a resource without objects of its own, or one that has just gone
+            return Emptied(resource=name)  # a resource without stored objects, or one that was just removed
         except (ApiError, TransportError) as error:
             return Emptied(resource=name, error=str(error))
         graceful = resource.type.plural == "pods" and self._longest_grace_s(namespace) > deleting_for_s
@@ -98,7 +98,7 @@ class NamespaceDeleter:
         return Emptied(resource=name, left=len(left), finalizers=finalizers_of(left), error=fault)
 
     async def _delete_all(self, namespace: str, resource: ServedResource) -> list[Obj]:
-        """Ask for the deletion of all objects; what is there afterwards, as metadata."""
+        """Delete all objects; return the metadata of those left."""
         client, scope = MetadataClient(self._context.client, resource.type), Scope(namespace=namespace)
         present = (await client.list(scope)).items
         if not present:

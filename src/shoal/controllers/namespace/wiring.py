@@ -1,4 +1,4 @@
-"""Namespaces, and the end of pods in those that are being emptied."""
+"""Watches namespaces, and the end of pods in terminating ones."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Finds out which nodes are lost, says so in their status and taints, and takes care not to overreact."""
+"""Detects lost nodes, sets their conditions and taints, and limits evictions when many nodes are lost."""

@@ -1,4 +1,4 @@
-"""What is true of a node, of its zone, and which taints follow from it."""
+"""Health of nodes and zones, and the resulting taints."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def ready_status(node: Obj) -> str:
     return status
 
 
-# signs of life
+# heartbeats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeHealth:
-    """What was last seen of a node, and when that changed: times are this process's, so that clocks may differ."""
+    """The last heartbeats of a node and when they changed, by this process's clock, so that clocks may differ."""
 
     uid: str
     heartbeat: str  # of the Ready condition, as the node wrote it
@@ -56,7 +56,7 @@ class NodeHealth:
 
 
 def observe(before: NodeHealth | None, node: Obj, renewed: str, now_s: float) -> NodeHealth:
-    """The signs of life after another look. A node that has never reported counts from its creation."""
+    """The health after another check. A node that has never reported counts from its creation."""
     uid, heartbeat = node["metadata"]["uid"], condition_of(node, READY).get("lastHeartbeatTime") or ""
     if before is None or before.uid != uid:
         has_reported = bool(heartbeat or renewed)
@@ -73,7 +73,7 @@ def is_lost(signs: NodeHealth, config: NodeLifecycleConfig, now_s: float) -> boo
 
 
 def lost_conditions(node: Obj, now_s: float) -> list[Obj]:
-    """The conditions of a node that is lost: nobody knows any more."""
+    """The conditions of a lost node: status Unknown."""
     now = format_time(now_s)
     known = {each["type"]: each for each in (node.get("status") or {}).get("conditions") or ()}
     for kind in _WATCHED:
@@ -109,8 +109,8 @@ def taints_of(node: Obj) -> list[Obj]:
 
 
 def settled_taints(node: Obj, now_s: float) -> list[Obj]:
-    """The node's taints as its conditions want them: NoSchedule for each that is bad, and nothing that drives pods
-    away from a node that is ready. Those of others stay."""
+    """The taints that follow from the node's conditions: NoSchedule for each bad one, and no NoExecute for a ready
+    node. Foreign taints stay."""
     wanted = dict.fromkeys(_conditions_say(node))
     kept = [taint for taint in taints_of(node) if not _is_outdated(taint, wanted, node)]
     present = {taint["key"] for taint in kept if taint["effect"] == NO_SCHEDULE}
@@ -130,7 +130,7 @@ def _taint(key: str, effect: str, now_s: float) -> Obj:
 
 
 def evicting_taints(node: Obj, now_s: float) -> list[Obj]:
-    """The node's taints with the one that drives its pods away, in place of the other one."""
+    """The node's taints with the NoExecute taint for its state, replacing the other one."""
     key = UNREACHABLE if ready_status(node) == UNKNOWN else NOT_READY
     if any(taint["key"] == key and taint["effect"] == NO_EXECUTE for taint in taints_of(node)):
         return taints_of(node)
@@ -138,7 +138,7 @@ def evicting_taints(node: Obj, now_s: float) -> list[Obj]:
 
 
 def peaceful_taints(node: Obj) -> list[Obj]:
-    """The node's taints without those that drive its pods away because it is lost."""
+    """The node's taints without the NoExecute taints of a lost node."""
     return [
         taint
         for taint in taints_of(node)
@@ -151,7 +151,7 @@ def is_evicting(node: Obj) -> bool:
 
 
 def swaps_at_once(node: Obj) -> bool:
-    """Whether its pods are being driven away for the other reason: then no new permission is needed."""
+    """Whether it already has the other NoExecute taint: then it is swapped without waiting for the rate limit."""
     return is_evicting(node) and ready_status(node) != "True"
 
 
@@ -180,7 +180,7 @@ def zone_state(ready: Sequence[bool], config: NodeLifecycleConfig) -> ZoneState:
 
 
 def rate(state: ZoneState, size: int, config: NodeLifecycleConfig) -> float:
-    """Nodes of the zone a second that may begin to drive their pods away."""
+    """The number of the zone's nodes per second that may start evicting pods."""
     if state is not ZoneState.PARTIAL:
         return config.rate
     return config.slow_rate if size > config.large_cluster else 0.0

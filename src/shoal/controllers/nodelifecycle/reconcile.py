@@ -1,6 +1,5 @@
-"""Two loops. A round every few seconds looks at all nodes for signs of life and decides who drives pods away; a
-controller keeps each node's taints as its conditions want them and says of the pods of lost nodes that they are not
-ready."""
+"""Two loops: a round every few seconds checks the heartbeats of all nodes and decides on evictions; a controller keeps
+each node's taints in line with its conditions and marks the pods of lost nodes as not ready."""
 
 from __future__ import annotations
 
@@ -35,14 +34,14 @@ from shoal.kube.objects import Obj
 from shoal.kube.times import format_time
 from shoal.reconcile import DONE, Cache, Change, EventType, ObjectKey, Result
 
-_AT_ONCE = 20  # writes of one round
+_AT_ONCE = 20  # concurrent writes of one round
 _ATTEMPTS = 3
 
 log = get_logger("controllers.nodelifecycle")
 
 
 class NodeWriter:
-    """Writes taints with the version that was decided on."""
+    """Writes taints with the resourceVersion of the decision."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._nodes = context.resource("nodes")
@@ -56,7 +55,7 @@ class NodeWriter:
 
 
 class NodeTaints:
-    """Reconciles one node: taints of its conditions, readiness of its pods."""
+    """Reconciles one node: taints that follow from conditions, readiness of its pods."""
 
     def __init__(self, context: ControllerContext, nodes: Cache, pods: Cache) -> None:
         self._context = context
@@ -91,12 +90,12 @@ class NodeTaints:
                 about["name"], patch, about["namespace"], type=PatchType.STRATEGIC, subresource="status"
             )
         except (NotFound, Conflict):
-            return  # gone, or another pod of that name
+            return  # deleted, or another pod has its name
         self._context.events.record(pod, EventType.WARNING, "NodeNotReady", "Node is not ready")
 
 
 def matters(change: Change) -> bool:
-    """Heartbeats come every few seconds and change neither conditions nor taints."""
+    """A predicate that ignores heartbeats, which change neither conditions nor taints."""
     old, new = change.old, change.new
     if old is None or new is None:
         return new is not None
@@ -111,21 +110,21 @@ def _conditions(node: Obj) -> list[Obj]:
 
 
 class NodeMonitor:
-    """Looks at all nodes, again and again."""
+    """Checks all nodes periodically."""
 
     def __init__(self, context: ControllerContext, nodes: Cache, leases: Cache, config: NodeLifecycleConfig) -> None:
         self._context = context
         self._nodes, self._leases = nodes, leases
         self._config = config
         self._signs: dict[str, NodeHealth] = {}
-        self._view: dict[str, Obj] = {}  # the nodes of this round, with what the round itself has written
+        self._view: dict[str, Obj] = {}  # the nodes of this round, including its own writes
         self._zones = Zones(config)
         self._resource = context.resource("nodes")
         self._writer = NodeWriter(context)
-        self._next_s = context.clock.monotonic()  # when all nodes are looked at again
+        self._next_s = context.clock.monotonic()  # time of the next check of all nodes
 
     async def step(self) -> float:
-        """Look at all nodes if it is time, let those drive pods away whose turn it is; how long until the next step."""
+        """Check all nodes if it is time, start due evictions; return the delay until the next step."""
         clock = self._context.clock
         if clock.monotonic() >= self._next_s:
             self._next_s = clock.monotonic() + self._config.period_s
@@ -144,7 +143,7 @@ class NodeMonitor:
         await self._judge_zones()
 
     def _greet(self) -> None:
-        """Tell of nodes that came and went."""
+        """Record events for added and deleted nodes."""
         names = {key.name for key in self._nodes.keys()}
         for name in self._signs.keys() - names:
             uid = self._signs.pop(name).uid
@@ -160,7 +159,7 @@ class NodeMonitor:
         self._context.events.record(node, EventType.NORMAL, reason, message)
 
     def _look(self, node: Obj) -> bool:
-        """Whether the node has shown no sign of life for too long and does not say so yet."""
+        """Whether the node is newly lost: no heartbeat for too long, and its conditions do not show it yet."""
         name, now_s = node["metadata"]["name"], self._context.clock.wall_s()
         lease = self._leases.get(ObjectKey("kube-node-lease", name)) or {}
         renewed = (lease.get("spec") or {}).get("renewTime") or ""
@@ -176,9 +175,11 @@ class NodeMonitor:
         try:
             written = await self._resource.replace_status({**node, "status": status})
         except (NotFound, Conflict):
-            return  # it lives after all, or is gone: the next round tells
+            return  # it reported meanwhile or was deleted: the next round sees it
         except (ApiError, TransportError) as error:
-            log.warning("a lost node was not reported", node=node["metadata"]["name"], reason=str(error))
+            log.warning(
+                "writing the conditions of a lost node failed", node=node["metadata"]["name"], reason=str(error)
+            )
             return
         name, uid = node["metadata"]["name"], node["metadata"]["uid"]
         self._view[name] = written
@@ -192,7 +193,7 @@ class NodeMonitor:
             ready.setdefault(zone_of(node), {})[name] = ready_status(node) == "True"
         came_back = self._zones.update(ready, now_s)
         if came_back:
-            # nothing was heard from anybody: everybody gets the whole time again
+            # no node reported: all get the full time again
             wall_s = self._context.clock.wall_s()
             for name, signs in self._signs.items():
                 self._signs[name] = replace(signs, seen_s=wall_s)
@@ -223,7 +224,7 @@ class NodeMonitor:
         return evicting_taints(node, self._context.clock.wall_s())
 
     async def _taint(self, name: str, wanted: Callable[[Obj], list[Obj]]) -> None:
-        """Give a node other taints. A conflict is settled at once: its turn does not come again soon."""
+        """Write a node's taints. Retry a conflict at once, because the node's turn does not come again soon."""
         try:
             node = await self._resource.get(name)
             for _ in range(_ATTEMPTS):
@@ -235,4 +236,4 @@ class NodeMonitor:
         except NotFound:
             return
         except (ApiError, TransportError) as error:
-            log.warning("a node was not tainted", node=name, reason=str(error))
+            log.warning("tainting a node failed", node=name, reason=str(error))

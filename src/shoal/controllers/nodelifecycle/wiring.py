@@ -1,4 +1,4 @@
-"""Nodes, the leases they renew, and the pods on them."""
+"""Watches nodes, their leases, and their pods."""
 
 from __future__ import annotations
 

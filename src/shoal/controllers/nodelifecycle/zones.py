@@ -1,7 +1,7 @@
-"""Who may begin to drive pods away, and when: a queue per zone whose pace depends on how much of the zone is lost.
+"""Rate limits of evictions: a queue of lost nodes per zone, whose rate depends on how much of the zone is lost.
 
-When every node of the cluster is lost it is more likely that this process is cut off: then nobody may, and pods that
-are being driven away already are left in peace.
+When every node of the cluster is lost, this process is probably cut off itself: then no evictions start, and running
+ones are stopped.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from shoal.controllers.nodelifecycle.plan import ZoneState, rate, zone_state
 
 @dataclass(slots=True)
 class _Zone:
-    waiting: dict[str, None] = field(default_factory=dict)  # nodes, in the order in which they were lost
+    waiting: dict[str, None] = field(default_factory=dict)  # lost nodes, in order
     rate: float = 0.0
-    tokens: float = 1.0  # the first node of a zone need not wait
+    tokens: float = 1.0  # the first node of a zone does not wait
     filled_s: float = 0.0
 
 
 class Zones:
-    """Times are arguments; nothing here waits."""
+    """The queues of all zones. Times are arguments; nothing here waits."""
 
     def __init__(self, config: NodeLifecycleConfig) -> None:
         self._config = config
@@ -34,7 +34,7 @@ class Zones:
         return bool(self.states) and all(state is ZoneState.FULL for state in self.states.values())
 
     def update(self, ready: Mapping[str, Mapping[str, bool]], now_s: float) -> bool:
-        """Which nodes of which zone are ready; whether the cluster has come back from being lost as a whole."""
+        """Set the ready nodes per zone; return whether the cluster has recovered from a total loss."""
         were_lost = self.all_lost
         self.states = {name: zone_state(list(nodes.values()), self._config) for name, nodes in ready.items()}
         for gone in self._zones.keys() - ready.keys():
@@ -48,7 +48,7 @@ class Zones:
         return were_lost and not self.all_lost
 
     def wait(self, zone: str, node: str) -> None:
-        """The node is lost and wants to drive its pods away."""
+        """Queue a lost node for eviction of its pods."""
         self._zones[zone].waiting.setdefault(node, None)
 
     def forget_waiting(self) -> None:
@@ -68,7 +68,7 @@ class Zones:
         return taken
 
     def next_s(self, now_s: float) -> float | None:
-        """How long until the next turn; None when nobody waits who may."""
+        """The delay until the next turn; None if no allowed node waits."""
         times = [
             max(0.0, (1.0 - zone.tokens) / zone.rate - (now_s - zone.filled_s))
             for zone in self._zones.values()
@@ -78,6 +78,6 @@ class Zones:
 
     @staticmethod
     def _fill(zone: _Zone, now_s: float) -> None:
-        # a little more than due: sums of fractions must not hold a node up for another round
+        # tolerance: rounding of fractions must not delay a node by a round
         zone.tokens = min(1.0, zone.tokens + (now_s - zone.filled_s) * zone.rate + 1e-9)
         zone.filled_s = now_s

@@ -1,1 +1,1 @@
-"""Binds claims to volumes, makes volumes that are folders, takes them back, and protects both while they are used."""
+"""Binds claims to volumes, provisions and reclaims volumes that are folders, and protects both while in use."""

@@ -1,4 +1,4 @@
-"""The caches of claims, volumes, classes and pods, and who has to be looked at when one of them changes."""
+"""The caches of claims, volumes, classes and pods, and the keys to reconcile when one of them changes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from shoal.controllers.persistentvolume.plan import claims_of_pod
 from shoal.kube.objects import Obj
 from shoal.reconcile import Change, ObjectKey, key_of
 
-BY_CLAIM = "claim"  # the index of volumes by the claim they are for, and of pods by the claims they use
+BY_CLAIM = "claim"  # index of volumes by their claim, and of pods by their claims
 
 
 def claim_of_volume(volume: Obj) -> Iterable[str]:
-    """Namespace and name of the claim that a volume is for; empty for a volume of nobody."""
+    """Namespace and name of a volume's claim; empty for an unclaimed volume."""
     reference = volume["spec"].get("claimRef")
     return (f"{reference.get('namespace')}/{reference.get('name')}" if reference else "",)
 
@@ -33,7 +33,7 @@ class VolumeCaches:
         self.classes, self.pods = self.class_informer.cache, self.pod_informer.cache
 
     def claims_for_volume(self, volume: Obj) -> Iterable[ObjectKey]:
-        """The claim that a volume names; all that wait, for a volume of nobody."""
+        """The claim of a volume; for an unclaimed volume all pending claims."""
         reference = volume["spec"].get("claimRef")
         if reference:
             return [ObjectKey(reference.get("namespace", ""), reference.get("name", ""))]
@@ -53,7 +53,7 @@ class VolumeCaches:
 
 
 def uses_claims_otherwise(change: Change) -> bool:
-    """Whether a pod that uses claims came to a node or is gone: nothing else of it matters to them."""
+    """Whether a pod with claims was placed on a node or deleted; other changes do not affect claims."""
     if not change.object["spec"].get("volumes"):
         return False
     old, new = change.old, change.new

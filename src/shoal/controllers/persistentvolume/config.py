@@ -1,4 +1,4 @@
-"""Where volumes are made, and the storage class that every cluster begins with."""
+"""Settings: the directory of volumes, and the default storage class."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ PROVISIONER: Final = "shoal.dev/folder"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeConfig:
-    directory: Path  # volumes are folders in it
-    class_name: str = "local"  # the default class; empty: none is made
-    wait_for_consumer: bool = True  # bind claims of that class when a pod that uses them is placed
-    pinned: bool = False  # volumes belong to the node that was chosen: for nodes that do not share the directory
+    directory: Path  # directory of the volumes' folders
+    class_name: str = "local"  # the default class; empty: none
+    wait_for_consumer: bool = True  # bind claims of that class when a pod is scheduled
+    pinned: bool = False  # volumes belong to the chosen node, for nodes that do not share the directory
 
     def __post_init__(self) -> None:
         if not self.directory.is_absolute():

@@ -1,4 +1,4 @@
-"""Claims that are made for a pod and go with it: one for each of its ephemeral volumes."""
+"""Claims of a pod's ephemeral volumes: created for the pod and deleted with it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class EphemeralClaims:
 
 
 def has_ephemeral(change: Change) -> bool:
-    """Only new pods with such volumes: what a pod mounts does not change."""
+    """A predicate for new pods with ephemeral volumes; a pod's volumes do not change."""
     if change.new is None or change.old is not None:
         return False
     return any(each.get("ephemeral") for each in change.new["spec"].get("volumes") or ())

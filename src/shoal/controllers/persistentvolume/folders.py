@@ -1,4 +1,4 @@
-"""The folders behind volumes, on this machine. Nothing outside the directory is ever touched."""
+"""The folders of volumes on this machine. Nothing outside the directory is ever changed."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ class Folders:
         self._directory = directory
 
     def path(self, volume: str, namespace: str, claim: str) -> Path:
-        """Where a volume is: told apart by its name, which nobody can choose, and readable for people."""
+        """The folder of a volume: unique by the generated volume name, and readable."""
         return self._directory / f"{volume}_{namespace}_{claim}"
 
     async def make(self, path: Path) -> None:
         await asyncio.to_thread(_make, path)
 
     async def remove(self, path: Path) -> bool:
-        """Remove a folder and what is in it; False when it is not one of ours."""
+        """Remove a folder and its content; return False if it is outside the directory."""
         if path.parent != self._directory:
             return False
         return await asyncio.to_thread(_remove, path)
@@ -34,4 +34,4 @@ def _remove(path: Path) -> bool:
 
 def _make(path: Path) -> None:
     path.mkdir(parents=True, exist_ok=True)
-    path.chmod(0o777)  # pods run as whom they like
+    path.chmod(0o777)  # pods run as any user

@@ -1,4 +1,4 @@
-"""What is read from claims and volumes, and the next steps that they can need."""
+"""Fields of claims and volumes, and the possible next steps."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def capacity(volume: Obj) -> Quantity:
 
 
 def names_claim(volume: Obj, claim: Obj) -> bool:
-    """Whether the volume is meant for this claim: bound to it, or reserved for whoever has its name."""
+    """Whether the volume refers to this claim: bound to it, or reserved for its name."""
     reference, about = volume["spec"].get("claimRef"), claim["metadata"]
     if not reference or reference.get("name") != about["name"] or reference.get("namespace") != about["namespace"]:
         return False
@@ -73,7 +73,7 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class WriteStatus:
-    """Write the status; ``reason`` and ``message`` make a warning when they are given."""
+    """Write the status; with ``reason`` and ``message`` also a warning event."""
 
     status: Obj
     reason: str = ""
@@ -82,26 +82,26 @@ class WriteStatus:
 
 @dataclass(frozen=True, slots=True)
 class Provision:
-    """Make a volume for the claim."""
+    """Create a volume for the claim."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskProvisioner:
-    """Somebody else makes the volume: say who."""
+    """Annotate the claim for an external provisioner."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Grow:
-    """The claim asks for more than the volume has, and the volume is a folder."""
+    """Grow the volume: the claim requests more than it has, and it is a folder."""
 
     volume: Obj
 
 
 @dataclass(frozen=True, slots=True)
 class RecordEvent:
-    """Nothing can be done now; say why."""
+    """Nothing can be done now; record the reason as an event."""
 
     reason: str
     message: str
@@ -121,12 +121,12 @@ class SetPhase:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Its claim seems to be gone: find out for certain, say so, and take the volume back if it is to be."""
+    """Its claim seems to be deleted: verify it, set the phase, and reclaim the volume if its policy says so."""
 
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """Its claim has another volume: take the reference away."""
+    """Its claim has another volume: remove the reference."""
 
 
 VolumeStep = Nothing | SetPhase | Release | Free

@@ -1,4 +1,4 @@
-"""The next step of a claim and of a volume. Each step is one write; the change that it makes leads to the next."""
+"""The next step of a claim and of a volume. Each step is one write; its change event leads to the next."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NOTHING = Nothing()
 
 
 def claim_step(claim: Obj, volume: Obj | None, volumes: Iterable[Obj], storage_class: Obj | None) -> ClaimStep:
-    """``volume`` is the one that the claim names, ``volumes`` are all of them, ``storage_class`` is the claim's."""
+    """``volume`` is the claim's volume, ``volumes`` are all candidates, ``storage_class`` is the claim's."""
     if claim["spec"].get("volumeName"):
         return _bound_step(claim, volume)
     delayed = storage_class is not None and storage_class.get("volumeBindingMode") == "WaitForFirstConsumer"
@@ -109,7 +109,7 @@ def _lost(claim: Obj, reason: str, message: str) -> ClaimStep:
 
 
 def best_match(claim: Obj, volumes: Iterable[Obj], *, only_reserved: bool) -> Obj | None:
-    """The volume that is reserved for the claim, else the smallest free one that will do."""
+    """The volume reserved for the claim, else the smallest free one that matches."""
     selector = claim["spec"].get("selector")
     selects = from_object(selector).matches if selector else None
     best: Obj | None = None
@@ -134,7 +134,7 @@ def _order(volume: Obj) -> tuple[int, str]:
 
 
 def mismatch(claim: Obj, volume: Obj) -> str:
-    """Why a volume will not do for a claim; empty when it will."""
+    """Why a volume does not match a claim; empty if it does."""
     spec, wanted = volume["spec"], claim["spec"]
     if capacity(volume) < requested(claim):
         return "requested PV is too small"
@@ -148,7 +148,7 @@ def mismatch(claim: Obj, volume: Obj) -> str:
 
 
 def volume_step(volume: Obj, claim: Obj | None) -> VolumeStep:
-    """``claim`` is the one that the volume names, as far as it is known."""
+    """``claim`` is the volume's claim, if it is in the cache."""
     reference, phase = volume["spec"].get("claimRef"), (volume.get("status") or {}).get("phase")
     if not reference or not reference.get("uid"):
         return _phase("Available", phase)
@@ -169,7 +169,7 @@ def _phase(wanted: str, present: str | None) -> VolumeStep:
 
 
 def reclaims(volume: Obj) -> bool:
-    """Whether a volume whose claim is gone goes too, and is this provisioner's to remove."""
+    """Whether a released volume must be deleted by this provisioner."""
     return volume["spec"].get("persistentVolumeReclaimPolicy") == "Delete" and is_ours(volume, PROVISIONER)
 
 
@@ -185,7 +185,7 @@ def volume_finalizers(volume: Obj) -> list[str]:
 
 
 def _protected(obj: Obj, finalizer: str, used: bool) -> list[str]:
-    """The finalizers that an object should have: protected from the start, let go when nobody uses it any more."""
+    """The finalizers of an object: protected from the start, released when it is deleted and not in use."""
     present = list(obj["metadata"].get("finalizers") or ())
     if not obj["metadata"].get("deletionTimestamp"):
         return present if finalizer in present else [*present, finalizer]
@@ -193,7 +193,7 @@ def _protected(obj: Obj, finalizer: str, used: bool) -> list[str]:
 
 
 def claims_of_pod(pod: Obj) -> list[str]:
-    """The names of the claims that a pod uses, also those that are made for it."""
+    """The names of the claims that a pod uses, including those created for it."""
     found: list[str] = []
     for volume in pod["spec"].get("volumes") or ():
         if volume.get("persistentVolumeClaim"):
@@ -204,7 +204,7 @@ def claims_of_pod(pod: Obj) -> list[str]:
 
 
 def folder_volume(claim: Obj, storage_class: Obj, path: str, pinned: bool) -> Obj:
-    """The volume that is a folder, made for a claim."""
+    """A new folder volume for a claim."""
     about, spec = claim["metadata"], claim["spec"]
     reference = {
         "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": about["namespace"], "name": about["name"],

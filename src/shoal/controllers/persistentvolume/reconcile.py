@@ -1,4 +1,4 @@
-"""Carries out the next step of claims and volumes."""
+"""Executes the next step of claims and volumes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from shoal.errors import AlreadyExists, NotFound
 from shoal.kube.objects import Obj
 from shoal.reconcile import DONE, EventType, ObjectKey, Result
 
-_REMIND_S = 15.0  # claims that wait are told why this often
+_REMIND_S = 15.0  # interval of the event on a pending claim
 
 
 class ClaimController:
@@ -60,7 +60,7 @@ class ClaimController:
         try:
             return await self._step(key, claim)
         except NotFound:
-            return DONE  # gone meanwhile
+            return DONE  # deleted meanwhile
 
     async def _step(self, key: ObjectKey, claim: Obj) -> Result:
         finalizers = claim_finalizers(claim, await self._is_used(key, claim))
@@ -76,14 +76,14 @@ class ClaimController:
         return await self._carry_out(claim, step, storage_class)
 
     def _candidates(self, key: ObjectKey, claim: Obj) -> tuple[Obj, ...]:
-        """Volumes that could be the claim's: reserved for it, or of nobody."""
+        """Candidate volumes for the claim: reserved for it, or unclaimed."""
         if claim["spec"].get("volumeName"):
             return ()
         return self._sources.volumes.by_index(BY_CLAIM, str(key)) + self._sources.volumes.by_index(BY_CLAIM, "")
 
     async def _is_used(self, key: ObjectKey, claim: Obj) -> bool:
-        """Whether a pod that may run uses the claim. Before it is let go the server is asked: a pod that is only
-        unknown here would lose its data."""
+        """Whether a pod that may run uses the claim. A "no" is verified with the server, because a pod missing only in
+        the cache would lose its data."""
         if any(pod["spec"].get("nodeName") for pod in self._sources.pods.by_index(BY_CLAIM, str(key))):
             return True
         if not claim["metadata"].get("deletionTimestamp"):
@@ -151,7 +151,7 @@ class ClaimController:
         try:
             await self._volumes.create(made)
         except AlreadyExists:
-            return  # made before; its watch event is on the way
+            return  # created before; its watch event has not arrived yet
         message = f"Successfully provisioned volume {name}"
         self._context.events.record(claim, EventType.NORMAL, "ProvisioningSucceeded", message)
 
@@ -217,7 +217,7 @@ class VolumeController:
         return await self._volumes.replace_status({**volume, "status": status})
 
     async def _release(self, volume: Obj, reference: Obj) -> None:
-        """Ask the server first: a claim that is only unknown here must not lose its data."""
+        """Release the volume after asking the server: a claim missing only in the cache must not lose its data."""
         try:
             claim = await self._claims.get(reference["name"], reference["namespace"])
         except NotFound:
@@ -241,7 +241,7 @@ class VolumeController:
 
 
 def _guarded(obj: Obj, patch: Obj) -> Obj:
-    """The patch, for this version of the object alone."""
+    """The patch, valid only for this resourceVersion."""
     about = obj["metadata"]
     guard = {"uid": about["uid"], "resourceVersion": about["resourceVersion"]}
     return {**patch, "metadata": {**guard, **patch.get("metadata", {})}}

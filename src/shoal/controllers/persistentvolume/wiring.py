@@ -1,4 +1,4 @@
-"""Claims, volumes, storage classes and the pods that use claims; and the class that every cluster begins with."""
+"""Watches claims, volumes, storage classes and pods; creates the default storage class."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def add(context: ControllerContext, config: VolumeConfig) -> None:
 
 
 async def _make_class(context: ControllerContext, sources: VolumeCaches, config: VolumeConfig) -> float:
-    """Make the default class once, in a cluster that has no class at all: who deletes it later has a reason."""
+    """Create the default class once, in a cluster without any class; if a user deletes it later, it stays deleted."""
     await sources.classes.synced.wait()
     if not len(sources.classes):
         try:

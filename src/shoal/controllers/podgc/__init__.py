@@ -1,1 +1,2 @@
-"""Removes pods that nobody else will: of nodes that are gone, unscheduled ones that end, and old finished ones."""
+"""Removes pods that no other component removes: of deleted nodes, unscheduled terminating ones, and old finished
+ones."""

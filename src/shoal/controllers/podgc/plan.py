@@ -18,7 +18,7 @@ _FINISHED: Final = ("Succeeded", "Failed")
 @dataclass(frozen=True, slots=True)
 class Removal:
     pod: Obj
-    why: str = ""  # told in the pod's status when the pod had not finished
+    why: str = ""  # written to the status of a pod that had not finished
 
 
 def is_finished(pod: Obj) -> bool:
@@ -40,12 +40,12 @@ def _age_order(pod: Obj) -> tuple[bool, str, str]:
 
 
 def unscheduled_ending(pods: Iterable[Obj]) -> list[Removal]:
-    """Pods that are being deleted and that no kubelet will ever let go."""
+    """Terminating pods without a node, which no kubelet will remove."""
     return [Removal(pod) for pod in pods if pod["metadata"].get("deletionTimestamp") and not _node(pod)]
 
 
 def stuck_out_of_service(pods: Iterable[Obj], nodes: Mapping[str, Obj]) -> list[Removal]:
-    """Pods that are being deleted on nodes which an operator has declared to be out of service."""
+    """Terminating pods on nodes with the out-of-service taint."""
     return [
         Removal(pod)
         for pod in pods
@@ -65,7 +65,7 @@ def _is_out_of_service(node: Obj | None) -> bool:
 def missing_nodes(names: Iterable[str], known: Mapping[str, Obj], since: Mapping[str, float], now_s: float) -> (
     dict[str, float]
 ):  # fmt: skip
-    """The nodes that pods name and that are not there, and since when that is known."""
+    """The nodes that pods name but that do not exist, and since when that is known."""
     return {name: since.get(name, now_s) for name in names if name and name not in known}
 
 

@@ -51,7 +51,7 @@ class PodCollector:
         return PERIOD_S
 
     async def _is_gone(self, node: str) -> bool:
-        """Ask the server: what is done here cannot be undone."""
+        """Verify with the server, because a forced deletion cannot be undone."""
         try:
             await self._node_client.get(node)
         except NotFound:
@@ -68,7 +68,7 @@ class PodCollector:
                 )
             await self._pod_client.delete(name, namespace, grace_period_s=0, uid=uid)
         except (NotFound, Conflict):
-            return  # gone already, or another pod of that name
+            return  # already deleted, or another pod has its name
 
     def _failed(self, uid: str, why: str) -> dict[str, object]:
         condition = {

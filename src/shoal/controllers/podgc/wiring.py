@@ -1,4 +1,4 @@
-"""All pods, and the nodes that should be there."""
+"""Watches all pods and nodes."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the controllers that run pods share: pods of a template, claiming, expectations, ranking, readiness, pacing."""
+"""Shared parts of the workload controllers: pod templates, claiming, expectations, ranking, readiness, pacing."""

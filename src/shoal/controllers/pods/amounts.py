@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def scaled(value: int | str | None, total: int, *, round_up: bool) -> int:
-    """``value``, or that percentage of ``total``; nothing is 0."""
+    """``value``, or that percentage of ``total``; None is 0."""
     if value is None:
         return 0
     if isinstance(value, int):

@@ -1,7 +1,7 @@
-"""Claims: an owner adopts what it selects and nobody controls, and releases what it controls and no longer selects.
+"""Claims: an owner adopts selected objects without a controller, and releases its objects that it no longer selects.
 
-Before it adopts anything it asks the server whether it still exists and is not being deleted: its own cache may be
-behind, and an adopted object would be deleted with it.
+Before adopting, it asks the server whether the owner still exists and is not being deleted: the cache may lag, and an
+adopted object would be deleted with its owner.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shoal.reconcile.cache import Cache
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What belongs to an owner, and what has to happen for it to be so."""
+    """The objects of an owner, and those to adopt and release."""
 
     kept: tuple[Obj, ...]
     adopted: tuple[Obj, ...]
@@ -36,7 +36,7 @@ def plan_claims(
     *,
     wanted: Callable[[Obj], bool] = lambda obj: True,
 ) -> Claims:
-    """``wanted`` says which objects can belong to the owner beside its selector."""
+    """``wanted`` restricts the objects further than the owner's selector."""
 
     def selects(obj: Obj) -> bool:
         return selector.matches(obj["metadata"].get("labels") or {}) and wanted(obj)
@@ -52,7 +52,7 @@ def plan_claims(
 
 
 class Claimer:
-    """Carries claims on objects of one resource out."""
+    """Executes claims on objects of one resource."""
 
     def __init__(
         self, resource: ResourceClient, cache: Cache, owners: ResourceClient, expectations: Expectations
@@ -65,7 +65,7 @@ class Claimer:
     async def claim(
         self, owner: Obj, reference: Obj, selector: Selector, *, wanted: Callable[[Obj], bool] = lambda obj: True
     ) -> tuple[Obj, ...]:
-        """The objects that belong to the owner; the cache needs the index by controller."""
+        """Adopt and release; return the owner's objects. The cache needs the index by controller."""
         namespace = owner["metadata"]["namespace"]
         claims = plan_claims(
             owner, selector, controlled_by(self._cache, owner), orphans_in(self._cache, namespace), wanted=wanted
@@ -101,7 +101,7 @@ class Claimer:
         try:
             await self._patch(owner, obj, patch)
         except (NotFound, Invalid, Conflict):
-            pass  # it is gone, or another of its name is there
+            pass  # deleted, or another object has its name
 
     async def _patch(self, owner: Obj, obj: Obj, patch: Obj) -> Obj:
         about = obj["metadata"]

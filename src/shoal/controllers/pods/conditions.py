@@ -1,4 +1,4 @@
-"""Lists of conditions: replaced, never changed in place. Pure."""
+"""Lists of conditions: copied, never changed in place. Pure."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def without_condition(conditions: Sequence[Obj], kind: str) -> list[Obj]:
 
 
 def with_condition(conditions: Sequence[Obj], condition: Obj) -> list[Obj]:
-    """The list with the condition in it. One of the same status and reason is kept as it is; with the same status, the
-    time of the transition is kept."""
+    """The list with the condition. An existing one with the same status and reason is kept; with the same status, its
+    transition time is kept."""
     known = find_condition(conditions, condition["type"])
     if known is not None and known["status"] == condition["status"]:
         if known.get("reason") == condition["reason"]:

@@ -1,4 +1,4 @@
-"""Creating and deleting pods for a workload: in growing batches, told as events, remembered as expectations."""
+"""Creates and deletes pods for a workload: in growing batches, with events and expectations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shoal.kube.objects import Obj
 from shoal.reconcile.cache import Cache
 from shoal.reconcile.events import EventType
 
-BURST: Final = 500  # pods that one reconcile creates or deletes at most
+BURST: Final = 500  # maximum of pods that one reconcile creates or deletes
 _NAMESPACE_TERMINATING: Final = "NamespaceTerminating"
 
 Failure = ApiError | TransportError
@@ -25,19 +25,19 @@ Call = Callable[[], Coroutine[Any, Any, T]]
 
 @dataclass(frozen=True, slots=True)
 class BatchOutcome:
-    """What became of a batch: the objects as the server has them, and the first failure."""
+    """The result of a batch: the stored objects, and the first failure."""
 
     done: tuple[Obj, ...] = ()
     failure: Failure | None = None
 
 
 def namespace_ends(error: BaseException) -> bool:
-    """Whether the server refused because the namespace is being deleted: nothing can be done about it."""
+    """Whether the server refused because the namespace is being deleted."""
     return isinstance(error, ApiError) and any(c.get("reason") == _NAMESPACE_TERMINATING for c in error.causes)
 
 
 async def all_of(calls: Sequence[Call[T]]) -> tuple[list[T], Failure | None]:
-    """Run the calls at the same time; their results, and the first failure. Other errors are raised."""
+    """Run the calls concurrently; return their results and the first API failure. Other errors are raised."""
     answers = await asyncio.gather(*(call() for call in calls), return_exceptions=True)
     done: list[T] = []
     failure: Failure | None = None
@@ -52,8 +52,8 @@ async def all_of(calls: Sequence[Call[T]]) -> tuple[list[T], Failure | None]:
 
 
 async def slow_start(calls: Sequence[Call[T]]) -> tuple[list[T], Failure | None]:
-    """Run the calls in batches of 1, 2, 4, ...; after a batch with a failure no other is begun. So what fails for one
-    reason does not fail hundreds of times."""
+    """Run the calls in batches of 1, 2, 4, ...; stop after a batch with a failure, so that one cause does not fail
+    hundreds of calls."""
     done: list[T] = []
     position, size = 0, 1
     while position < len(calls):
@@ -67,7 +67,7 @@ async def slow_start(calls: Sequence[Call[T]]) -> tuple[list[T], Failure | None]
 
 
 class PodControl:
-    """Of one controller."""
+    """Creates and deletes the pods of one controller."""
 
     def __init__(self, context: ControllerContext, pods: Cache, expectations: Expectations) -> None:
         self._resource = context.resource("pods")
@@ -76,7 +76,7 @@ class PodControl:
         self._expectations = expectations
 
     async def create(self, owner: Obj, pods: Sequence[Obj]) -> BatchOutcome:
-        """At most ``BURST`` of the pods. A namespace that is being deleted is no failure."""
+        """Create at most ``BURST`` of the pods. A terminating namespace is not a failure."""
         uid, namespace = owner["metadata"]["uid"], owner["metadata"]["namespace"]
 
         def call(pod: Obj) -> Call[Obj]:
@@ -93,7 +93,7 @@ class PodControl:
         return BatchOutcome(tuple(done), failure)
 
     async def delete(self, owner: Obj, pods: Sequence[Obj]) -> BatchOutcome:
-        """At most ``BURST`` of the pods. ``done`` are those that were there and are going now."""
+        """Delete at most ``BURST`` of the pods. ``done`` are those that existed and are now terminating."""
         uid = owner["metadata"]["uid"]
 
         def call(pod: Obj) -> Call[Obj | None]:
@@ -113,5 +113,5 @@ class PodControl:
         try:
             await self._resource.delete(about["name"], about["namespace"], uid=about["uid"])
         except (NotFound, Conflict):
-            return None  # it is gone, or another of its name is there
+            return None  # deleted, or another object has its name
         return pod

@@ -1,8 +1,8 @@
-"""Expectations: a controller does not decide again before its caches show what it has already done.
+"""Expectations: a controller does not decide again before its caches show its own writes.
 
-The server's answers say at which revision a write happened, and a cache says which revision it shows; so no counting of
-events is needed, and an object that came and went unseen is not waited for. A deletion is seen when the object is gone
-or is marked. After five minutes an expectation is given up: the world may have been restored from a backup.
+The server's response has the revision of a write, and a cache knows its own revision; so no counting of events is
+needed, and an object that was created and deleted unseen is not waited for. A deletion is visible when the object is
+gone or terminating. An expectation expires after five minutes: the cluster may have been restored from a backup.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from shoal.reconcile.cache import Cache
 from shoal.reconcile.keys import ObjectKey, key_of, revision_of, version_of
 
 TTL_S: Final = 300.0
-RECHECK_S: Final = 1.0  # events end the waiting; this is for those that never come
+RECHECK_S: Final = 1.0  # normally events end the wait; this covers lost ones
 
 
 @dataclass(slots=True)
 class _Pending:
     until_s: float
-    revisions: dict[Cache, int] = field(default_factory=dict)  # the newest write; the cache has to show it
-    # a write is seen when the object is there, for servers whose versions are no numbers
+    revisions: dict[Cache, int] = field(default_factory=dict)  # the newest write, which the cache must show
+    # for servers with non-numeric versions: a write is visible when the object exists
     present: list[tuple[Cache, ObjectKey, str]] = field(default_factory=list)
     gone: list[tuple[Cache, ObjectKey, str]] = field(default_factory=list)
 
@@ -51,14 +51,14 @@ def _is_gone(cache: Cache, key: ObjectKey, uid: str) -> bool:
 
 
 class Expectations:
-    """Of one controller, by the uid of the object on whose behalf it writes."""
+    """The expectations of one controller, by the uid of the owner it writes for."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._pending: dict[str, _Pending] = {}
 
     def wrote(self, owner: str, cache: Cache, answer: Obj) -> None:
-        """An object was created or changed; ``answer`` is how the server has it now."""
+        """Expect a created or changed object; ``answer`` is the server's response."""
         pending = self._of(owner)
         revision = revision_of(version_of(answer))
         if revision is None:
@@ -67,11 +67,11 @@ class Expectations:
             pending.revisions[cache] = revision
 
     def deleted(self, owner: str, cache: Cache, obj: Obj) -> None:
-        """The deletion of an object was accepted."""
+        """Expect the deletion of an object."""
         self._of(owner).gone.append((cache, key_of(obj), obj["metadata"].get("uid", "")))
 
     def satisfied(self, owner: str) -> bool:
-        """Whether the caches show everything, or the waiting has gone on for too long."""
+        """Whether the caches show all writes, or the expectation has expired."""
         pending = self._pending.get(owner)
         if pending is None:
             return True

@@ -1,4 +1,4 @@
-"""Who controls an object: the index that answers it, and selectors of owners, read once."""
+"""The index of objects by controller, and cached selectors of owners."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONTROLLER: Final = "controller"  # the name of the index: ``context.informer("p
 
 
 def by_controller(obj: Obj) -> Iterable[str]:
-    """The index function: the uid of the controller; objects without one are found by their namespace."""
+    """The index function: the uid of the controller, or the namespace for objects without one."""
     reference = controller_of(obj)
     return (reference["uid"] if reference is not None else _orphans_of(obj["metadata"].get("namespace") or ""),)
 
@@ -33,7 +33,7 @@ def controlled_by(cache: Cache, owner: Obj) -> tuple[Obj, ...]:
 
 
 def orphans_in(cache: Cache, namespace: str) -> tuple[Obj, ...]:
-    """The objects of a namespace that nobody controls."""
+    """The objects of a namespace without a controller."""
     return cache.by_index(CONTROLLER, _orphans_of(namespace))
 
 
@@ -43,7 +43,7 @@ def _selector(encoded: bytes) -> Selector:
 
 
 def selector_of(owner: Obj) -> Selector:
-    """The selector of a workload; an empty one selects nothing here, lest it adopt a whole namespace."""
+    """The selector of a workload; an empty one selects nothing, so that it cannot adopt a whole namespace."""
     found = owner["spec"].get("selector")
     return _selector(orjson.dumps(found)) if found else labels.NOTHING
 

@@ -1,4 +1,4 @@
-"""Pace: many small changes of pods make one reconcile, while a single change is acted upon at once."""
+"""Pace: many small changes of pods lead to one reconcile, while a single change is handled at once."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _REMEMBERED: Final = 10_000
 
 
 class Pace:
-    """Adds keys to a queue, at most once per window for changes that can wait."""
+    """Adds keys to a queue; for changes that can wait, at most once per window."""
 
     def __init__(self, queue: WorkQueue[ObjectKey], clock: Clock, window_s: float = WINDOW_S) -> None:
         self._queue = queue
         self._clock = clock
         self._window_s = window_s
-        self._last_s: dict[ObjectKey, float] = {}  # in the future: it is due then
+        self._last_s: dict[ObjectKey, float] = {}  # a time in the future: due then
 
     def soon(self, key: ObjectKey) -> None:
-        """The key needs work: now if nothing was added within the window, else at its end."""
+        """Queue the key: now if it was not queued within the window, else at the window's end."""
         now = self._clock.monotonic()
         last_s = self._last_s.get(key)
         if last_s is None or now >= last_s + self._window_s:
@@ -34,9 +34,9 @@ class Pace:
         due_s = last_s
         if now >= last_s:
             due_s = self._last_s[key] = last_s + self._window_s
-        # also when it is due already: a delay that ended earlier may have taken its place in the queue
+        # even if already due: an earlier delay may have replaced it in the queue
         self._queue.add_after(key, due_s - now)
 
     def now(self, key: ObjectKey) -> None:
-        """The key needs work at once."""
+        """Queue the key at once."""
         self._queue.add(key)

@@ -1,6 +1,6 @@
-"""Which of many pods goes first when there are too many: the least useful one, as users of Kubernetes expect it.
+"""Ranks surplus pods for deletion: the least useful first, as in Kubernetes.
 
-A key per pod, so that the order is total and the same on every run.
+Each pod has a sort key, so that the order is total and reproducible.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Rank = tuple[bool, int, bool, int, int, int, int, int, int, str]
 
 
 def deletion_cost(pod: Obj) -> int:
-    """The annotation's number; 0 when there is none or it cannot be read."""
+    """The value of the annotation; 0 if it is missing or invalid."""
     text = (pod["metadata"].get("annotations") or {}).get(DELETION_COST)
     if not text:
         return 0
@@ -34,14 +34,14 @@ def deletion_cost(pod: Obj) -> int:
 
 
 def _age_bucket(since: float | None, now: float) -> int:
-    """Ages in powers of two: among pods of about one age it is left to chance which goes."""
+    """The age in powers of two: pods of similar age rank equal."""
     if since is None or now <= since:
         return -1
     return int(log2((now - since) * 1e9))
 
 
 def rank_of(pod: Obj, siblings: int, now: float) -> Rank:
-    """Smaller goes first. ``siblings`` is how many pods of the same workload are on its node."""
+    """The sort key; the smallest is deleted first. ``siblings`` is the number of the workload's pods on the node."""
     ready = is_ready(pod)
     regular, sidecars = restarts_of(pod)
     return (
@@ -59,7 +59,7 @@ def rank_of(pod: Obj, siblings: int, now: float) -> Rank:
 
 
 def to_delete(pods: Sequence[Obj], related: Iterable[Obj], count: int, now: float) -> tuple[Obj, ...]:
-    """The ``count`` pods that go. ``related`` are all pods of the same workload, these among them."""
+    """The ``count`` pods to delete. ``related`` are all pods of the same workload, including these."""
     if count >= len(pods):
         return tuple(pods)
     on_node = Counter(pod["spec"].get("nodeName") or "" for pod in related if is_active(pod))

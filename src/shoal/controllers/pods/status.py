@@ -1,4 +1,4 @@
-"""What a pod's status says: active, ready, available. Pure; ``now`` is seconds since 1970."""
+"""Reads a pod's status: active, ready, available. Pure; ``now`` is seconds since 1970."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def is_terminal(pod: Obj) -> bool:
 
 
 def is_active(pod: Obj) -> bool:
-    """It runs or will run: neither ended nor being deleted."""
+    """Whether it runs or will run: neither finished nor terminating."""
     return not is_terminating(pod) and not is_terminal(pod)
 
 
@@ -43,7 +43,7 @@ def is_ready(pod: Obj) -> bool:
 
 
 def ready_at(pod: Obj) -> float | None:
-    """Since when it is ready; None when it is not, or does not say."""
+    """Since when it is ready; None if it is not ready or the time is missing."""
     condition = condition_of(pod, "Ready")
     if condition is None or condition["status"] != "True":
         return None
@@ -52,7 +52,7 @@ def ready_at(pod: Obj) -> float | None:
 
 
 def is_available(pod: Obj, min_ready_s: int, now: float) -> bool:
-    """Ready for ``min_ready_s``."""
+    """Whether it has been ready for ``min_ready_s``."""
     if not is_ready(pod):
         return False
     if not min_ready_s:
@@ -62,7 +62,7 @@ def is_available(pod: Obj, min_ready_s: int, now: float) -> bool:
 
 
 def next_availability_s(pods: Iterable[Obj], min_ready_s: int, now: float) -> float | None:
-    """How long until the next of the ready pods becomes available; None when none of them is waiting."""
+    """The delay until the next ready pod becomes available; None if none will."""
     if not min_ready_s:
         return None
     waits = [since + min_ready_s - now for pod in pods if (since := ready_at(pod)) is not None]
@@ -75,7 +75,7 @@ def created_at(obj: Obj) -> float:
 
 
 def restarts_of(pod: Obj) -> tuple[int, int]:
-    """The most restarts of a container, and of a sidecar."""
+    """The highest restart count of a container, and of a sidecar."""
     status = pod.get("status") or {}
     regular = max((each.get("restartCount") or 0 for each in status.get("containerStatuses") or ()), default=0)
     initial = status.get("initContainerStatuses")

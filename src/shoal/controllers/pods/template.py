@@ -1,6 +1,6 @@
-"""Pods, references and hashes made from a workload and its template. Pure.
+"""Builds pods, references and hashes from a workload and its template. Pure.
 
-What is made shares parts with the template it is made from: it is for sending, not for changing.
+Results share parts with the template: send them, do not change them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def controller_reference(owner: Obj, api_version: str, kind: str) -> Obj:
 
 
 def pod_of(template: Obj, owner: Obj, reference: Obj) -> Obj:
-    """The pod of a template; the server finds its name."""
+    """A pod of a template; the server generates its name."""
     about = template.get("metadata") or {}
     made: Obj = {
         "generateName": f"{owner['metadata']['name']}-",
@@ -43,7 +43,7 @@ def pod_of(template: Obj, owner: Obj, reference: Obj) -> Obj:
 
 
 def hash_of(value: Obj, collisions: int | None) -> str:
-    """A short text that is the same for the same value and number of collisions, fit for names and labels."""
+    """A short hash of the value and the number of collisions, valid in names and labels."""
     digest = hashlib.blake2b(orjson.dumps(value, option=orjson.OPT_SORT_KEYS), digest_size=8)
     if collisions:
         digest.update(b"/%d" % collisions)

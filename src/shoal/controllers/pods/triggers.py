@@ -1,7 +1,7 @@
-"""Triggers: which owners have to look again when something that they control, or could control, changes.
+"""Triggers: enqueues owners when an object that they control or could adopt changes.
 
-What changes the number of objects is acted upon at once, what only changes their state is paced, and what the owners
-do not read is passed over.
+A change in the number of objects is handled at once, a change of their state is paced, and a change of fields that
+owners do not read is ignored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shoal.reconcile.keys import ObjectKey, controller_of, key_of
 
 
 def pod_facts(pod: Obj) -> Any:
-    """What workloads read of a pod's state."""
+    """The fields of a pod's state that workloads read."""
     ready = condition_of(pod, "Ready")
     since = (ready["status"], ready.get("lastTransitionTime")) if ready is not None else None
     return phase_of(pod), since, is_terminating(pod)
@@ -27,7 +27,7 @@ def pod_facts(pod: Obj) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Triggers:
-    """A handler of changes. Give it to ``cache.add_handler``."""
+    """A change handler for ``cache.add_handler``."""
 
     kind: str
     group: str
@@ -35,7 +35,7 @@ class Triggers:
     selector_of: Callable[[Obj], Selector]
     pace: Pace
     facts: Callable[[Obj], Any] = pod_facts
-    counts: Callable[[Obj], bool] = is_active  # whether an object counts; when that changes, it is urgent
+    counts: Callable[[Obj], bool] = is_active  # whether an object counts; a change of this is urgent
 
     def __call__(self, change: Change) -> None:
         old, new = change.old, change.new
@@ -60,7 +60,7 @@ class Triggers:
             self._offer(new)
 
     def _owner_of(self, obj: Obj, *, urgent: bool) -> bool:
-        """Whether the object has a controller, ours or not."""
+        """Whether the object has a controller, of our kind or not."""
         reference = controller_of(obj)
         if reference is None:
             return False
@@ -73,7 +73,7 @@ class Triggers:
         return True
 
     def _offer(self, orphan: Obj) -> None:
-        """Owners that select an object without a controller may adopt it."""
+        """Enqueue the owners that select an object without a controller, since they may adopt it."""
         about = orphan["metadata"]
         tags = about.get("labels")
         if not tags or is_terminating(orphan):

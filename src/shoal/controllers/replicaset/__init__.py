@@ -1,1 +1,1 @@
-"""ReplicaSet: so many pods of a template, always."""
+"""ReplicaSet: keeps a number of pods of a template."""

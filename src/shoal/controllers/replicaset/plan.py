@@ -1,4 +1,4 @@
-"""What a ReplicaSet does next, and what its status says. Pure; also for ReplicationControllers, which look the same."""
+"""The next step and the status of a ReplicaSet. Pure; also for ReplicationControllers, which have the same fields."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def replicas_of(owner: Obj) -> int:
 
 
 def missing(owner: Obj, active: Sequence[Obj]) -> int:
-    """How many pods there are too few; less than 0: too many."""
+    """The number of missing pods; negative if there are too many."""
     return replicas_of(owner) - len(active)
 
 

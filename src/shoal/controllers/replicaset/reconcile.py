@@ -1,4 +1,4 @@
-"""Keeps the number of pods of ReplicaSets, and of kinds that look like them, and reports it."""
+"""Keeps the number of pods of ReplicaSets and similar kinds, and writes their status."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from shoal.reconcile.keys import ObjectKey, controller_of
 
 @dataclass(frozen=True, slots=True)
 class ReplicatedKind:
-    """A kind that wants a number of equal pods."""
+    """A kind that keeps a number of equal pods."""
 
     plural: str
     group: str
@@ -30,7 +30,7 @@ class ReplicatedKind:
     kind: str
     selector_of: Callable[[Obj], Selector]
     reports_terminating: bool
-    has_siblings: bool  # objects of this kind share a controller, as the ReplicaSets of a Deployment do
+    has_siblings: bool  # several objects can share a controller, as the ReplicaSets of a Deployment
 
 
 class ReplicaController:
@@ -84,7 +84,7 @@ class ReplicaController:
         return await self._control.delete(owner, chosen)
 
     def _related(self, owner: Obj, active: list[Obj]) -> list[Obj]:
-        """The pods of all that share the owner's controller."""
+        """The pods of all owners with the same controller."""
         parent = controller_of(owner) if self._kind.has_siblings else None
         if parent is None:
             return active
@@ -99,7 +99,7 @@ class ReplicaController:
 
 
 def _after(active: list[Obj], done: tuple[Obj, ...], *, created: bool) -> list[Obj]:
-    """The active pods when those are created, or deleted."""
+    """The active pods after the creations or deletions."""
     if created:
         return [*active, *done]
     gone = {pod["metadata"]["uid"] for pod in done}

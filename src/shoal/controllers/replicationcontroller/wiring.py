@@ -1,4 +1,4 @@
-"""Watches ReplicationControllers and their pods; what it does with them is what is done with ReplicaSets."""
+"""Watches ReplicationControllers and their pods; the reconciler is that of ReplicaSets."""
 
 from __future__ import annotations
 

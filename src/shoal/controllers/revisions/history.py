@@ -1,4 +1,4 @@
-"""Keeps the revisions of one kind of workload: records new templates, renumbers old ones, deletes what is too old."""
+"""Keeps the revisions of one kind of workload: records new templates, renumbers reused ones, deletes old ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from shoal.errors import AlreadyExists, Conflict, NotFound
 from shoal.kube.objects import Obj
 from shoal.reconcile.keys import controller_of
 
-_TRIES = 10  # names that others may have
+_TRIES = 10  # attempts against name collisions
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class RevisionHistory:
         self._hash_label = hash_label
 
     async def sync(self, owner: Obj, reference: Obj) -> Revisions:
-        """The revisions of the owner, with one that is its template."""
+        """The revisions of the owner; creates or renumbers the one of its current template."""
         claimed = await self._claimer.claim(owner, reference, selector_of(owner))
         present = ordered(claimed)
         collisions = (owner.get("status") or {}).get("collisionCount") or 0

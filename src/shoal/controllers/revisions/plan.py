@@ -1,4 +1,4 @@
-"""Revisions of a workload's template: what one looks like, which one is meant, which are too many. Pure."""
+"""Revisions of a workload's template: their content, the current one, and surplus ones. Pure."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _PREFIX_LIMIT: Final = 223
 
 @dataclass(frozen=True, slots=True)
 class UseRevision:
-    """This revision is the workload's template, and is the newest one."""
+    """This revision has the workload's template and is the newest."""
 
     revision: Obj
 
 
 @dataclass(frozen=True, slots=True)
 class RenumberRevision:
-    """The template is one that was there before: give its revision the highest number."""
+    """The template was used before: give its revision the highest number."""
 
     revision: Obj
 
@@ -42,12 +42,12 @@ Choice = UseRevision | RenumberRevision | CreateRevision
 
 
 def data_of(owner: Obj) -> Obj:
-    """What a revision keeps: a strategic merge patch that brings the template back."""
+    """The data of a revision: a strategic merge patch that restores the template."""
     return {"spec": {"template": {**owner["spec"]["template"], "$patch": "replace"}}}
 
 
 def template_of(revision: Obj) -> Obj:
-    """The template that a revision keeps."""
+    """The template in a revision."""
     kept = revision["data"]["spec"]["template"]
     return {key: value for key, value in kept.items() if key != "$patch"}
 
@@ -77,7 +77,7 @@ def new_revision(owner: Obj, reference: Obj, number: int, collisions: int, hash_
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
         "metadata": made,
-        # clients compare its bytes with those of the template as they would write them, in the order of the keys
+        # clients compare its bytes with their own serialization of the template, with sorted keys
         "data": orjson.loads(orjson.dumps(data, option=orjson.OPT_SORT_KEYS)),
         "revision": number,
     }
@@ -93,7 +93,7 @@ def ordered(revisions: Iterable[Obj]) -> list[Obj]:
 
 
 def choose(owner: Obj, revisions: Sequence[Obj], reference: Obj, collisions: int, hash_label: str) -> Choice:
-    """Which of the revisions, oldest first, the workload's template is."""
+    """The step for the workload's template, given its revisions, oldest first."""
     wanted = data_of(owner)
     equal = [each for each in revisions if each.get("data") == wanted]
     following = number_of(revisions[-1]) + 1 if revisions else 1
@@ -105,6 +105,6 @@ def choose(owner: Obj, revisions: Sequence[Obj], reference: Obj, collisions: int
 
 
 def surplus(revisions: Sequence[Obj], live: Collection[str], limit: int | None) -> list[Obj]:
-    """The oldest revisions beyond the limit; those with a name in ``live`` are in use and not counted."""
+    """The oldest revisions beyond the limit; those named in ``live`` are in use and do not count."""
     history = [each for each in revisions if name_of(each) not in live]
     return history[: max(0, len(history) - limit)] if limit is not None and limit >= 0 else []

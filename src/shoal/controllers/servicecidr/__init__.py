@@ -1,1 +1,1 @@
-"""ServiceCIDR and IPAddress: ranges of service addresses, and the records of who has which."""
+"""ServiceCIDR and IPAddress: ranges of service addresses, and the records of allocated ones."""

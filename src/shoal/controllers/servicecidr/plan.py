@@ -1,4 +1,4 @@
-"""What ranges and records of service addresses need. Pure; ``now`` is seconds since 1970."""
+"""Checks ranges and records of service addresses. Pure; ``now`` is seconds since 1970."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ FINALIZER: Final = "networking.k8s.io/service-cidr-finalizer"
 FAMILY: Final = "ipaddress.kubernetes.io/ip-family"
 MANAGED_BY: Final = "ipaddress.kubernetes.io/managed-by"
 ALLOCATOR: Final = "ipallocator.k8s.io"
-DELETION_GRACE_S: Final = 10.0  # so that every server knows of the deletion and gives out no address any more
-ORPHAN_GRACE_S: Final = 60.0  # a record may be older than its service by the time of a request
+DELETION_GRACE_S: Final = 10.0  # so that every server has seen the deletion and allocates no more addresses
+ORPHAN_GRACE_S: Final = 60.0  # a record can be older than its service by the duration of a request
 RECENT_S: Final = 5.0
 
 _READY: Final = "Kubernetes Service CIDR is ready"
@@ -31,7 +31,7 @@ _BLOCKED: Final = (
 
 
 def contains_address(cidr: Obj, address: str) -> bool:
-    """Whether an address that can be given out is in one of the range's networks."""
+    """Whether an allocatable address is in one of the range's networks."""
     parsed = parse_ip(address)
     if parsed is None:
         return False
@@ -52,12 +52,12 @@ def overlaps(one: Obj, other: Obj) -> bool:
 
 
 def is_allocated(address: Obj) -> bool:
-    """Whether a record was made for a service by a server."""
+    """Whether an API server created the record for a service."""
     return (address["metadata"].get("labels") or {}).get(MANAGED_BY) == ALLOCATOR
 
 
 def can_go(cidr: Obj, ranges: Iterable[Obj], addresses: Iterable[Obj]) -> bool:
-    """Whether no address would be without a range when this one goes."""
+    """Whether every allocated address stays in some range without this one."""
     name = cidr["metadata"]["name"]
     others = [each for each in ranges if each["metadata"]["name"] != name]
     if all(_is_inside(text, others) for text in cidr["spec"].get("cidrs") or ()):
@@ -92,7 +92,7 @@ def condition_of_range(now: float, *, blocked: bool) -> Obj:
 
 
 def with_range_condition(cidr: Obj, condition: Obj) -> Obj | None:
-    """The status with the condition; None when it says so already."""
+    """The status with the condition; None if it is already there."""
     conditions: Sequence[Obj] = (cidr.get("status") or {}).get("conditions") or ()
     known = find_condition(conditions, condition["type"])
     if known is not None and all(known.get(field, "") == condition[field] for field in ("status", "reason", "message")):
@@ -104,7 +104,7 @@ def with_range_condition(cidr: Obj, condition: Obj) -> Obj | None:
 
 
 def deletion_wait_s(cidr: Obj, now: float) -> float:
-    """How long until a range that is being deleted may go."""
+    """The delay until a range that is being deleted may be released."""
     return max(0.0, parse_epoch(cidr["metadata"]["deletionTimestamp"]) + DELETION_GRACE_S - now)
 
 
@@ -112,7 +112,7 @@ def deletion_wait_s(cidr: Obj, now: float) -> float:
 
 
 class Fault(StrEnum):
-    """What is wrong with an address of a service, or with a record."""
+    """A fault of a service's address or of a record."""
 
     NONE = ""
     OUT_OF_RANGE = "ClusterIPOutOfRange"
@@ -124,7 +124,7 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecordCheck:
-    """On a record: whether it goes, why, or when to look again."""
+    """The result for a record: whether to delete it and why, or when to check again."""
 
     reason: str = ""
     message: str = ""
@@ -139,7 +139,7 @@ def family_of(address: str) -> str:
 
 
 def cluster_addresses(service: Obj) -> tuple[str, ...]:
-    """The addresses of a service, in the one way to write them."""
+    """The addresses of a service, in canonical form."""
     spec = service["spec"]
     if (spec.get("clusterIP") or "None") == "None":
         return ()
@@ -147,7 +147,7 @@ def cluster_addresses(service: Obj) -> tuple[str, ...]:
 
 
 def parent_of(record: Obj) -> tuple[str, str] | None:
-    """Namespace and name of the service that a record is for; None when it is for something else."""
+    """Namespace and name of a record's service; None if its parent is not a service."""
     parent = record["spec"].get("parentRef") or {}
     if parent.get("group") or parent.get("resource") != "services":
         return None
@@ -157,7 +157,7 @@ def parent_of(record: Obj) -> tuple[str, str] | None:
 def check_service(
     service: Obj, address: str, record: Obj | None, parent: Obj | None, ranges: Iterable[Obj]
 ) -> Fault:  # fmt: skip
-    """What is wrong with the record of a service's address. ``parent`` is the service that the record names."""
+    """The fault of the record of a service's address, or None. ``parent`` is the service that the record names."""
     if not any(contains_address(each, address) for each in ranges):
         return Fault.OUT_OF_RANGE
     if record is None:
@@ -178,7 +178,7 @@ def check_service(
 
 
 def check_record(record: Obj, service: Obj | None, now: float) -> RecordCheck:
-    """Whether a record that a server made is for a service that has the address. ``service`` is the one it names."""
+    """Check that the service of an allocated record has the address. ``service`` is the one it names."""
     if not is_allocated(record):
         return KEEP
     name = record["metadata"]["name"]

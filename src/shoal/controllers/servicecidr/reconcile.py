@@ -1,4 +1,4 @@
-"""Keeps ranges ready and in place while they are needed, and makes records of addresses and services agree."""
+"""Keeps ranges ready, protects them while in use, and repairs differences between address records and services."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ServiceCidrController:
         return DONE
 
     async def _let_go(self, cidr: Obj) -> Result:
-        """A range goes when nobody has an address of it, and every server has had the time to hear of it."""
+        """Release a range when none of its addresses is in use and every server has seen its deletion."""
         if not can_go(cidr, self.ranges.cache, self.addresses.cache):
             await self._tell(cidr, blocked=True)
             return DONE
@@ -116,7 +116,7 @@ class AddressRepair:
         return check_service(service, address, record, named, self.ranges.cache)
 
     async def _repair(self, service: Obj, address: str) -> None:
-        """Asks the server first: the caches of services and of records do not move together."""
+        """Repair after asking the server, because the caches of services and records are not synchronized."""
         about, family = service["metadata"], family_of(address)
         try:
             fresh = await self._service_resource.get(about["name"], about["namespace"])
@@ -148,7 +148,7 @@ class AddressRepair:
         try:
             await self._resource.create(record_of(service, address))
         except AlreadyExists:
-            pass  # its change comes by watch, and is looked at then
+            pass  # the watch delivers its change, which is reconciled then
 
     async def reconcile_record(self, key: ObjectKey) -> Result:
         record = self.records.cache.get(key)
@@ -167,7 +167,7 @@ class AddressRepair:
         try:
             await self._resource.delete(about["name"], uid=about["uid"])
         except (NotFound, Conflict):
-            pass  # it is gone, or another is in its place
+            pass  # deleted, or replaced by another
 
     def _warn(self, obj: Obj, reason: str, text: str) -> None:
         self._events.record(obj, EventType.WARNING, reason, text)

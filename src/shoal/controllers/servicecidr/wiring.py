@@ -1,4 +1,4 @@
-"""Watches ranges, records of addresses and services; each may be what another one waits for."""
+"""Watches ranges, address records and services, which depend on each other."""
 
 from __future__ import annotations
 
@@ -40,14 +40,16 @@ def add_ranges(context: ControllerContext) -> None:
 
 
 def add_repair(context: ControllerContext) -> None:
-    """Needs more rights than those of Kubernetes' controller of ranges: its API server does this part itself."""
+    """The repair needs more permissions than Kubernetes' controller of ranges, whose API server does this part
+    itself."""
     work = AddressRepair(context)
     services = context.controller("service-addresses", work.reconcile_service, workers=2, resync_s=RESYNC_S)
     services.watches(work.services, when=lambda change: False)  # for the resync; the handler below is for changes
     services.maps(work.ranges, lambda cidr: ())
 
     def on_service(change: Change) -> None:
-        """Its records came in the same transaction and by another watch: they are given the time to arrive."""
+        """A service changed. Its records were written in the same transaction but arrive by another watch, so wait for
+        them."""
         if change.new is not None and _addresses_changed(change):
             services.queue.add_after(change.key, SETTLE_S)
 

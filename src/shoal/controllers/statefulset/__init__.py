@@ -1,1 +1,1 @@
-"""StatefulSet: pods with names, an order and volumes of their own."""
+"""StatefulSet: pods with stable names, an order and their own volumes."""

@@ -1,4 +1,4 @@
-"""The pods and claims of a StatefulSet: their names, labels and volumes, and who owns the claims. Pure."""
+"""The pods and claims of a StatefulSet: names, labels, volumes, and owners of the claims. Pure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _identity_labels(labels: Obj, name: str, ordinal: int) -> Obj:
 
 
 def with_identity(pod: Obj) -> Obj | None:
-    """The pod with the labels of its name; None when it has them."""
+    """The pod with the labels of its identity; None if it already has them."""
     about = pod["metadata"]
     labels = about.get("labels") or {}
     if labels.get(POD_NAME_LABEL) == about["name"]:
@@ -52,7 +52,7 @@ def with_identity(pod: Obj) -> Obj | None:
 
 
 def is_member(owner: Obj, pod: Obj) -> bool:
-    """Whether the pod's name is one that the set would give."""
+    """Whether the pod's name belongs to the set."""
     name = owner["metadata"]["name"]
     parent, ordinal = parent_and_ordinal(pod["metadata"]["name"])
     return parent == name and ordinal >= 0
@@ -74,7 +74,7 @@ def claim_names(owner: Obj, ordinal: int) -> list[str]:
 
 
 def volumes(owner: Obj, present: list[Obj] | tuple[Obj, ...], ordinal: int) -> list[Obj]:
-    """The volumes of a pod: its claims first, then what the template has beside them."""
+    """The volumes of a pod: its claims first, then the template's other volumes."""
     made: list[Obj] = []
     for template in claim_templates(owner):
         source = {"claimName": claim_name(owner, template, ordinal)}
@@ -101,7 +101,7 @@ def new_claims(owner: Obj, ordinal: int) -> list[Obj]:
     return made
 
 
-# who owns the claims
+# owners of the claims
 
 
 def _policy(owner: Obj, when: str) -> str:
@@ -115,7 +115,8 @@ def _names(reference: Obj, obj: Obj, api_version: str, kind: str) -> bool:
 
 
 def is_stale(owner: Obj, claim: Obj, pod: Obj) -> bool:
-    """Whether the claim will go with a pod of this name that is gone: then the new pod has to wait for a new claim."""
+    """Whether the claim will be deleted with an earlier pod of this name; then the new pod must wait for a new
+    claim."""
     if _policy(owner, "whenScaled") == "Retain":
         return False
     return any(
@@ -125,17 +126,17 @@ def is_stale(owner: Obj, claim: Obj, pod: Obj) -> bool:
 
 
 def references_of(owner: Obj, claim: Obj, pod: Obj) -> list[Obj] | None:
-    """The owner references that the claim of a pod should have; None when they are right, or none of our business."""
+    """The owner references that the claim of a pod should have; None if they are right, or must not be changed."""
     present: list[Obj] = claim["metadata"].get("ownerReferences") or []
     to_set = [each for each in present if _names(each, owner, "apps/v1", "StatefulSet")]
     to_pod = [each for each in present if _names(each, pod, "v1", "Pod")]
     uids = {"set": owner["metadata"]["uid"], "pod": pod["metadata"].get("uid") or ""}
     if any(each["uid"] != uids["set"] for each in to_set) or any(each["uid"] != uids["pod"] for each in to_pod):
-        return None  # of others by our names: the garbage collector is at it
+        return None  # of earlier objects of these names: the garbage collector handles them
     others = [each for each in present if each not in to_set and each not in to_pod]
     retained = _policy(owner, "whenScaled") == _policy(owner, "whenDeleted") == "Retain"
     if not retained and any(each.get("controller") for each in others):
-        return others if len(others) != len(present) else None  # another controller has it: hands off
+        return others if len(others) != len(present) else None  # another controller owns it: do not change it
     down = not in_range(owner, ordinal_of(pod))
     goes_down = _policy(owner, "whenScaled") == "Delete" and down
     wanted = list(others)

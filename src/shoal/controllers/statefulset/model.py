@@ -1,4 +1,4 @@
-"""What a StatefulSet's plan is made of."""
+"""Data of a StatefulSet's plan."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ POD_INDEX_LABEL: Final = "apps.kubernetes.io/pod-index"
 
 @dataclass(frozen=True, slots=True)
 class CreatePod:
-    """Create the pod, after those of its claims that are missing."""
+    """Create the pod, after its missing claims."""
 
     pod: Obj
     claims: tuple[Obj, ...] = ()
@@ -21,7 +21,7 @@ class CreatePod:
 
 @dataclass(frozen=True, slots=True)
 class CreateClaims:
-    """Claims of a pod that exists and waits for them."""
+    """Create missing claims of an existing pod."""
 
     pod: Obj
     claims: tuple[Obj, ...]
@@ -29,14 +29,14 @@ class CreateClaims:
 
 @dataclass(frozen=True, slots=True)
 class UpdatePod:
-    """Give the pod the identity that it should have."""
+    """Correct the identity of the pod."""
 
     pod: Obj
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateClaim:
-    """Whose deletion takes the claim along has changed."""
+    """Change the owner references of the claim."""
 
     pod: Obj
     claim: Obj
@@ -61,7 +61,7 @@ Action = CreatePod | CreateClaims | UpdatePod | UpdateClaim | DeletePod | Refuse
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatefulSetPlan:
     actions: tuple[Action, ...]
-    parallel: bool  # the actions do not depend on each other
+    parallel: bool  # whether the actions are independent of each other
     status: Obj
     recheck_s: float | None = None
 
@@ -75,7 +75,7 @@ def start_of(owner: Obj) -> int:
 
 
 def parent_and_ordinal(name: str) -> tuple[str, int]:
-    """``web-3`` is number 3 of ``web``; the number is -1 for names that are not like this."""
+    """``web-3`` is number 3 of ``web``; the number is -1 for other names."""
     parent, dash, digits = name.rpartition("-")
     if not dash or not (digits.isascii() and digits.isdigit()) or int(digits) >= 2**31:
         return "", -1

@@ -1,6 +1,6 @@
 """The next step of a StatefulSet: create in order, delete from the end, update from the end. Pure.
 
-With ordered pods a step that has to wait for a pod ends there; with parallel pods nothing waits for anything.
+With ordered pods a step ends at the first pod that it must wait for; with parallel pods nothing waits.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from shoal.kube.objects import Obj
 
 FindClaim = Callable[[str], Obj | None]
 
-STALE_S = 5.0  # how often to look whether a claim that is going is gone
+STALE_S = 5.0  # how often to check whether a terminating claim is gone
 
 
 def plan(
@@ -80,7 +80,7 @@ class _Step:
         self.actions: list[Action] = []
         self._pods = pods
         self._min_ready_s = owner["spec"].get("minReadySeconds") or 0
-        self._updating = 0  # pods that this step deletes in order to update them
+        self._updating = 0  # pods that this step deletes to update them
         self._stale = False
         by_ordinal = {ordinal_of(pod): pod for pod in pods}
         start = start_of(owner)
@@ -105,10 +105,10 @@ class _Step:
         if (self.owner["spec"].get("updateStrategy") or {}).get("type") != "OnDelete":
             self._roll()
 
-    # pods that should be there
+    # desired pods
 
     def _replica(self, ordinal: int, pod: Obj | None) -> bool:
-        """Whether the following pods have to wait for this one."""
+        """Plan one pod; return whether the following pods must wait for it."""
         if pod is None:
             self._create(ordinal)
             return True
@@ -141,7 +141,7 @@ class _Step:
         self.actions.append(CreatePod(pod, tuple(self._missing_claims(ordinal))))
 
     def _new_pod(self, ordinal: int) -> Obj:
-        """Below the partition pods come back as they were, from it on as they should become."""
+        """A new pod: below the partition with the current revision, from it on with the update revision."""
         strategy = self.owner["spec"].get("updateStrategy") or {}
         rolling = strategy.get("rollingUpdate")
         kept = 0
@@ -163,10 +163,10 @@ class _Step:
                 about = {**claim["metadata"], "ownerReferences": references}
                 self.actions.append(UpdateClaim(pod, {**claim, "metadata": about}))
 
-    # pods that should not be there
+    # surplus pods
 
     def _condemn(self, pod: Obj) -> bool:
-        """Whether the following pods have to wait for this one."""
+        """Plan one pod; return whether the following pods must wait for it."""
         if is_terminating(pod):
             return True
         if self._unavailable(pod) and not self.parallel and pod is not self._first_unavailable():
@@ -178,7 +178,7 @@ class _Step:
         ordered = [*self._replicas, *reversed(self._condemned)]
         return next((pod for pod in ordered if self._unavailable(pod)), None)
 
-    # pods that should be other ones
+    # pods to update
 
     def _roll(self) -> None:
         rolling = (self.owner["spec"].get("updateStrategy") or {}).get("rollingUpdate") or {}
@@ -191,19 +191,19 @@ class _Step:
             if pod is not None and revision_of(pod) != name_of(self.update) and not is_terminating(pod)
         ]
         if self.parallel:
-            for pod in filter(self._unavailable, old):  # they are missing anyway
+            for pod in filter(self._unavailable, old):  # already missing
                 self._replace(pod)
             old = [pod for pod in old if not self._unavailable(pod)]
         for pod in old[: max(0, budget)]:
             self._replace(pod)
 
     def _replace(self, pod: Obj) -> None:
-        if not is_terminal(pod):  # that one is deleted already
+        if not is_terminal(pod):  # already deleted
             self.actions.append(DeletePod(pod))
         if revision_of(pod) == name_of(self.current):
             self._updating += 1
 
-    # what is reported
+    # status
 
     def status(self, collisions: int) -> Obj:
         counts = {"replicas": 0, "readyReplicas": 0, "availableReplicas": 0, "currentReplicas": 0, "updatedReplicas": 0}

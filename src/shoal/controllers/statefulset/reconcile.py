@@ -1,4 +1,4 @@
-"""Carries a StatefulSet's next step out: claims, pods, revisions, and its status."""
+"""Executes the next step of a StatefulSet: claims, pods, revisions, and its status."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class StatefulSetController:
             return DONE
         uid = self._uids[key] = owner["metadata"]["uid"]
         if is_terminating(owner):
-            return DONE  # a revision made now would only have to be collected again
+            return DONE  # a new revision would only have to be deleted again
         if not self._expectations.satisfied(uid):
             return Result(after_s=RECHECK_S)
         reference = controller_reference(owner, "apps/v1", "StatefulSet")
@@ -118,7 +118,7 @@ class StatefulSetController:
             await self._create_claims(owner, pod, claims)
             answer = await self._pods.create(pod)
         except AlreadyExists as failure:
-            # a pod of this name that is not ours, or that the cache does not show yet
+            # a pod with this name is not ours, or not in the cache yet
             found = await self._pods.get(pod["metadata"]["name"], pod["metadata"]["namespace"])
             self._wrote(owner, found)
             if not _is_controlled(found, owner):
@@ -170,7 +170,7 @@ class StatefulSetController:
         try:
             await self._pods.delete(about["name"], about["namespace"], uid=about["uid"])
         except (NotFound, Conflict):
-            return  # it is gone, or another of its name is there
+            return  # deleted, or another object has its name
         except (ApiError, TransportError) as failure:
             self._tell_pod(owner, "Delete", pod, failure)
             raise
@@ -206,7 +206,7 @@ class StatefulSetController:
 
 
 def _current(owner: Obj, revisions: Revisions) -> Obj:
-    """The revision that the set rolls from; without one, it is the one that it rolls to."""
+    """The revision that the set rolls from; by default the one that it rolls to."""
     name = (owner.get("status") or {}).get("currentRevision")
     return next((each for each in revisions.all if name_of(each) == name), revisions.update)
 

@@ -1,4 +1,4 @@
-"""Watches StatefulSets, their pods and revisions, and claims that go."""
+"""Watches StatefulSets, their pods and revisions, and deletions of claims."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def add(context: ControllerContext) -> None:
     controller = context.controller("statefulset", work.reconcile, workers=5)
     controller.watches(work.owners)
     for informer in (work.pods, work.claims, work.history.informer):
-        controller.maps(informer, lambda obj: ())  # wait for the cache; the handlers below decide what is enqueued
+        controller.maps(informer, lambda obj: ())  # only to wait for its cache; the handlers below enqueue keys
     work.pods.cache.add_handler(
         Triggers(
             kind="StatefulSet",
@@ -30,7 +30,7 @@ def add(context: ControllerContext) -> None:
     )
 
     def on_claim(change: Change) -> None:
-        """A claim has gone: a pod may have waited for that, or need a new one."""
+        """A claim was deleted: a pod may wait for that, or need a new one."""
         if change.new is not None:
             return
         about = change.object["metadata"]

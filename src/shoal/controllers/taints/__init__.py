@@ -1,1 +1,1 @@
-"""Drives pods away from nodes whose NoExecute taints they do not tolerate, or not for that long."""
+"""Evicts pods from nodes whose NoExecute taints they do not tolerate, or no longer tolerate."""

@@ -1,4 +1,4 @@
-"""When a pod has to leave a node because of its taints."""
+"""Computes when a pod must be evicted because of its node's taints."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def _compares(operator: str, value: str, limit: str) -> bool:
 
 
 def leaves_at(pod: Obj, taints: Iterable[Obj]) -> float:
-    """When the pod's time on a node with these taints is over, as seconds since 1970; ``STAYS`` when it may stay.
+    """When the pod must be evicted from a node with these taints, as seconds since 1970; ``STAYS`` if it may stay.
 
-    The time of each taint begins with the taint, but not before the pod came to the node."""
+    The time of each taint starts with the taint, but not before the pod was placed on the node."""
     tolerations: Sequence[Obj] = pod["spec"].get("tolerations") or ()
     came_at = _came_at(pod)
     end = STAYS

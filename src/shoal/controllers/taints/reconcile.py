@@ -1,4 +1,5 @@
-"""Deletes a pod when its time on a tainted node is over. Keys are pods; a node's taints bring its pods along."""
+"""Deletes a pod when its toleration of a node's taints ends. Keys are pods; a change of taints enqueues the node's
+pods."""
 
 from __future__ import annotations
 
@@ -20,11 +21,11 @@ class Evictor:
         self._context = context
         self._nodes, self._pods = nodes, pods
         self._resource = context.resource("pods")
-        self._leaving: set[ObjectKey] = set()  # pods that were told that they have to leave later
+        self._leaving: set[ObjectKey] = set()  # pods with a scheduled eviction
 
     def concerns(self, change: Change) -> bool:
-        """Whether a change of a pod can mean that it has to leave, or need not leave any more: most nodes drive nobody
-        away, and what they begin to do later comes with the node."""
+        """Whether a change of a pod can start or cancel an eviction: most nodes have no NoExecute taints, and later
+        taints are handled with the node."""
         if change.key in self._leaving:
             return True
         if change.new is None:
@@ -74,7 +75,7 @@ class Evictor:
             await self._resource.patch(key.name, patch, key.namespace, type=PatchType.STRATEGIC, subresource="status")
             await self._resource.delete(key.name, key.namespace, uid=uid)
         except (NotFound, Conflict):
-            return  # gone already, or another pod of that name
+            return  # already deleted, or another pod has its name
 
 
 def taints_changed(change: Change) -> bool:

@@ -1,4 +1,4 @@
-"""Pods as they are placed, and all pods of a node when its NoExecute taints change."""
+"""Reconciles pods when they are placed, and all pods of a node when its NoExecute taints change."""
 
 from __future__ import annotations
 

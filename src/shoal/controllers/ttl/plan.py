@@ -1,4 +1,4 @@
-"""When a finished Job is due."""
+"""Computes when a finished Job expires."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from shoal.kube.times import parse_epoch
 
 
 def expires_at(job: Obj) -> float | None:
-    """As seconds since 1970; None for a Job that has not finished, does not ask for it, or is on its way out."""
+    """The expiry as seconds since 1970; None for a Job that has not finished, has no TTL, or is terminating."""
     ttl_s = job["spec"].get("ttlSecondsAfterFinished")
     if ttl_s is None or job["metadata"].get("deletionTimestamp"):
         return None

@@ -1,4 +1,4 @@
-"""Waits until a Job is due, looks once more at what the server has, and deletes it with its pods."""
+"""Waits until a Job expires, reads it again from the server, and deletes it with its pods."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FinishedJobs:
             fresh = await self._resource.get(key.name, key.namespace)
             at = expires_at(fresh)
             if at is None or at > self._context.clock.wall_s():
-                return DONE  # the time was changed; the watch brings it back
+                return DONE  # the TTL was changed; the watch enqueues it again
             await self._resource.delete(
                 key.name, key.namespace, propagation=Propagation.FOREGROUND, uid=fresh["metadata"]["uid"],
                 resource_version=fresh["metadata"]["resourceVersion"],

@@ -1,4 +1,4 @@
-"""Jobs."""
+"""Watches Jobs."""
 
 from __future__ import annotations
 
