@@ -37,7 +37,7 @@ from shoal.client import connect as connect_client
 from shoal.client import load
 from shoal.navigator.manager.config import ManagerConfig
 from shoal.navigator.manager.sqlite import SqliteRows
-from shoal.navigator.manager.tokens import EDGE, Tokens
+from shoal.navigator.manager.tokens import EDGE, NavigatorTokens
 from shoal.testing.managers import (
     COMMAND,
     ManagerProcess,
@@ -182,7 +182,7 @@ def contents(cluster: int, pods: int) -> dict[str, dict[str, bytes]]:
 async def tokens(folder: Path, clusters: int) -> list[str]:
     rows = SqliteRows(folder / "navigator.db")
     await rows.open(manager=False)
-    made = Tokens(rows, clock=RealClock(), new_id=Ids().new_uid)
+    made = NavigatorTokens(rows, clock=RealClock(), new_id=Ids().new_uid)
     found = [(await made.create(kind=EDGE, cluster=f"c{number}"))[0] for number in range(clusters)]
     await rows.close()
     return found

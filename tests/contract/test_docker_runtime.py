@@ -13,23 +13,23 @@ import pytest
 from shoal.node.runtime.docker.runtime import DockerRuntime
 from shoal.node.runtime.model import (
     Container,
+    ContainerPhase,
+    ContainerResources,
     ContainerSpec,
     CreateFailure,
-    Credentials,
-    EventKind,
     ImageFailure,
     ImageFault,
     LogOptions,
-    Phase,
+    OutputStream,
     PortMapping,
-    Resources,
+    RegistryCredentials,
+    RuntimeEventKind,
     RuntimeFailure,
+    RuntimeSession,
     Sandbox,
     SandboxSpec,
     Security,
-    Session,
     SessionOptions,
-    Stream,
 )
 from shoal.testing import podman
 from shoal.testing.controllers import eventually
@@ -74,7 +74,7 @@ class Node:
     async def ended(self, container: Container) -> Container:
         async def check() -> Container | None:
             found = await self.runtime.inspect(container.id)
-            return found if found.phase is Phase.EXITED else None
+            return found if found.phase is ContainerPhase.EXITED else None
 
         found: Container = await eventually(check, timeout_s=15)
         return found
@@ -107,11 +107,11 @@ def on_node(test: Callable[[Node], Awaitable[None]], **pod: Any) -> None:
 
 def test_an_image_behind_a_password_is_pulled_with_the_credentials_of_its_registry() -> None:
     async def test(node: Node) -> None:
-        wrong = Credentials(server="elsewhere.example", username=USER[0], password=USER[1])
+        wrong = RegistryCredentials(server="elsewhere.example", username=USER[0], password=USER[1])
         with pytest.raises(ImageFailure) as caught:
             await node.runtime.pull(podman.PRIVATE_IMAGE, credentials=(wrong,))
         assert caught.value.fault is ImageFault.PULL
-        right = Credentials(server=podman.REGISTRY, username=USER[0], password=USER[1])
+        right = RegistryCredentials(server=podman.REGISTRY, username=USER[0], password=USER[1])
         assert (await node.runtime.pull(podman.PRIVATE_IMAGE, credentials=(wrong, right))).id
 
     on_node(test)
@@ -206,7 +206,7 @@ def test_a_pod_whose_sandbox_was_killed_from_outside_is_told_and_can_be_made_aga
         await other.open()
         await other.stop_sandbox(node.sandbox.id)
         await other.close()
-        await eventually(lambda: EventKind.SANDBOX in seen, timeout_s=15)
+        await eventually(lambda: RuntimeEventKind.SANDBOX in seen, timeout_s=15)
         spec = SandboxSpec(pod_uid=node.sandbox.pod_uid, namespace="default", name="p")
         made = await node.runtime.create_sandbox(spec)
         assert made.ready and made.id != node.sandbox.id
@@ -222,7 +222,7 @@ def test_a_pod_whose_sandbox_was_killed_from_outside_is_told_and_can_be_made_aga
 
 def test_a_container_that_takes_too_much_memory_is_killed() -> None:
     async def test(node: Node) -> None:
-        limits = Resources(memory_limit_bytes=16 << 20, cpu_request_milli=100, cpu_limit_milli=500)
+        limits = ContainerResources(memory_limit_bytes=16 << 20, cpu_request_milli=100, cpu_limit_milli=500)
         hungry = await node.run("sh", "-c", "x=0123456789abcdef; while :; do x=$x$x; done", resources=limits)
         assert (await node.ended(hungry)).exit_code == 137
 
@@ -287,7 +287,7 @@ def test_the_command_of_a_session_that_is_given_up_is_killed_with_its_children()
         container = await node.run("sleep", "1000")
         command = ("sh", "-c", "sleep 54321 & echo up; sleep 54322; echo")
         session = await node.runtime.exec(container.id, command, SessionOptions())
-        assert await anext(session.output()) == (Stream.STDOUT, b"up\n")
+        assert await anext(session.output()) == (OutputStream.STDOUT, b"up\n")
         await session.close()
 
         async def gone() -> bool:
@@ -310,7 +310,7 @@ def test_a_command_ends_with_its_container() -> None:
     on_node(test)
 
 
-async def _first(session: Session) -> bytes:
+async def _first(session: RuntimeSession) -> bytes:
     return (await asyncio.wait_for(anext(session.output()), 10))[1]
 
 
@@ -337,7 +337,7 @@ def test_several_attached_see_the_same_and_a_terminal_is_one_stream() -> None:
         for session in both:
             found = b""
             async for stream, data in session.output():
-                assert stream is Stream.STDOUT
+                assert stream is OutputStream.STDOUT
                 found += data
                 if b"err" in found:
                     break
@@ -373,7 +373,7 @@ def test_the_tail_of_one_stream_counts_its_own_lines_also_when_it_is_followed() 
         script = "for n in 1 2 3; do echo out $n; echo err $n >&2; done; while read line; do echo err $line >&2; done"
         container = await node.run("sh", "-c", script, stdin=True)
         await eventually(lambda: _has(node, container, 6), timeout_s=15)
-        options: dict[str, Any] = {"tail": 1, "streams": frozenset({Stream.STDERR})}
+        options: dict[str, Any] = {"tail": 1, "streams": frozenset({OutputStream.STDERR})}
         assert await node.log(container, **options) == [b"err 3\n"]
         old: list[bytes] = []
         new: list[bytes] = []
@@ -424,7 +424,7 @@ def test_a_followed_log_and_the_events_end_when_the_runtime_is_closed() -> None:
         await node.runtime.close()
         await asyncio.wait_for(task, 10)
         await node.runtime.open()
-        assert (await node.runtime.inspect(container.id)).phase is Phase.RUNNING
+        assert (await node.runtime.inspect(container.id)).phase is ContainerPhase.RUNNING
 
     on_node(test)
 
@@ -437,7 +437,7 @@ def test_containers_outlive_the_engines_service_and_exits_meanwhile_are_told() -
         engine = podman.shared_podman()
         lasting = await node.run("sleep", "1000")
         short = await node.run("sleep", "3", name="short")
-        seen: list[tuple[EventKind, str]] = []
+        seen: list[tuple[RuntimeEventKind, str]] = []
 
         async def follow() -> None:
             async for event in events:
@@ -450,9 +450,9 @@ def test_containers_outlive_the_engines_service_and_exits_meanwhile_are_told() -
             await node.runtime.info()
         await asyncio.sleep(3)  # the exit happens while nobody is there to see it
         await asyncio.to_thread(engine.start)
-        await eventually(lambda: (EventKind.EXITED, short.id) in seen, timeout_s=30)
-        assert (EventKind.EXITED, lasting.id) not in seen
-        assert (await node.runtime.inspect(lasting.id)).phase is Phase.RUNNING
+        await eventually(lambda: (RuntimeEventKind.EXITED, short.id) in seen, timeout_s=30)
+        assert (RuntimeEventKind.EXITED, lasting.id) not in seen
+        assert (await node.runtime.inspect(lasting.id)).phase is ContainerPhase.RUNNING
         assert (await node.runtime.info()).version
         await node.runtime.close()
         await asyncio.wait_for(task, 10)
@@ -468,7 +468,7 @@ def test_a_node_sees_and_removes_only_what_is_its_own() -> None:
             assert container.id not in {each.id for each in (await other.runtime.list()).containers}
             await other.runtime.remove_all()
             await other.runtime.remove(container.id)
-            assert (await node.runtime.inspect(container.id)).phase is Phase.RUNNING
+            assert (await node.runtime.inspect(container.id)).phase is ContainerPhase.RUNNING
             await node.runtime.remove_all()
             assert await node.runtime.list() == type(await node.runtime.list())((), ())
 

@@ -14,13 +14,13 @@ from shoal.navigator.manager.postgres import PostgresRows
 from shoal.navigator.manager.protocol import Put
 from shoal.navigator.manager.rows import (
     PIECE_ROWS,
-    Changed,
-    Claimed,
-    Ended,
-    Forgotten,
-    Heard,
+    ClusterClaimed,
+    ClusterHeard,
+    ClusterRemoved,
     RowKey,
     Rows,
+    RowsChanged,
+    SessionEnded,
     StoredCluster,
     StoredRow,
     StoredToken,
@@ -67,8 +67,8 @@ def put(key: str, data: bytes = b"{}", kind: str = "pods") -> Put:
     return Put(kind, key, data, fingerprint(kind, key, data))
 
 
-def changed(at_ms: int, *puts: Put, cluster: str = "east", gone: Sequence[str] = ()) -> Changed:
-    return Changed(cluster, at_ms, puts, [("pods", key) for key in gone])
+def changed(at_ms: int, *puts: Put, cluster: str = "east", gone: Sequence[str] = ()) -> RowsChanged:
+    return RowsChanged(cluster, at_ms, puts, [("pods", key) for key in gone])
 
 
 async def everything(pieces: AsyncIterator[list[StoredRow]]) -> list[StoredRow]:
@@ -108,10 +108,10 @@ def test_rows_are_stored_replaced_and_removed(backend: Backend) -> None:
 def test_committing_the_same_twice_changes_nothing(backend: Backend) -> None:
     async def test(rows: Rows) -> None:
         writes = [
-            Claimed(cluster()),
+            ClusterClaimed(cluster()),
             changed(NOW_MS, put("a/1", b"1"), put("a/2")),
             changed(NOW_MS + 1, put("a/1", b"2"), gone=["a/2"]),
-            Ended("east", 1, NOW_MS + 2),
+            SessionEnded("east", 1, NOW_MS + 2),
         ]
         await rows.commit(writes)
         once = await everything(rows.load()), await rows.between(0, NOW_MS * 2), await rows.sessions(NOW_MS * 2)
@@ -126,7 +126,9 @@ def test_everything_survives_reopening_and_is_read_in_pieces(backend: Backend) -
     puts = [put(f"ns/{number}", b"%d" % number) for number in range(PIECE_ROWS + 7)]
 
     async def write(rows: Rows) -> None:
-        await rows.commit([Claimed(cluster()), changed(NOW_MS, *puts), changed(NOW_MS, *puts[:5], cluster="west")])
+        await rows.commit(
+            [ClusterClaimed(cluster()), changed(NOW_MS, *puts), changed(NOW_MS, *puts[:5], cluster="west")]
+        )
 
     async def read(rows: Rows) -> None:
         found = await everything(rows.load())
@@ -195,7 +197,7 @@ def test_retention_takes_what_ended_before_and_leaves_what_holds(backend: Backen
     async def test(rows: Rows) -> None:
         for day in range(4):
             await rows.prepare(NOW_MS + day * DAY_MS)
-        await rows.commit([Claimed(cluster()), changed(NOW_MS, put("a/1", b"0"), put("a/old", b"old"))])
+        await rows.commit([ClusterClaimed(cluster()), changed(NOW_MS, put("a/1", b"0"), put("a/old", b"old"))])
         for day in range(1, 4):
             await rows.commit([changed(NOW_MS + day * DAY_MS, put("a/1", b"%d" % day))])
         before_ms = NOW_MS + 2 * DAY_MS + 1
@@ -215,11 +217,11 @@ def test_retention_takes_what_ended_before_and_leaves_what_holds(backend: Backen
 
 def test_sessions_tell_who_held_a_cluster_when(backend: Backend) -> None:
     async def write(rows: Rows) -> None:
-        await rows.commit([Claimed(cluster(1, heard_ms=NOW_MS))])
-        await rows.commit([Heard("east", NOW_MS + 50, (KindStatus(kind="pods", state="synced"),))])
-        await rows.commit([Ended("east", 1, NOW_MS + 60)])
-        await rows.commit([Claimed(cluster(2, heard_ms=NOW_MS + 100)), Claimed(cluster(1, name="west"))])
-        await rows.commit([Heard("east", NOW_MS + 150, ())])
+        await rows.commit([ClusterClaimed(cluster(1, heard_ms=NOW_MS))])
+        await rows.commit([ClusterHeard("east", NOW_MS + 50, (KindStatus(kind="pods", state="synced"),))])
+        await rows.commit([SessionEnded("east", 1, NOW_MS + 60)])
+        await rows.commit([ClusterClaimed(cluster(2, heard_ms=NOW_MS + 100)), ClusterClaimed(cluster(1, name="west"))])
+        await rows.commit([ClusterHeard("east", NOW_MS + 150, ())])
         assert await rows.sessions(NOW_MS - 1) == []
         assert [tuple(one) for one in await rows.sessions(NOW_MS + 99)] == [
             ("east", "edge-1", 1, NOW_MS, NOW_MS + 60), ("west", "edge-1", 1, NOW_MS, 0),
@@ -237,9 +239,9 @@ def test_sessions_tell_who_held_a_cluster_when(backend: Backend) -> None:
 
 def test_a_forgotten_cluster_is_gone_but_for_its_past(backend: Backend) -> None:
     async def test(rows: Rows) -> None:
-        await rows.commit([Claimed(cluster()), Claimed(cluster(name="west"))])
+        await rows.commit([ClusterClaimed(cluster()), ClusterClaimed(cluster(name="west"))])
         await rows.commit([changed(NOW_MS, put("a/1", b"1")), changed(NOW_MS, put("a/1", b"w"), cluster="west")])
-        await rows.commit([Forgotten("east", NOW_MS + 10)])
+        await rows.commit([ClusterRemoved("east", NOW_MS + 10)])
         assert [one.name for one in await rows.clusters()] == ["west"]
         assert [row.cluster for row in await everything(rows.load())] == ["west"]
         assert [row.data for row in await everything(rows.past(NOW_MS + 5))] == [b"1"]

@@ -19,8 +19,8 @@ import pytest
 from shoal.base.clock import Clock, FakeClock, RealClock
 from shoal.node.runtime.model import (
     Container,
+    ContainerPhase,
     ContainerSpec,
-    EventKind,
     ExitReason,
     ImageFailure,
     ImageFault,
@@ -28,13 +28,13 @@ from shoal.node.runtime.model import (
     LogRecord,
     Mount,
     NoSuchContainer,
-    Phase,
+    OutputStream,
     Runtime,
+    RuntimeEventKind,
     Sandbox,
     SandboxSpec,
     SessionOptions,
     StartFailure,
-    Stream,
 )
 from shoal.node.runtime.simulated import Machine, SimulatedConfig, SimulatedRuntime
 from shoal.testing import podman
@@ -198,7 +198,7 @@ class Node:
         made = await self.create(self.harness.script(text), **more)
         return await self.runtime.start(made.id)
 
-    async def until(self, container: Container, phase: Phase = Phase.EXITED) -> Container:
+    async def until(self, container: Container, phase: ContainerPhase = ContainerPhase.EXITED) -> Container:
         async def check() -> Container | None:
             found = await self.runtime.inspect(container.id)
             return found if found.phase is phase else None
@@ -295,7 +295,7 @@ def test_a_stopped_sandbox_is_not_ready_and_nothing_runs_in_it(harness: Harness)
         await node.runtime.stop_sandbox(node.sandbox.id)
         found = next(each for each in (await node.runtime.list()).sandboxes if each.id == node.sandbox.id)
         assert not found.ready
-        assert (await node.runtime.inspect(container.id)).phase is Phase.EXITED
+        assert (await node.runtime.inspect(container.id)).phase is ContainerPhase.EXITED
         await node.runtime.stop_sandbox(node.sandbox.id)
 
     on_node(harness, test)
@@ -319,7 +319,7 @@ def test_a_removed_sandbox_takes_its_containers_along(harness: Harness) -> None:
 def test_a_container_is_made_started_and_exits_with_its_code(harness: Harness) -> None:
     async def test(node: Node) -> None:
         made = await node.create(harness.script("exit 3"), hash="h1", labels={"a": "b"})
-        assert made.phase is Phase.CREATED
+        assert made.phase is ContainerPhase.CREATED
         started = await node.runtime.start(made.id)
         assert started.started_at is not None
         found = await node.until(made)
@@ -354,7 +354,7 @@ def test_a_program_that_does_not_exist_is_a_start_error(harness: Harness) -> Non
             await node.runtime.start(made.id)
         assert "/no/such/program" in str(caught.value)
         found = await node.runtime.inspect(made.id)
-        assert (found.phase, found.reason) == (Phase.EXITED, ExitReason.START_ERROR)
+        assert (found.phase, found.reason) == (ContainerPhase.EXITED, ExitReason.START_ERROR)
         assert found.exit_code in (127, 128)
 
     on_node(harness, test)
@@ -364,7 +364,7 @@ def test_stop_sends_the_signal_and_waits_for_the_exit(harness: Harness) -> None:
     async def test(node: Node) -> None:
         container = await node.run("sleep 1000")
         found = await node.runtime.stop(container.id, grace_s=30)
-        assert (found.phase, found.exit_code) == (Phase.EXITED, 143)
+        assert (found.phase, found.exit_code) == (ContainerPhase.EXITED, 143)
         again = await node.runtime.stop(container.id, grace_s=30)
         assert again.exit_code == 143
 
@@ -401,7 +401,7 @@ def test_a_container_that_never_started_ends_when_it_is_stopped(harness: Harness
     async def test(node: Node) -> None:
         made = await node.create(harness.script("sleep 1000"))
         found = await node.runtime.stop(made.id, grace_s=10)
-        assert (found.phase, found.exit_code) == (Phase.EXITED, 137)
+        assert (found.phase, found.exit_code) == (ContainerPhase.EXITED, 137)
 
     on_node(harness, test)
 
@@ -448,7 +448,7 @@ def test_another_runtime_on_the_same_machine_finds_and_stops_what_runs(harness: 
             inventory = await node.runtime.list()
             found = next(each for each in inventory.containers if each.id == container.id)
             assert (found.phase, found.attempt, found.hash, dict(found.labels)["crashes"]) == (
-                Phase.RUNNING,
+                ContainerPhase.RUNNING,
                 4,
                 "h",
                 "2",
@@ -481,7 +481,7 @@ def test_an_exit_while_nobody_looked_is_known_afterwards(harness: Harness) -> No
 def test_starts_and_exits_are_told(harness: Harness) -> None:
     async def test(node: Node) -> None:
         events = node.runtime.events()
-        seen: list[tuple[EventKind, str]] = []
+        seen: list[tuple[RuntimeEventKind, str]] = []
 
         async def follow() -> None:
             async for event in events:
@@ -491,8 +491,8 @@ def test_starts_and_exits_are_told(harness: Harness) -> None:
         task = asyncio.create_task(follow(), name="events")
         await asyncio.sleep(0)
         container = await node.run("exit 0")
-        await eventually(lambda: (EventKind.EXITED, container.id) in seen, timeout_s=15)
-        assert seen[0] == (EventKind.STARTED, container.id)
+        await eventually(lambda: (RuntimeEventKind.EXITED, container.id) in seen, timeout_s=15)
+        assert seen[0] == (RuntimeEventKind.STARTED, container.id)
         await node.runtime.close()
         await asyncio.wait_for(task, 10)
         await node.runtime.open()
@@ -508,10 +508,10 @@ def test_logs_have_both_streams_in_order_with_times(harness: Harness) -> None:
         container = await node.until(await node.run("echo one; echo two >&2; echo three"))
         records = await node.log(container)
         assert sorted(record.data for record in records) == [b"one\n", b"three\n", b"two\n"]
-        assert [record.data for record in records if record.stream is Stream.STDERR] == [b"two\n"]
-        assert [r.data for r in records if r.stream is Stream.STDOUT] == [b"one\n", b"three\n"]
+        assert [record.data for record in records if record.stream is OutputStream.STDERR] == [b"two\n"]
+        assert [r.data for r in records if r.stream is OutputStream.STDOUT] == [b"one\n", b"three\n"]
         assert all(record.at_ns > 0 for record in records)
-        only = await node.log(container, streams=frozenset({Stream.STDERR}))
+        only = await node.log(container, streams=frozenset({OutputStream.STDERR}))
         assert [record.data for record in only] == [b"two\n"]
 
     on_node(harness, test)
@@ -572,7 +572,7 @@ def test_logs_of_what_is_not_there(harness: Harness) -> None:
 async def finished(session: Any) -> tuple[bytes, bytes, int]:
     out, err = b"", b""
     async for stream, data in session.output():
-        if stream is Stream.STDOUT:
+        if stream is OutputStream.STDOUT:
             out += data
         else:
             err += data
@@ -608,7 +608,7 @@ def test_a_session_that_is_given_up_ends(harness: Harness) -> None:
         session = await node.runtime.exec(container.id, harness.script("sleep 1000"), SessionOptions())
         await session.close()
         await session.close()
-        assert (await node.runtime.inspect(container.id)).phase is Phase.RUNNING
+        assert (await node.runtime.inspect(container.id)).phase is ContainerPhase.RUNNING
 
     on_node(harness, test)
 
@@ -632,7 +632,7 @@ def test_attach_shows_what_is_written_from_now_on_and_passes_input(harness: Harn
         session = await node.runtime.attach(container.id, SessionOptions(stdin=True))
         await session.write(b"hello\n")
         output = session.output()
-        assert await asyncio.wait_for(anext(output), 10) == (Stream.STDOUT, b"hello\n")
+        assert await asyncio.wait_for(anext(output), 10) == (OutputStream.STDOUT, b"hello\n")
         await session.close_input()
         assert await asyncio.wait_for(session.wait(), 10) == 0
         await session.close()

@@ -36,7 +36,7 @@ from shoal.client import load
 from shoal.store import open_store
 
 if TYPE_CHECKING:
-    from shoal.app.components import Component, Host
+    from shoal.app.components import Component, ComponentDeps
     from shoal.node.runtime.process.addresses import Network
 
 _OWN_FILES = 320  # store, logs, connections that are refused
@@ -72,29 +72,29 @@ async def run_until(stop: asyncio.Event, config: ClusterConfig, on_ready: Callab
         # imported late: clients need not wait for it
         from shoal.app import components
 
-        host = components.Host(
+        deps = components.ComponentDeps(
             connect, clock, ids, Random(), Metrics(), identity_of(config.dir, ids), (config.dir / "volumes").absolute()
         )
         makers = {"scheduler": components.scheduler, "controllers": components.controllers}
-        parts: list[components.Part] = [make(host) for name, make in makers.items() if name in config.components]
+        parts: list[components.Part] = [make(deps) for name, make in makers.items() if name in config.components]
         if config.runs_nodes:
-            parts += _nodes(config, host, stack)
+            parts += _nodes(config, deps, stack)
         if config.join is not None:
             from shoal.app.fleet.part import AgentPart
 
-            parts.append(AgentPart(host, config.join, config.dir))
+            parts.append(AgentPart(deps, config.join, config.dir))
         if config.edge is not None:
             from shoal.app.navigator.part import EdgePart
 
-            parts.append(EdgePart(host, config.edge, config.dir.name))
+            parts.append(EdgePart(deps, config.edge, config.dir.name))
         if config.sharding:
             from shoal.app.sharding.part import ShardPart
 
-            parts.append(ShardPart(host))
+            parts.append(ShardPart(deps))
 
         async def until_stopped() -> None:
             if config.runs_nodes:
-                await wait_first(components.until_registered(host, config), stop.wait())
+                await wait_first(components.until_registered(deps, config), stop.wait())
                 if not stop.is_set():
                     on_ready()
             await stop.wait()
@@ -102,24 +102,24 @@ async def run_until(stop: asyncio.Event, config: ClusterConfig, on_ready: Callab
         await components.run_all(parts, until_stopped())
 
 
-def _nodes(config: ClusterConfig, host: Host, stack: AsyncExitStack) -> list[Component]:
+def _nodes(config: ClusterConfig, deps: ComponentDeps, stack: AsyncExitStack) -> list[Component]:
     """The nodes of this process; pods that run on this machine are ended with the cluster."""
     own = "apiserver" in config.components
     if config.runtime == "simulated":
-        from shoal.app.simulated import Keys, simulated_nodes
+        from shoal.app.simulated import SimulatedNodeKeys, simulated_nodes
 
-        keys = Keys(config.dir, lambda: Pki(config.pki_dir, now=host.clock.now())) if own else None
-        return [simulated_nodes(host, config.nodes, keys)]
-    from shoal.app.nodes import Ground, end_pods, local_nodes
+        keys = SimulatedNodeKeys(config.dir, lambda: Pki(config.pki_dir, now=deps.clock.now())) if own else None
+        return [simulated_nodes(deps, config.nodes, keys)]
+    from shoal.app.nodes import NodeDeps, end_pods, local_nodes
     from shoal.app.runtimes import runtimes_of
 
     network = _network(config)
     assert network is not None
-    pki = Pki(config.pki_dir, now=host.clock.now())
-    ground = Ground(config.dir, network, pki, runtimes_of(config, network))
+    pki = Pki(config.pki_dir, now=deps.clock.now())
+    shared = NodeDeps(config.dir, network, pki, runtimes_of(config, network))
     if own:
-        stack.push_async_callback(end_pods, host, ground, config.nodes)
-    return local_nodes(host, ground, config.nodes)
+        stack.push_async_callback(end_pods, deps, shared, config.nodes)
+    return local_nodes(deps, shared, config.nodes)
 
 
 async def _connect(

@@ -39,7 +39,7 @@ _ACCOUNTS = f"system:serviceaccount:{NAMESPACE}:"
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class ComponentDeps:
     """What a component needs of the process it runs in. ``connect`` gives a client that acts as a user."""
 
     connect: Connect
@@ -66,13 +66,19 @@ class Component:
     """One part: ``wire`` is called anew for every term, or for every start of a part that is not elected."""
 
     def __init__(
-        self, name: str, user: str, host: Host, wire: Callable[[Manager, EventRecorder], None], *, elected: bool = True
+        self,
+        name: str,
+        user: str,
+        deps: ComponentDeps,
+        wire: Callable[[Manager, EventRecorder], None],
+        *,
+        elected: bool = True,
     ) -> None:
         self.name = name
-        self._host = host
+        self._deps = deps
         self._wire = wire
-        self._client = host.connect(user)
-        self._lock_client = host.connect(user) if elected else None  # renewals do not queue behind the work
+        self._client = deps.connect(user)
+        self._lock_client = deps.connect(user) if elected else None  # renewals do not queue behind the work
         self._manager: Manager | None = None
         self._stopping = False
 
@@ -85,7 +91,7 @@ class Component:
                 log.warning("lost the lease; standing for it again", component=self.name)
             except Exception as error:
                 log.error("the component failed; starting it again", component=self.name, error=error)
-                await self._host.clock.sleep(_AFTER_FAILURE_S)
+                await self._deps.clock.sleep(_AFTER_FAILURE_S)
 
     def stop(self) -> None:
         self._stopping = True
@@ -93,16 +99,16 @@ class Component:
             self._manager.stop()
 
     async def _term(self) -> None:
-        host = self._host
+        deps = self._deps
         client = self._client
-        random = host.random.random
+        random = deps.random.random
         elector = None
         if self._lock_client is not None:
             lock = LeaseLock(self._lock_client, NAMESPACE, self.name)
-            elector = Elector(lock, host.identity, clock=host.clock, random=random)
-        self._manager = manager = Manager(client, clock=host.clock, random=random, elector=elector)
+            elector = Elector(lock, deps.identity, clock=deps.clock, random=random)
+        self._manager = manager = Manager(client, clock=deps.clock, random=random, elector=elector)
         events = EventRecorder(
-            client, self.name, host.identity, clock=host.clock, new_suffix=host.ids.new_suffix, config=_EVENTS
+            client, self.name, deps.identity, clock=deps.clock, new_suffix=deps.ids.new_suffix, config=_EVENTS
         )
         manager.add(events)
         self._wire(manager, events)
@@ -110,17 +116,17 @@ class Component:
             await manager.run()
 
 
-def scheduler(host: Host) -> Component:
+def scheduler(deps: ComponentDeps) -> Component:
     def wire(manager: Manager, events: EventRecorder) -> None:
         build_scheduler(
-            manager, clock=host.clock, random=host.random.random, metrics=Metrics(),
+            manager, clock=deps.clock, random=deps.random.random, metrics=Metrics(),
             events=events.named(DEFAULT_SCHEDULER),
         )  # fmt: skip
 
-    return Component("kube-scheduler", SCHEDULER, host, wire)
+    return Component("kube-scheduler", SCHEDULER, deps, wire)
 
 
-def controllers(host: Host) -> Component:
+def controllers(deps: ComponentDeps) -> Component:
     clients: dict[str, Client] = {}  # by service account; they outlive terms
 
     def wire(manager: Manager, events: EventRecorder) -> None:
@@ -129,14 +135,14 @@ def controllers(host: Host) -> Component:
         def context_of(account: str) -> ControllerContext:
             own = clients.get(account)
             if own is None:
-                own = clients[account] = host.connect(f"{_ACCOUNTS}{account}")
+                own = clients[account] = deps.connect(f"{_ACCOUNTS}{account}")
             return ControllerContext(
-                manager, events, host.clock, host.random.random, host.ids.new_uid, metrics, manager.fenced(own)
+                manager, events, deps.clock, deps.random.random, deps.ids.new_uid, metrics, manager.fenced(own)
             )
 
-        add_all(context_of, VolumeConfig(directory=host.volumes))
+        add_all(context_of, VolumeConfig(directory=deps.volumes))
 
-    return Component("kube-controller-manager", CONTROLLERS, host, wire)
+    return Component("kube-controller-manager", CONTROLLERS, deps, wire)
 
 
 def users_of(components: Iterable[str]) -> list[str]:
@@ -153,16 +159,16 @@ def node_names(count: int) -> list[str]:
     return [f"node-{number}" for number in range(1, count + 1)]
 
 
-async def until_registered(host: Host, config: ClusterConfig) -> None:
+async def until_registered(deps: ComponentDeps, config: ClusterConfig) -> None:
     """Wait until the API server knows every node of this process."""
-    simulated = host.connect(SIMULATED_NODES) if config.runtime == "simulated" else None
+    simulated = deps.connect(SIMULATED_NODES) if config.runtime == "simulated" else None
     for name in node_names(config.nodes):
-        nodes = (simulated or host.connect(f"{NODE}{name}")).of(builtin("nodes"))
+        nodes = (simulated or deps.connect(f"{NODE}{name}")).of(builtin("nodes"))
         while True:
             try:
                 await nodes.get(name)
             except (ApiError, TransportError):  # those who register it say what is wrong
-                await host.clock.sleep(_LOOK_AGAIN_S)
+                await deps.clock.sleep(_LOOK_AGAIN_S)
             else:
                 break
 

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.app.components import Component, Host, node_names
+from shoal.app.components import Component, ComponentDeps, node_names
 from shoal.app.connect import NODE
 from shoal.app.pki import Pki, kubelet_context
 from shoal.app.runtimes import LocalRuntimes, root_of
 from shoal.base.deadline import within
 from shoal.base.logs import get_logger
 from shoal.base.metrics import Metrics
-from shoal.node.agent import AgentParts
+from shoal.node.agent import NodeAgentDeps
 from shoal.node.config import NodeConfig
-from shoal.node.node_object import Machine
+from shoal.node.node_object import MachineInfo
 from shoal.node.proxy import wiring as proxy
 from shoal.node.proxy.config import ProxyConfig
 from shoal.node.runtime.model import Runtime, RuntimeFailure
@@ -34,7 +34,7 @@ _MACHINE_ID, _BOOT_ID = Path("/etc/machine-id"), Path("/proc/sys/kernel/random/b
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class NodeDeps:
     """What all nodes of a cluster on this machine share."""
 
     folder: Path
@@ -43,22 +43,22 @@ class Ground:
     runtimes: LocalRuntimes
 
 
-def local_nodes(host: Host, ground: Ground, count: int) -> list[Component]:
+def local_nodes(deps: ComponentDeps, shared: NodeDeps, count: int) -> list[Component]:
     """The agents of ``count`` nodes and one proxy that makes Services work on all of them."""
     names = node_names(count)
-    addresses = tuple(ground.network.node_address(name) for name in names)
-    nodes = [_node(host, ground, name, address) for name, address in zip(names, addresses, strict=True)]
-    return [*nodes, _proxy(host, addresses)]
+    addresses = tuple(shared.network.node_address(name) for name in names)
+    nodes = [_node(deps, shared, name, address) for name, address in zip(names, addresses, strict=True)]
+    return [*nodes, _proxy(deps, addresses)]
 
 
-async def end_pods(host: Host, ground: Ground, count: int) -> None:
+async def end_pods(deps: ComponentDeps, shared: NodeDeps, count: int) -> None:
     """End what still runs: a cluster that is stopped as a whole leaves no processes behind. Agents that are stopped
     alone, or killed, leave theirs running and find them again."""
-    make, network = ground.runtimes.make, ground.network
-    runtimes = [make(host, name, network.node_address(name)) for name in node_names(count)]
+    make, network = shared.runtimes.make, shared.network
+    runtimes = [make(deps, name, network.node_address(name)) for name in node_names(count)]
     try:
-        async with within(host.clock, _ALL_ENDED_S):
-            await asyncio.gather(*(_end(each, sandboxes=ground.runtimes.sandboxes_run) for each in runtimes))
+        async with within(deps.clock, _ALL_ENDED_S):
+            await asyncio.gather(*(_end(each, sandboxes=shared.runtimes.sandboxes_run) for each in runtimes))
     except (RuntimeFailure, TimeoutError) as error:
         log.warning("containers may still run: they could not be ended", error=error)
 
@@ -79,37 +79,37 @@ async def _end(runtime: Runtime, *, sandboxes: bool) -> None:
         await runtime.close()
 
 
-def _node(host: Host, ground: Ground, name: str, address: str) -> Component:
-    root = root_of(ground.folder, name)
-    keys = ground.pki.ensure_server((name, address), f"node-{name}")
+def _node(deps: ComponentDeps, shared: NodeDeps, name: str, address: str) -> Component:
+    root = root_of(shared.folder, name)
+    keys = shared.pki.ensure_server((name, address), f"node-{name}")
 
     def wire(manager: Manager, events: EventRecorder) -> None:
-        runtime = ground.runtimes.make(host, name, address)
-        parts = AgentParts(
-            manager=manager, runtime=runtime, recorder=events, machine=_machine(), clock=host.clock,
-            random=host.random.random,
+        runtime = shared.runtimes.make(deps, name, address)
+        parts = NodeAgentDeps(
+            manager=manager, runtime=runtime, recorder=events, machine=_machine(), clock=deps.clock,
+            random=deps.random.random,
         )  # fmt: skip
         config = NodeConfig(name=name, root=root, addresses=(address,), port=_PORT)
-        add_node(config, parts, kubelet_context(keys, ground.pki.ca_cert))
+        add_node(config, parts, kubelet_context(keys, shared.pki.ca_cert))
 
-    return Component("kubelet", f"{NODE}{name}", host, wire, elected=False)
+    return Component("kubelet", f"{NODE}{name}", deps, wire, elected=False)
 
 
-def _proxy(host: Host, addresses: Sequence[str]) -> Component:
+def _proxy(deps: ComponentDeps, addresses: Sequence[str]) -> Component:
     def wire(manager: Manager, events: EventRecorder) -> None:
         proxy.add(
-            manager, events, clock=host.clock, random=host.random.random, new_id=host.ids.new_uid,
+            manager, events, clock=deps.clock, random=deps.random.random, new_id=deps.ids.new_uid,
             metrics=ReconcileMetrics(Metrics()), config=ProxyConfig(node_addresses=("127.0.0.1", *addresses)),
         )  # fmt: skip
 
-    return Component("kube-proxy", PROXY, host, wire, elected=False)
+    return Component("kube-proxy", PROXY, deps, wire, elected=False)
 
 
-def _machine() -> Machine:
+def _machine() -> MachineInfo:
     def text(path: Path) -> str:
         return path.read_text().strip() if path.exists() else ""
 
-    return Machine(machine_id=text(_MACHINE_ID), boot_id=text(_BOOT_ID))
+    return MachineInfo(machine_id=text(_MACHINE_ID), boot_id=text(_BOOT_ID))
 
 
-__all__ = ["Ground", "end_pods", "local_nodes", "node_names"]
+__all__ = ["NodeDeps", "end_pods", "local_nodes", "node_names"]

@@ -8,23 +8,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.app.components import Host
+from shoal.app.components import ComponentDeps
 from shoal.app.config import ClusterConfig
 from shoal.base.clock import Clock
 from shoal.node.runtime.docker.config import DockerConfig
 from shoal.node.runtime.docker.runtime import DockerRuntime, check
 from shoal.node.runtime.model import Runtime
-from shoal.node.runtime.process.addresses import Addresses, Network
+from shoal.node.runtime.process.addresses import Network, PodAddresses
 from shoal.node.runtime.process.config import ProcessConfig
 from shoal.node.runtime.process.images import load_table
-from shoal.node.runtime.process.runtime import ProcessRuntime, Surroundings
+from shoal.node.runtime.process.runtime import ProcessRuntime, ProcessRuntimeDeps
 
 
 @dataclass(frozen=True, slots=True)
 class LocalRuntimes:
     """``make`` gives the runtime of a node, from its name and address."""
 
-    make: Callable[[Host, str, str], Runtime]
+    make: Callable[[ComponentDeps, str, str], Runtime]
     sandboxes_run: bool  # a sandbox is something that has to be ended as well
 
 
@@ -48,17 +48,19 @@ async def check_engine(config: ClusterConfig, clock: Clock) -> None:
 def _processes(folder: Path, network: Network) -> LocalRuntimes:
     table = load_table([path] if (path := folder / "images.yaml").exists() else [])
 
-    def make(host: Host, name: str, address: str) -> Runtime:
-        around = Surroundings(clock=host.clock, new_id=host.ids.new_uid, environ=os.environ, host_address=address)
-        return ProcessRuntime(ProcessConfig(root=root_of(folder, name)), table, Addresses(network, name), around)
+    def make(deps: ComponentDeps, name: str, address: str) -> Runtime:
+        process = ProcessRuntimeDeps(
+            clock=deps.clock, new_id=deps.ids.new_uid, environ=os.environ, host_address=address
+        )
+        return ProcessRuntime(ProcessConfig(root=root_of(folder, name)), table, PodAddresses(network, name), process)
 
     return LocalRuntimes(make, sandboxes_run=False)
 
 
 def _docker(config: ClusterConfig) -> LocalRuntimes:
-    def make(host: Host, name: str, address: str) -> Runtime:
+    def make(deps: ComponentDeps, name: str, address: str) -> Runtime:
         own = _docker_config(config, node=name, address=address)
-        return DockerRuntime(own, clock=host.clock, environ=os.environ)
+        return DockerRuntime(own, clock=deps.clock, environ=os.environ)
 
     return LocalRuntimes(make, sandboxes_run=True)
 

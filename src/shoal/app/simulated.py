@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network
 from pathlib import Path
 
-from shoal.app.components import Component, Host
+from shoal.app.components import Component, ComponentDeps
 from shoal.app.connect import SIMULATED_NODES
 from shoal.app.pki import Pki, kubelet_context
 from shoal.base.files import write_private
 from shoal.base.logs import get_logger
 from shoal.node.server.http import ContextOf
-from shoal.node.simulated import Fleet, FleetConfig
+from shoal.node.simulated import FleetConfig, SimulatedFleet
 from shoal.node.simulated.server import FleetEndpoints, FleetServer
 from shoal.reconcile import EventRecorder, Manager
 
@@ -34,14 +34,14 @@ _BACKLOG = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class SimulatedNodeKeys:
     """The cluster's directory, in which the port is remembered, and the authority that signs for its nodes."""
 
     folder: Path
     pki: Callable[[], Pki]
 
 
-def simulated_nodes(host: Host, count: int, keys: Keys | None) -> Component:
+def simulated_nodes(deps: ComponentDeps, count: int, keys: SimulatedNodeKeys | None) -> Component:
     """``count`` nodes. Without ``keys``, for an API server elsewhere, their addresses lead nowhere."""
 
     def wire(manager: Manager, events: EventRecorder) -> None:
@@ -50,13 +50,13 @@ def simulated_nodes(host: Host, count: int, keys: Keys | None) -> Component:
         if opened is not None:
             port = opened.getsockname()[1]
             config = FleetConfig(nodes=count, node_network=NODE_NETWORK, kubelet_port=port)
-        fleet = Fleet(manager, config, clock=host.clock, events=events.named(KUBELET))
+        fleet = SimulatedFleet(manager, config, clock=deps.clock, events=events.named(KUBELET))
         if keys is not None and opened is not None:
-            server = FleetServer(fleet, clock=host.clock)
+            server = FleetServer(fleet, clock=deps.clock)
             manager.add(FleetEndpoints(server, opened, contexts(keys)))
         manager.add(fleet)
 
-    return Component("simulated-nodes", SIMULATED_NODES, host, wire, elected=False)
+    return Component("simulated-nodes", SIMULATED_NODES, deps, wire, elected=False)
 
 
 def listening(remembered: Path) -> socket.socket | None:
@@ -84,7 +84,7 @@ def listening(remembered: Path) -> socket.socket | None:
     return None
 
 
-def contexts(keys: Keys) -> ContextOf:
+def contexts(keys: SimulatedNodeKeys) -> ContextOf:
     """What a node shows of itself by its address. One certificate is for a block of addresses."""
     made: dict[IPv4Network, ssl.SSLContext] = {}
 

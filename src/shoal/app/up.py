@@ -78,7 +78,7 @@ def cluster_of(region: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class UpDeps:
     """The command lines of the children, and what is said to the control plane between them; tests put others in."""
 
     control: Callable[[UpOptions], Sequence[str]]
@@ -105,9 +105,9 @@ def navigator_command(options: UpOptions) -> list[str]:
     return [*command, "--control-dir", str(options.control_dir)]
 
 
-async def run_up(options: UpOptions, say: Callable[[str], object], *, parts: Parts | None = None) -> None:
+async def run_up(options: UpOptions, say: Callable[[str], object], *, deps: UpDeps | None = None) -> None:
     """Start all, say where, wait for a signal, stop all. ``say`` prints a line."""
-    parts = parts or Parts(control_command, cluster_command, introduce, navigator_command, welcomes=not options.empty)
+    deps = deps or UpDeps(control_command, cluster_command, introduce, navigator_command, welcomes=not options.empty)
     if options.port == 0:  # decided once, so that a control plane that is started again has the same
         options = replace(options, port=any_free(LOOPBACK))
     make_private_dir(options.control_dir)
@@ -119,18 +119,18 @@ async def run_up(options: UpOptions, say: Callable[[str], object], *, parts: Par
         endpoints = options.dir / ENDPOINTS
         try:
             say("starting the control plane")
-            control = await children.start("control plane", parts.control(options), options.control_dir / "control.log")
+            control = await children.start("control plane", deps.control(options), options.control_dir / "control.log")
             context = _context(options, control.url)
             rest = Rest(context)
-            await asyncio.to_thread(parts.introduce, rest, options)
-            navigator = await _start_navigator(options, parts, children, say)
+            await asyncio.to_thread(deps.introduce, rest, options)
+            navigator = await _start_navigator(options, deps, children, say)
             context = _with_navigator(context, options, navigator)
             clusters: dict[str, Child] = {}
             for region in options.regions:
                 say(f"starting region {region}")
                 log = options.cluster_dir(region) / "cluster.log"
                 clusters[region] = await children.start(
-                    f"cluster of region {region}", parts.cluster(options, region), log
+                    f"cluster of region {region}", deps.cluster(options, region), log
                 )
             save_context(options.dir, context)
 
@@ -138,8 +138,8 @@ async def run_up(options: UpOptions, say: Callable[[str], object], *, parts: Par
                 write_private(endpoints, render_endpoints(options, control, navigator, clusters))
 
             write_endpoints()
-            shown = await asyncio.to_thread(_welcome, rest, options, stop) if parts.welcomes else []
-            if parts.welcomes:
+            shown = await asyncio.to_thread(_welcome, rest, options, stop) if deps.welcomes else []
+            if deps.welcomes:
                 await _samples(options)
             for line in (*guide(options, control.url, clusters), *shown):
                 say(line)
@@ -153,15 +153,15 @@ async def run_up(options: UpOptions, say: Callable[[str], object], *, parts: Par
 
 
 async def _start_navigator(
-    options: UpOptions, parts: Parts, children: Children, say: Callable[[str], object]
+    options: UpOptions, deps: UpDeps, children: Children, say: Callable[[str], object]
 ) -> Child | None:
-    if parts.navigator is None:
+    if deps.navigator is None:
         return None
     from shoal.app.navigator.joining import ensure_join_files
 
     say("starting the navigator")
     make_private_dir(options.navigator_dir)
-    child = await children.start("navigator", parts.navigator(options), options.navigator_dir / "manager.log")
+    child = await children.start("navigator", deps.navigator(options), options.navigator_dir / "manager.log")
     edges = {cluster_of(region): (region, options.cluster_dir(region) / "edge.json") for region in options.regions}
     await ensure_join_files(options.navigator_dir, child.url, edges)
     return child

@@ -28,7 +28,7 @@ UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Endpoint:
+class CallEndpoint:
     """One end of a connection."""
 
     cluster: str
@@ -37,7 +37,7 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Histogram:
+class LatencyHistogram:
     """``bounds`` rise, the last is infinite; ``counts`` are how much is at or below each."""
 
     bounds: tuple[float, ...] = ()
@@ -73,21 +73,21 @@ class Histogram:
         return low_bound + (self.bounds[at] - low_bound) * ((rank - low) / inside if inside > 0 else 1.0)
 
     @classmethod
-    def merged(cls, parts: Iterable[Histogram]) -> Histogram:
+    def merged(cls, parts: Iterable[LatencyHistogram]) -> LatencyHistogram:
         known = [part for part in parts if part.counts]
         bounds = tuple(sorted({bound for part in known for bound in part.bounds}))
         return cls(bounds, tuple(sum(part.below(bound) for part in known) for bound in bounds))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Connection:
+class ServiceConnection:
     """``requests`` and ``errors`` are per second."""
 
-    source: Endpoint
-    destination: Endpoint
+    source: CallEndpoint
+    destination: CallEndpoint
     requests: float
     errors: float = 0.0
-    latency_ms: Histogram = field(default_factory=Histogram)
+    latency_ms: LatencyHistogram = field(default_factory=LatencyHistogram)
     reporter: str = ""
 
     @property
@@ -102,17 +102,17 @@ class Connection:
         return self.latency_ms.quantile(0.99)
 
 
-def connections_json(connections: Iterable[Connection], warnings: Sequence[str] = ()) -> dict[str, Any]:
+def connections_json(connections: Iterable[ServiceConnection], warnings: Sequence[str] = ()) -> dict[str, Any]:
     """For edges."""
     return {"connections": [_connection_json(each) for each in connections], "warnings": list(warnings)}
 
 
-def read_connections(answer: Any, cluster: str) -> tuple[list[Connection], list[str]]:
+def read_connections(answer: Any, cluster: str) -> tuple[list[ServiceConnection], list[str]]:
     """What an edge answered; ``cluster`` is the name where it does not say one. Items that make no sense are left out
     and counted in a warning, since one of them must not hide all others."""
     if not isinstance(answer, Mapping) or not isinstance(answer.get("connections"), list):
         raise ValueError("the answer has no list of connections")
-    found: list[Connection] = []
+    found: list[ServiceConnection] = []
     bad = 0
     for each in answer["connections"]:
         try:
@@ -123,10 +123,10 @@ def read_connections(answer: Any, cluster: str) -> tuple[list[Connection], list[
     return found, [*warnings, f"{bad} connections could not be read"] if bad else warnings
 
 
-def merged(connections: Iterable[Connection]) -> list[Connection]:
+def merged(connections: Iterable[ServiceConnection]) -> list[ServiceConnection]:
     """One for each pair of ends. A call between two clusters is measured at both: the measure of the source counts, and
     that of the destination where the source has none."""
-    pairs: dict[tuple[Endpoint, Endpoint], dict[str, list[Connection]]] = {}
+    pairs: dict[tuple[CallEndpoint, CallEndpoint], dict[str, list[ServiceConnection]]] = {}
     for each in connections:
         by_reporter = pairs.setdefault((each.source, each.destination), {})
         by_reporter.setdefault(each.reporter, []).append(each)
@@ -138,21 +138,21 @@ def merged(connections: Iterable[Connection]) -> list[Connection]:
 
 
 def summed(
-    source: Endpoint, destination: Endpoint, parts: Sequence[Connection], reporter: str = ""
-) -> Connection:  # fmt: skip
-    return Connection(
+    source: CallEndpoint, destination: CallEndpoint, parts: Sequence[ServiceConnection], reporter: str = ""
+) -> ServiceConnection:  # fmt: skip
+    return ServiceConnection(
         source=source,
         destination=destination,
         requests=sum(each.requests for each in parts),
         errors=sum(each.errors for each in parts),
-        latency_ms=Histogram.merged(each.latency_ms for each in parts),
+        latency_ms=LatencyHistogram.merged(each.latency_ms for each in parts),
         reporter=reporter,
     )
 
 
-def _read(item: Mapping[str, Any], cluster: str) -> Connection:
+def _read(item: Mapping[str, Any], cluster: str) -> ServiceConnection:
     rates = [_rate(item["requests"]), _rate(item.get("errors") or 0.0)]
-    return Connection(
+    return ServiceConnection(
         source=_end(item["source"], cluster),
         destination=_end(item["destination"], cluster),
         requests=rates[0],
@@ -162,8 +162,8 @@ def _read(item: Mapping[str, Any], cluster: str) -> Connection:
     )
 
 
-def _end(item: Mapping[str, Any], cluster: str) -> Endpoint:
-    return Endpoint(
+def _end(item: Mapping[str, Any], cluster: str) -> CallEndpoint:
+    return CallEndpoint(
         str(item.get("cluster") or cluster),
         str(item.get("namespace") or UNKNOWN),
         str(item.get("service") or UNKNOWN),
@@ -178,10 +178,10 @@ def _rate(value: Any) -> float:
     return max(0.0, number)
 
 
-def _histogram(buckets: Sequence[Sequence[Any]]) -> Histogram:
+def _histogram(buckets: Sequence[Sequence[Any]]) -> LatencyHistogram:
     pairs = sorted((inf if bound is None else float(bound), _rate(count)) for bound, count in buckets)
     if not pairs:
-        return Histogram()
+        return LatencyHistogram()
     counts: list[float] = []
     for _, count in pairs:  # rates of buckets are read one after the other, so a larger one may come out smaller
         counts.append(max(count, counts[-1]) if counts else count)
@@ -189,10 +189,10 @@ def _histogram(buckets: Sequence[Sequence[Any]]) -> Histogram:
     if bounds[-1] != inf:
         bounds.append(inf)
         counts.append(counts[-1])
-    return Histogram(tuple(bounds), tuple(counts))
+    return LatencyHistogram(tuple(bounds), tuple(counts))
 
 
-def _connection_json(each: Connection) -> dict[str, Any]:
+def _connection_json(each: ServiceConnection) -> dict[str, Any]:
     pairs = zip(each.latency_ms.bounds, each.latency_ms.counts, strict=True)
     return {
         "source": end_json(each.source),
@@ -204,5 +204,5 @@ def _connection_json(each: Connection) -> dict[str, Any]:
     }
 
 
-def end_json(end: Endpoint) -> dict[str, str]:
+def end_json(end: CallEndpoint) -> dict[str, str]:
     return {"cluster": end.cluster, "namespace": end.namespace, "service": end.service}

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class ReportedKind:
     """A kind of object that edges report. ``name`` is the plural that rows and queries use."""
 
     name: str
@@ -23,22 +23,22 @@ _ISTIO_NET = ("v1", "v1beta1", "v1alpha3")
 _ISTIO_SEC = ("v1", "v1beta1")
 
 
-def _istio(name: str, kind: str, group: str, versions: tuple[str, ...]) -> Kind:
-    return Kind(name=name, kind=kind, group=f"{group}.istio.io", versions=versions, istio=True)
+def _istio(name: str, kind: str, group: str, versions: tuple[str, ...]) -> ReportedKind:
+    return ReportedKind(name=name, kind=kind, group=f"{group}.istio.io", versions=versions, istio=True)
 
 
 # Made by the edge from what it finds (istiod's Deployment, the mesh ConfigMap): it is no resource of the cluster.
-CONTROL_PLANE_CONFIG = Kind(name="istiocontrolplaneconfigs", kind="IstioControlPlaneConfig", istio=True)
+CONTROL_PLANE_CONFIG = ReportedKind(name="istiocontrolplaneconfigs", kind="IstioControlPlaneConfig", istio=True)
 
-KINDS: Mapping[str, Kind] = {
+KINDS: Mapping[str, ReportedKind] = {
     kind.name: kind
     for kind in (
-        Kind(name="services", kind="Service"),
-        Kind(name="endpointslices", kind="EndpointSlice", group="discovery.k8s.io"),
-        Kind(name="pods", kind="Pod"),
-        Kind(name="nodes", kind="Node", namespaced=False),
-        Kind(name="namespaces", kind="Namespace", namespaced=False),
-        Kind(name="deployments", kind="Deployment", group="apps"),
+        ReportedKind(name="services", kind="Service"),
+        ReportedKind(name="endpointslices", kind="EndpointSlice", group="discovery.k8s.io"),
+        ReportedKind(name="pods", kind="Pod"),
+        ReportedKind(name="nodes", kind="Node", namespaced=False),
+        ReportedKind(name="namespaces", kind="Namespace", namespaced=False),
+        ReportedKind(name="deployments", kind="Deployment", group="apps"),
         _istio("virtualservices", "VirtualService", "networking", _ISTIO_NET),
         _istio("destinationrules", "DestinationRule", "networking", _ISTIO_NET),
         _istio("gateways", "Gateway", "networking", _ISTIO_NET),

@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from shoal.kube.objects import Obj
-from shoal.node.pods.model import Verdict
+from shoal.node.pods.model import PodFailure
 from shoal.node.resources import ACCOUNTED, amounts, total_requests, used
 
 
-def refusal(pod: Obj, node: Obj, others: Iterable[Obj]) -> Verdict | None:
+def refusal(pod: Obj, node: Obj, others: Iterable[Obj]) -> PodFailure | None:
     """Why the pod cannot run beside ``others``, which the node has taken already; None when it can."""
     others = tuple(others)
     found = _resources(pod, node, others) or _selection(pod, node) or port_conflict(pod, others)
     if found is None:
         return None
     reason, message = found
-    return Verdict(reason, f"Pod was rejected: {message}", rejected=True)
+    return PodFailure(reason, f"Pod was rejected: {message}", rejected=True)
 
 
 def _resources(pod: Obj, node: Obj, others: tuple[Obj, ...]) -> tuple[str, str] | None:

@@ -21,11 +21,11 @@ from shoal.kube.objects import Obj
 from shoal.node.admission import refusal
 from shoal.node.config import NodeConfig
 from shoal.node.events import PodEvents
-from shoal.node.images import Images
-from shoal.node.node_object import Machine, allocatable
-from shoal.node.pods.model import Verdict
+from shoal.node.images import NodeImages
+from shoal.node.node_object import MachineInfo, allocatable
+from shoal.node.pods.deps import PodWorkerDeps
+from shoal.node.pods.model import PodFailure
 from shoal.node.pods.observe import Lister
-from shoal.node.pods.tools import Tools
 from shoal.node.pods.worker import PodWorker
 from shoal.node.pressure import PressureWatch, disk_usage
 from shoal.node.probes.handlers import Handlers
@@ -33,7 +33,7 @@ from shoal.node.probes.service import Prober
 from shoal.node.references import References
 from shoal.node.registration import Registration
 from shoal.node.resources import amount, parsed
-from shoal.node.runtime.model import EventKind, Runtime, RuntimeFailure, RuntimeInfo
+from shoal.node.runtime.model import Runtime, RuntimeEventKind, RuntimeFailure, RuntimeInfo
 from shoal.node.volumes.service import Volumes
 from shoal.reconcile import Change, EventRecorder, Informer, Manager
 
@@ -44,13 +44,13 @@ _HOUSEKEEPING_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentParts:
+class NodeAgentDeps:
     """What an agent is made from."""
 
     manager: Manager  # its client acts as the node; it runs the agent's informers
     runtime: Runtime
     recorder: EventRecorder
-    machine: Machine
+    machine: MachineInfo
     clock: Clock
     random: Callable[[], float]
     shared: bool = False  # several agents in one process: one informer of all pods instead of one per node
@@ -59,10 +59,10 @@ class AgentParts:
 class NodeAgent:
     """One node. A ``Runnable`` of its manager."""
 
-    def __init__(self, config: NodeConfig, parts: AgentParts) -> None:
+    def __init__(self, config: NodeConfig, parts: NodeAgentDeps) -> None:
         self.config = config
         self.name = f"node/{config.name}"
-        self._parts = parts
+        self._agent_deps = parts
         self._clock = parts.clock
         self.runtime = parts.runtime
         client: Client = parts.manager.client
@@ -77,7 +77,7 @@ class NodeAgent:
         self._asking: set[asyncio.Task[None]] = set()
         self._stopped = asyncio.Event()
         self.ready = asyncio.Event()  # registered, and looking after pods
-        self._made: Tools | None = None
+        self._made: PodWorkerDeps | None = None
         self._pressure: PressureWatch | None = None
         self._registration: Registration | None = None
         self._lister = Lister(parts.runtime)
@@ -141,15 +141,15 @@ class NodeAgent:
             disk=lambda: disk_usage(self.config.root), pods=self._active_pods, condemn=self._condemn,
         )  # fmt: skip
         self._registration = Registration(
-            self._client, self.runtime, self.config, self._parts.machine, clock=self._clock,
-            random=self._parts.random, pressures=self._pressure.conditions,
+            self._client, self.runtime, self.config, self._agent_deps.machine, clock=self._clock,
+            random=self._agent_deps.random, pressures=self._pressure.conditions,
         )  # fmt: skip
         await self._registration.register()
         for informer in (self._pods, self._services):
             await informer.cache.synced.wait()
 
     @property
-    def _tools(self) -> Tools:
+    def _deps(self) -> PodWorkerDeps:
         assert self._made is not None
         return self._made
 
@@ -161,8 +161,8 @@ class NodeAgent:
                 log.warning("the runtime does not work yet", reason=str(failure))
                 await self._clock.sleep(1.0)
 
-    def _make_tools(self, info: RuntimeInfo) -> Tools:
-        parts, clock = self._parts, self._clock
+    def _make_tools(self, info: RuntimeInfo) -> PodWorkerDeps:
+        parts, clock = self._agent_deps, self._clock
         events = PodEvents(parts.recorder)
         references = References(self._client, clock=clock, random=parts.random, changed=self._referred)
         handlers = Handlers(self.runtime, clock=clock)
@@ -173,9 +173,9 @@ class NodeAgent:
             handlers, clock=clock, random=parts.random, changed=self._wake,
             warn=lambda pod, name, reason, message: events.warning(pod, reason, message, container=name),
         )  # fmt: skip
-        return Tools(
+        return PodWorkerDeps(
             runtime=self.runtime, runtime_name=info.name, pods=self._client.of(builtin("pods")), volumes=volumes,
-            references=references, images=Images(self.runtime, events, clock=clock), prober=prober,
+            references=references, images=NodeImages(self.runtime, events, clock=clock), prober=prober,
             handlers=handlers, events=events, clock=clock, host_addresses=self.config.addresses,
             services=lambda: self._services.cache, dns_servers=self.config.dns_servers,
             cluster_domain=self.config.cluster_domain,
@@ -236,17 +236,17 @@ class NodeAgent:
         if pod is not None:
             self._look_after(pod, self._refusal(pod))
 
-    def _refusal(self, pod: Obj) -> Verdict | None:
+    def _refusal(self, pod: Obj) -> PodFailure | None:
         if (pod.get("status") or {}).get("startTime") or pod["metadata"].get("deletionTimestamp"):
             return None
         return refusal(pod, self.node, self._active_pods())
 
-    def _look_after(self, pod: Obj, verdict: Verdict | None) -> None:
+    def _look_after(self, pod: Obj, failure: PodFailure | None) -> None:
         uid = pod["metadata"]["uid"]
-        if verdict is not None:
-            message = verdict.message.removeprefix("Pod was rejected: ")
-            self._tools.events.warning(pod, verdict.reason, message)
-        worker = PodWorker(self._tools, self._lister, pod, verdict=verdict)
+        if failure is not None:
+            message = failure.message.removeprefix("Pod was rejected: ")
+            self._deps.events.warning(pod, failure.reason, message)
+        worker = PodWorker(self._deps, self._lister, pod, failure=failure)
         self._workers[uid] = worker
         task = asyncio.create_task(worker.run(), name=f"pod/{pod['metadata']['namespace']}/{pod['metadata']['name']}")
         self._tasks[uid] = task
@@ -272,11 +272,11 @@ class NodeAgent:
     def _active_pods(self) -> Iterable[Obj]:
         return [worker.pod for worker in self._workers.values() if worker.active]
 
-    def _condemn(self, uid: str, verdict: Verdict) -> None:
+    def _condemn(self, uid: str, failure: PodFailure) -> None:
         worker = self._workers.get(uid)
         if worker is not None:
-            self._tools.events.warning(worker.pod, verdict.reason, verdict.message)
-            worker.condemn(verdict)
+            self._deps.events.warning(worker.pod, failure.reason, failure.message)
+            worker.condemn(failure)
 
     def _wake(self, uid: str) -> None:
         worker = self._workers.get(uid)
@@ -295,8 +295,8 @@ class NodeAgent:
             worker = self._workers.get(event.pod_uid)
             if worker is None:
                 continue
-            if event.kind is EventKind.NOTICE:
-                self._tools.events.warning(worker.pod, event.reason, event.message)
+            if event.kind is RuntimeEventKind.NOTICE:
+                self._deps.events.warning(worker.pod, event.reason, event.message)
             else:
                 worker.wake()
         await self._stopped.wait()
@@ -337,5 +337,5 @@ class NodeAgent:
             running = [each.id for each in inventory.containers if each.sandbox_id == sandbox.id]
             await asyncio.gather(*(self.runtime.stop(each, grace_s=_ORPHAN_GRACE_S) for each in running))
             await self.runtime.remove_sandbox(sandbox.id)
-        for uid in self._tools.volumes.uids() - known:
-            self._tools.volumes.remove(uid)
+        for uid in self._deps.volumes.uids() - known:
+            self._deps.volumes.remove(uid)

@@ -20,7 +20,7 @@ Objects = Mapping[str, Obj | None]  # by name; None: looked for and not found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class EnvironmentSources:
     """What an environment may refer to beside the pod itself."""
 
     config_maps: Objects = field(default_factory=dict)
@@ -32,34 +32,34 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class EnvironmentReference:
     """A config map or secret that a container's environment needs."""
 
     resource: str  # configmaps, secrets
     name: str
 
 
-def references(container: Obj) -> set[Reference]:
+def references(container: Obj) -> set[EnvironmentReference]:
     """What has to be fetched before ``environment`` can be worked out."""
-    found: set[Reference] = set()
+    found: set[EnvironmentReference] = set()
     for each in container.get("envFrom") or ():
         for key, resource in (("configMapRef", "configmaps"), ("secretRef", "secrets")):
             if each.get(key):
-                found.add(Reference(resource, each[key].get("name", "")))
+                found.add(EnvironmentReference(resource, each[key].get("name", "")))
     for each in container.get("env") or ():
         source = each.get("valueFrom") or {}
         for key, resource in (("configMapKeyRef", "configmaps"), ("secretKeyRef", "secrets")):
             if source.get(key):
-                found.add(Reference(resource, source[key].get("name", "")))
+                found.add(EnvironmentReference(resource, source[key].get("name", "")))
     return found
 
 
-def environment(pod: Obj, container: Obj, around: Surroundings) -> tuple[tuple[str, str], ...]:
+def environment(pod: Obj, container: Obj, sources: EnvironmentSources) -> tuple[tuple[str, str], ...]:
     """The variables, in order. ``ConfigFault`` names what is missing."""
-    links = service_links(around.services)
+    links = service_links(sources.services)
     own: dict[str, str] = {}
     for each in container.get("envFrom") or ():
-        own |= _from_all(each, pod, around)
+        own |= _from_all(each, pod, sources)
 
     def lookup(name: str) -> str | None:
         return own.get(name, links.get(name))
@@ -68,7 +68,7 @@ def environment(pod: Obj, container: Obj, around: Surroundings) -> tuple[tuple[s
         if each.get("value"):
             own[each["name"]] = expand(each["value"], lookup)
         elif each.get("valueFrom"):
-            value = _from_one(each["valueFrom"], pod, container, around)
+            value = _from_one(each["valueFrom"], pod, container, sources)
             if value is not None:
                 own[each["name"]] = value
         else:
@@ -116,10 +116,10 @@ def _data(resource: str, obj: Obj) -> dict[str, str]:
     return {key: base64.b64decode(value).decode(errors="replace") for key, value in (obj.get("data") or {}).items()}
 
 
-def _from_all(each: Obj, pod: Obj, around: Surroundings) -> dict[str, str]:
+def _from_all(each: Obj, pod: Obj, sources: EnvironmentSources) -> dict[str, str]:
     for key, resource, objects in (
-        ("configMapRef", "configmap", around.config_maps),
-        ("secretRef", "secret", around.secrets),
+        ("configMapRef", "configmap", sources.config_maps),
+        ("secretRef", "secret", sources.secrets),
     ):
         reference = each.get(key)
         if reference:
@@ -133,16 +133,16 @@ def _from_all(each: Obj, pod: Obj, around: Surroundings) -> dict[str, str]:
     return {}
 
 
-def _from_one(source: Obj, pod: Obj, container: Obj, around: Surroundings) -> str | None:
+def _from_one(source: Obj, pod: Obj, container: Obj, sources: EnvironmentSources) -> str | None:
     """The value, or None when what is optional is not there."""
     if reference := source.get("fieldRef"):
-        return pod_field(pod, reference["fieldPath"], around)
+        return pod_field(pod, reference["fieldPath"], sources)
     if reference := source.get("resourceFieldRef"):
-        return resource_field(pod, container, reference, around.allocatable)
+        return resource_field(pod, container, reference, sources.allocatable)
     if reference := source.get("configMapKeyRef"):
-        return _key(pod, reference, "configmap", "ConfigMap", around.config_maps)
+        return _key(pod, reference, "configmap", "ConfigMap", sources.config_maps)
     if reference := source.get("secretKeyRef"):
-        return _key(pod, reference, "secret", "Secret", around.secrets)
+        return _key(pod, reference, "secret", "Secret", sources.secrets)
     raise ConfigFault("an environment variable has a source that this node does not support")
 
 
@@ -162,7 +162,7 @@ def _key(pod: Obj, reference: Obj, resource: str, kind: str, objects: Objects) -
 # the downward API
 
 
-def pod_field(pod: Obj, path: str, around: Surroundings) -> str:
+def pod_field(pod: Obj, path: str, sources: EnvironmentSources) -> str:
     """A field of the pod as text, as environment variables and volumes may name it."""
     about, spec = pod["metadata"], pod["spec"]
     group, bracket, rest = path.partition("['")
@@ -178,10 +178,10 @@ def pod_field(pod: Obj, path: str, around: Surroundings) -> str:
         "metadata.uid": about["uid"],
         "spec.nodeName": spec.get("nodeName", ""),
         "spec.serviceAccountName": spec.get("serviceAccountName", ""),
-        "status.hostIP": next(iter(around.host_addresses), ""),
-        "status.hostIPs": ",".join(around.host_addresses),
-        "status.podIP": next(iter(around.pod_addresses), ""),
-        "status.podIPs": ",".join(around.pod_addresses),
+        "status.hostIP": next(iter(sources.host_addresses), ""),
+        "status.hostIPs": ",".join(sources.host_addresses),
+        "status.podIP": next(iter(sources.pod_addresses), ""),
+        "status.podIPs": ",".join(sources.pod_addresses),
     }
     if path not in simple:
         raise ConfigFault(f"unsupported fieldPath: {path}")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from shoal.kube.objects import Obj
 from shoal.node.pods.containers import find
-from shoal.node.pods.model import Role
+from shoal.node.pods.model import ContainerRole
 from shoal.reconcile import EventRecorder, EventType
 
 _FIELDS = {
-    Role.INIT: "initContainers", Role.SIDECAR: "initContainers", Role.MAIN: "containers",
-    Role.EPHEMERAL: "ephemeralContainers",
+    ContainerRole.INIT: "initContainers", ContainerRole.SIDECAR: "initContainers", ContainerRole.MAIN: "containers",
+    ContainerRole.EPHEMERAL: "ephemeralContainers",
 }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from shoal.kube.objects import Obj
 from shoal.kube.quantity import Format, Quantity
-from shoal.node.pods.model import Verdict
+from shoal.node.pods.model import PodFailure
 from shoal.node.resources import total_requests
 
 _CRITICAL = 2_000_000_000  # pods of this priority are never evicted
@@ -50,7 +50,7 @@ def _rank(resource: str, use: PodUse) -> tuple[int, int, int]:
     return (0 if excess > 0 else 1), use.pod["spec"].get("priority") or 0, -excess
 
 
-def verdict(pressure: Pressure, use: PodUse) -> Verdict:
+def eviction_failure(pressure: Pressure, use: PodUse) -> PodFailure:
     """What the pod's status says about its eviction."""
     text = (
         f"The node was low on resource: {pressure.resource}. Threshold quantity: {_bytes(pressure.threshold_bytes)}, "
@@ -63,7 +63,7 @@ def verdict(pressure: Pressure, use: PodUse) -> Verdict:
             text += f"Container {each['name']} was using {_bytes(used)}, request is {request}, "
             text += f"has larger consumption of {pressure.resource}. "
     condition = ("DisruptionTarget", "TerminationByKubelet", text)
-    return Verdict("Evicted", text, (condition,), grace_s=0.0)
+    return PodFailure("Evicted", text, (condition,), grace_s=0.0)
 
 
 def _bytes(count: int) -> str:

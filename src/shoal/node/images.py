@@ -13,8 +13,8 @@ from shoal.base.clock import Clock
 from shoal.errors import ShoalError
 from shoal.kube.objects import Obj
 from shoal.node.events import PodEvents
-from shoal.node.pods.model import Wait
-from shoal.node.runtime.model import Credentials, Image, ImageFailure, ImageFault, Runtime
+from shoal.node.pods.model import ContainerWait
+from shoal.node.runtime.model import Image, ImageFailure, ImageFault, RegistryCredentials, Runtime
 
 BASE_S = 10.0
 CAP_S = 300.0
@@ -24,7 +24,7 @@ RESET_S = 600.0
 class NoImage(ShoalError):
     """The image is not there: why, and from when on it may be tried again."""
 
-    def __init__(self, wait: Wait, retry_at: float) -> None:
+    def __init__(self, wait: ContainerWait, retry_at: float) -> None:
         super().__init__(wait.message)
         self.wait = wait
         self.retry_at = retry_at
@@ -41,7 +41,7 @@ class _Failed:
         return self.at + min(CAP_S, BASE_S * 2.0 ** min(self.count - 1, 10))
 
 
-class Images:
+class NodeImages:
     """Images for the pods of a node."""
 
     def __init__(self, runtime: Runtime, events: PodEvents, *, clock: Clock) -> None:
@@ -51,7 +51,7 @@ class Images:
         self._pulling = asyncio.Lock()
         self._failed: dict[tuple[str, str], _Failed] = {}  # by uid of the pod and reference
 
-    async def ensure(self, pod: Obj, container: Obj, credentials: tuple[Credentials, ...]) -> Image:
+    async def ensure(self, pod: Obj, container: Obj, credentials: tuple[RegistryCredentials, ...]) -> Image:
         """The image of a container; ``NoImage`` when it cannot be had now."""
         name, reference = container["name"], container.get("image") or ""
         policy = container.get("imagePullPolicy") or "IfNotPresent"
@@ -60,7 +60,7 @@ class Images:
             present = await self._runtime.image(reference)
         except ImageFailure as failure:
             self._say(pod, name, "InspectFailed", f'Failed to apply default image tag "{reference}": {failure}')
-            raise NoImage(Wait(failure.fault.value, str(failure)), now + CAP_S) from failure
+            raise NoImage(ContainerWait(failure.fault.value, str(failure)), now + CAP_S) from failure
         if present is not None and policy != "Always":
             message = f'Container image "{reference}" already present on machine'
             self._events.normal(pod, "Pulled", f"{message} and can be accessed by the pod", container=name)
@@ -68,10 +68,10 @@ class Images:
         if policy == "Never":
             message = f'Container image "{reference}" is not present with pull policy of Never'
             self._say(pod, name, "ErrImageNeverPull", message)
-            raise NoImage(Wait(ImageFault.NEVER_PULL.value, message), now + BASE_S)
+            raise NoImage(ContainerWait(ImageFault.NEVER_PULL.value, message), now + BASE_S)
         return await self._pull(pod, container, credentials)
 
-    async def _pull(self, pod: Obj, container: Obj, credentials: tuple[Credentials, ...]) -> Image:
+    async def _pull(self, pod: Obj, container: Obj, credentials: tuple[RegistryCredentials, ...]) -> Image:
         name, reference = container["name"], container.get("image") or ""
         key = (pod["metadata"]["uid"], reference)
         asked_at = self._clock.monotonic()
@@ -87,7 +87,7 @@ class Images:
                 self._say(pod, name, "Failed", f"Error: {failure.fault.value}")
                 failed = self._failures(key, failure)
                 message = f'failed to pull image "{reference}": {failure}'
-                raise NoImage(Wait(failure.fault.value, message), failed.retry_at) from failure
+                raise NoImage(ContainerWait(failure.fault.value, message), failed.retry_at) from failure
         self._failed.pop(key, None)
         now = self._clock.monotonic()
         took = f"{_seconds(now - began_at)} ({_seconds(now - asked_at)} including waiting)"
@@ -101,12 +101,12 @@ class Images:
         found = self._failed[key] = _Failed(count, now, str(failure))
         return found
 
-    def backing_off(self, pod: Obj, name: str, reference: str, first: Wait) -> Wait:
+    def backing_off(self, pod: Obj, name: str, reference: str, first: ContainerWait) -> ContainerWait:
         """What a container waits for once its failed pull is old news."""
         message = f'Back-off pulling image "{reference}"'
         self._events.normal(pod, "BackOff", message, container=name)
         self._say(pod, name, "Failed", "Error: ImagePullBackOff")
-        return Wait("ImagePullBackOff", f"{message}: {first.reason}: {first.message}")
+        return ContainerWait("ImagePullBackOff", f"{message}: {first.reason}: {first.message}")
 
     def forget(self, uid: str) -> None:
         for key in [key for key in self._failed if key[0] == uid]:
@@ -120,9 +120,9 @@ def _seconds(duration_s: float) -> str:
     return f"{duration_s:.3f}s".rstrip("0s").rstrip(".") + "s" if duration_s else "0s"
 
 
-def credentials_of(secrets: Iterable[Obj]) -> tuple[Credentials, ...]:
+def credentials_of(secrets: Iterable[Obj]) -> tuple[RegistryCredentials, ...]:
     """What pull secrets hold; secrets that cannot be read count as empty."""
-    found: list[Credentials] = []
+    found: list[RegistryCredentials] = []
     for secret in secrets:
         data = secret.get("data") or {}
         try:
@@ -136,11 +136,11 @@ def credentials_of(secrets: Iterable[Obj]) -> tuple[Credentials, ...]:
     return tuple(found)
 
 
-def _credentials(server: str, entry: Obj) -> Credentials:
+def _credentials(server: str, entry: Obj) -> RegistryCredentials:
     user, password = entry.get("username", ""), entry.get("password", "")
     if not user and entry.get("auth"):
         try:
             user, _, password = base64.b64decode(entry["auth"]).decode().partition(":")
         except ValueError:
             pass
-    return Credentials(server=server, username=user, password=password)
+    return RegistryCredentials(server=server, username=user, password=password)

@@ -16,7 +16,7 @@ _DEFAULT_CPU, _DEFAULT_MEMORY, _DEFAULT_DISK = "4", "8Gi", "50Gi"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class NodeConditions:
     """The health of the node as far as its agent knows."""
 
     runtime_fault: str = ""  # why the runtime does not work; empty: it does
@@ -24,7 +24,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class MachineInfo:
     """What identifies the machine."""
 
     machine_id: str
@@ -97,8 +97,8 @@ def node_status(
     old: Obj,
     config: NodeConfig,
     info: RuntimeInfo,
-    machine: Machine,
-    condition: Condition,
+    machine: MachineInfo,
+    condition: NodeConditions,
     images: Iterable[Image],
     *,
     version: str,
@@ -130,7 +130,7 @@ def _images(images: Iterable[Image]) -> list[Obj]:
     return [{"names": list(each.names), "sizeBytes": each.size_bytes} for each in largest]
 
 
-def _conditions(old: Iterable[Obj], condition: Condition, now: float) -> list[Obj]:
+def _conditions(old: Iterable[Obj], condition: NodeConditions, now: float) -> list[Obj]:
     before = {each["type"]: each for each in old}
     wanted = {}
     for kind, calm in _CALM.items():

@@ -10,8 +10,8 @@ from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.kube.objects import Obj
 from shoal.node.config import EvictionConfig
-from shoal.node.eviction import PodUse, Pressure, verdict, victim
-from shoal.node.pods.model import Verdict
+from shoal.node.eviction import PodUse, Pressure, eviction_failure, victim
+from shoal.node.pods.model import PodFailure
 from shoal.node.runtime.model import ContainerStats, Runtime, RuntimeFailure
 
 log = get_logger("node.pressure")
@@ -36,7 +36,7 @@ class PressureWatch:
         memory_bytes: int,
         disk: Usage,
         pods: Callable[[], Iterable[Obj]],
-        condemn: Callable[[str, Verdict], None],
+        condemn: Callable[[str, PodFailure], None],
     ) -> None:
         self._runtime = runtime
         self._config = config
@@ -72,7 +72,7 @@ class PressureWatch:
                 about = found.pod["metadata"]
                 name = f"{about['namespace']}/{about['name']}"
                 log.warning("a pod is evicted", pod=name, resource=pressure.resource)
-                self._condemn(about["uid"], verdict(pressure, found))
+                self._condemn(about["uid"], eviction_failure(pressure, found))
                 return
 
     def _uses(self) -> list[PodUse]:

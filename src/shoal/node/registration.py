@@ -13,7 +13,7 @@ from shoal.kube.objects import Obj
 from shoal.kube.schema import kubernetes_version
 from shoal.kube.times import format_micro_time
 from shoal.node.config import NodeConfig
-from shoal.node.node_object import Condition, Machine, new_node, node_status, same_but_heartbeat
+from shoal.node.node_object import MachineInfo, NodeConditions, new_node, node_status, same_but_heartbeat
 from shoal.node.runtime.model import Image, Runtime, RuntimeFailure, RuntimeInfo
 
 log = get_logger("node.registration")
@@ -30,7 +30,7 @@ class Registration:
         client: Client,
         runtime: Runtime,
         config: NodeConfig,
-        machine: Machine,
+        machine: MachineInfo,
         *,
         clock: Clock,
         random: Callable[[], float],
@@ -167,7 +167,7 @@ class Registration:
                 images = await self._runtime.images()
             except RuntimeFailure as failure:
                 fault = str(failure)
-        condition = Condition(runtime_fault=fault, pressures=self._pressures())
+        condition = NodeConditions(runtime_fault=fault, pressures=self._pressures())
         return node_status(
             old, self._config, info, self._machine, condition, images, version=self._version, now=self._clock.wall_s()
         )

@@ -8,7 +8,7 @@ from shoal.kube import quantity
 from shoal.kube.objects import Obj
 from shoal.kube.quantity import Quantity
 from shoal.node.pods.containers import init_containers
-from shoal.node.pods.model import Role
+from shoal.node.pods.model import ContainerRole
 
 CPU = "cpu"
 ACCOUNTED = (CPU, "memory", "ephemeral-storage")
@@ -33,7 +33,7 @@ def total_requests(pod: Obj) -> Amounts:
     peak: Amounts = {}
     for each, role in init_containers(pod):
         own = _requests(each)
-        if role is Role.SIDECAR:
+        if role is ContainerRole.SIDECAR:
             sidecars = _sum((sidecars, own))
             peak = _max(peak, sidecars)
         else:

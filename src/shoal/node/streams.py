@@ -6,7 +6,7 @@ import asyncio
 import ssl
 from contextlib import suppress
 
-from shoal.node.runtime.model import Connection
+from shoal.node.runtime.model import PodConnection
 
 
 class SocketConnection:
@@ -36,7 +36,9 @@ class SocketConnection:
 class TlsConnection:
     """TLS inside another connection."""
 
-    def __init__(self, inner: Connection, tls: ssl.SSLObject, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> None:
+    def __init__(
+        self, inner: PodConnection, tls: ssl.SSLObject, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO
+    ) -> None:
         self._inner = inner
         self._tls = tls
         self._incoming = incoming
@@ -85,7 +87,7 @@ class TlsConnection:
             await self._inner.write(self._outgoing.read())
 
 
-async def over_tls(inner: Connection, host: str) -> Connection:
+async def over_tls(inner: PodConnection, host: str) -> PodConnection:
     """The connection with TLS; the other side's certificate is not checked, as for probes."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False

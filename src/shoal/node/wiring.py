@@ -6,7 +6,7 @@ import asyncio
 import ssl
 from typing import Protocol
 
-from shoal.node.agent import AgentParts, NodeAgent
+from shoal.node.agent import NodeAgent, NodeAgentDeps
 from shoal.node.config import NodeConfig
 from shoal.node.server.service import NodeServer
 
@@ -40,7 +40,7 @@ class Endpoints:
         self._stopped.set()
 
 
-def add(config: NodeConfig, parts: AgentParts, tls: ssl.SSLContext | None) -> NodeAgent:
+def add(config: NodeConfig, parts: NodeAgentDeps, tls: ssl.SSLContext | None) -> NodeAgent:
     """Add a node to the manager of ``parts``. ``tls`` holds the node's certificate, trusts the authority of the API
     server's client certificate and requires one; without it the node serves nothing."""
     agent = NodeAgent(config, parts)

@@ -12,7 +12,7 @@ from typing import Any
 from shoal.app.demo.mesh import definition
 from shoal.client import Client, Scope
 from shoal.kube.objects import Obj
-from shoal.navigator.model import KINDS, Kind
+from shoal.navigator.model import KINDS, ReportedKind
 
 ROOT = "istio-system"
 _PARTS = {  # service → its versions, and whom it calls
@@ -24,12 +24,12 @@ _PARTS = {  # service → its versions, and whom it calls
 PORT = 9080
 
 
-def istio_kinds() -> list[Kind]:
+def istio_kinds() -> list[ReportedKind]:
     """Those with a definition."""
     return [kind for kind in KINDS.values() if kind.group.endswith("istio.io")]
 
 
-def istio_crds(kinds: Iterable[Kind] | None = None) -> list[Obj]:
+def istio_crds(kinds: Iterable[ReportedKind] | None = None) -> list[Obj]:
     """Definitions that accept any spec, in all versions that edges know; the first one is stored."""
     return [definition(kind) for kind in (istio_kinds() if kinds is None else kinds)]
 

@@ -27,7 +27,7 @@ from connectrpc.code import Code
 from connectrpc.errors import ConnectError
 from protobuf import Oneof
 
-from shoal.app.navigator.edge import Surroundings, opened_edge
+from shoal.app.navigator.edge import EdgeProcessDeps, opened_edge
 from shoal.app.pki import Pki
 from shoal.app.ports import any_free
 from shoal.base.asgi import Listener, Tls, bind
@@ -374,7 +374,7 @@ async def running_edge(
     client: Client, join: Path, *, ports: PodPorts | None = None, **settings: Any
 ) -> AsyncIterator[Edge]:
     """An edge in this process, reporting the client's cluster to the manager of the join file."""
-    around = Surroundings(RealClock(), Ids(), Random(), EdgeMetrics(Metrics()))
+    around = EdgeProcessDeps(RealClock(), Ids(), Random(), EdgeMetrics(Metrics()))
     config = EdgeConfig(join=join, **({"connection": QUICK} | settings))
     async with opened_edge(config, client, ports or ProxiedPorts(client), around) as edge:
         running = asyncio.create_task(edge.run(), name="edge")

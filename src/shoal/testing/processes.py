@@ -9,10 +9,10 @@ from typing import Any
 
 from shoal.base.clock import RealClock
 from shoal.base.ids import Ids
-from shoal.node.runtime.process.addresses import Addresses, claim_network
+from shoal.node.runtime.process.addresses import PodAddresses, claim_network
 from shoal.node.runtime.process.config import ProcessConfig
 from shoal.node.runtime.process.images import load_table
-from shoal.node.runtime.process.runtime import ProcessRuntime, Surroundings
+from shoal.node.runtime.process.runtime import ProcessRuntime, ProcessRuntimeDeps
 
 
 class ProcessMachine:
@@ -25,8 +25,8 @@ class ProcessMachine:
 
     def runtime(self, **config: Any) -> ProcessRuntime:
         """A runtime that finds what an earlier one left."""
-        around = Surroundings(clock=RealClock(), new_id=Ids().new_uid, environ=os.environ)
-        addresses = Addresses(self.network, self._node)
+        around = ProcessRuntimeDeps(clock=RealClock(), new_id=Ids().new_uid, environ=os.environ)
+        addresses = PodAddresses(self.network, self._node)
         return ProcessRuntime(replace(self._config, **config), load_table(), addresses, around)
 
     async def halt(self) -> None:

@@ -18,7 +18,7 @@ from shoal.client import Client, ResourceType, TransportError, connect, load
 from shoal.errors import ApiError
 from shoal.navigator.edge.reporting import key_of, row_of
 from shoal.navigator.manager.sqlite import SqliteRows
-from shoal.navigator.manager.tokens import EDGE, Tokens
+from shoal.navigator.manager.tokens import EDGE, NavigatorTokens
 from shoal.navigator.model import KINDS
 from shoal.testing import istio
 from shoal.testing.controllers import eventually
@@ -61,7 +61,9 @@ class Processes:
         rows = SqliteRows(self.folder / "manager" / "navigator.db")
         await rows.open(manager=False)
         try:
-            text, _ = await Tokens(rows, clock=RealClock(), new_id=Ids().new_uid).create(kind=EDGE, cluster="east")
+            text, _ = await NavigatorTokens(rows, clock=RealClock(), new_id=Ids().new_uid).create(
+                kind=EDGE, cluster="east"
+            )
             return text
         finally:
             await rows.close()

@@ -11,7 +11,7 @@ import yaml
 from typer.testing import CliRunner
 
 from shoal.app.commands.navigator import app
-from shoal.app.components import Host
+from shoal.app.components import ComponentDeps
 from shoal.app.connect import in_process
 from shoal.app.navigator.part import EdgePart
 from shoal.base.clock import RealClock
@@ -29,7 +29,7 @@ def test_an_edge_in_the_servers_process_has_an_account_and_a_name_of_its_own(tmp
         async with local_server() as server, recording_manager() as manager:
             connect = in_process(server.server.handler, RealClock())
             metrics = Metrics()
-            host = Host(connect, RealClock(), Ids(), Random(), metrics, "process-1", tmp_path)
+            host = ComponentDeps(connect, RealClock(), Ids(), Random(), metrics, "process-1", tmp_path)
             join = manager.join_file()
             part = EdgePart(host, join, "edge-of-east")
             running = asyncio.create_task(part.run(), name="part")

@@ -20,7 +20,7 @@ from shoal.base.asgi import Receive, Scope, Send, answer, serving
 from shoal.base.clock import RealClock
 from shoal.client import Client
 from shoal.client.transport import Transport
-from shoal.navigator.connections import Connection, read_connections
+from shoal.navigator.connections import ServiceConnection, read_connections
 from shoal.navigator.edge.config import RequestConfig
 from shoal.testing.controllers import eventually
 from shoal.testing.navigator import RecordingManager, recording_manager, running_edge
@@ -87,7 +87,7 @@ async def prometheus(folder: Path) -> AsyncIterator[str]:
             await process.wait()
 
 
-async def ask(manager: RecordingManager, id_: str, **asked: Any) -> list[Connection]:
+async def ask(manager: RecordingManager, id_: str, **asked: Any) -> list[ServiceConnection]:
     now_ms = int(time.time() * 1000)
     what = Oneof("connections", pb.ServiceConnections(start_ms=now_ms - 60_000, end_ms=now_ms, **asked))
     parts = await manager.ask(id_, what)
@@ -108,7 +108,7 @@ def test_connections_come_with_rates_errors_and_histograms_of_the_cluster_alone(
                 await manager.until(lambda: manager.current is not None)
                 turn = 0
 
-                async def both() -> list[Connection]:
+                async def both() -> list[ServiceConnection]:
                     nonlocal turn
                     turn += 1
                     found = await ask(manager, f"all-{turn}")

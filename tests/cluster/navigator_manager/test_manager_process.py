@@ -18,7 +18,7 @@ import pytest
 from shoal.base.clock import RealClock
 from shoal.base.ids import Ids
 from shoal.navigator.manager.sqlite import SqliteRows
-from shoal.navigator.manager.tokens import EDGE, Tokens
+from shoal.navigator.manager.tokens import EDGE, NavigatorTokens
 from shoal.testing.managers import COMMAND, ManagerProcess, SimulatedEdge, edge_client, manager_process, transfer
 from shoal.wire.navigator.v1 import navigator_pb as pb
 
@@ -45,7 +45,9 @@ def made_token(process: ManagerProcess, kind: str, cluster: str = "") -> str:
         rows = SqliteRows(process.folder / "navigator.db")
         await rows.open(manager=False)
         try:
-            text, _ = await Tokens(rows, clock=RealClock(), new_id=Ids().new_uid).create(kind=kind, cluster=cluster)
+            text, _ = await NavigatorTokens(rows, clock=RealClock(), new_id=Ids().new_uid).create(
+                kind=kind, cluster=cluster
+            )
             return text
         finally:
             await rows.close()

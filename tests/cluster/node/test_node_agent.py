@@ -16,10 +16,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from shoal.base.clock import FakeClock
 from shoal.base.ids import Ids, seeded_bytes
 from shoal.client import Client, Unreachable
-from shoal.node.agent import AgentParts, NodeAgent
+from shoal.node.agent import NodeAgent, NodeAgentDeps
 from shoal.node.config import EvictionConfig, NodeConfig
-from shoal.node.node_object import Machine as Identity
-from shoal.node.runtime.model import Phase
+from shoal.node.node_object import MachineInfo as Identity
+from shoal.node.runtime.model import ContainerPhase
 from shoal.node.runtime.simulated import Machine, Program, SimulatedConfig, SimulatedRuntime
 from shoal.reconcile import EventRecorder, Manager
 from shoal.testing.controllers import eventually
@@ -46,7 +46,7 @@ class Node:
         manager = Manager(client, clock=self.clock, random=random.random)
         recorder = EventRecorder(client, "kubelet", "node-1", clock=self.clock, new_suffix=ids.new_suffix)
         self.runtime = SimulatedRuntime(self._runtime_config, clock=self.clock, machine=self.machine)
-        parts = AgentParts(
+        parts = NodeAgentDeps(
             manager=manager, runtime=self.runtime, recorder=recorder, clock=self.clock, random=random.random,
             machine=Identity(machine_id="m", boot_id="b"),
         )  # fmt: skip
@@ -265,7 +265,7 @@ def test_init_containers_run_in_order_and_sidecars_stay(tmp_path: Path) -> None:
         assert [each["name"] for each in pod["status"]["initContainerStatuses"]] == ["first", "side", "second"]
         await node.clock.advance(20)
         pod = await node.phase("a", "Succeeded")
-        assert node.containers("side")[0].phase is Phase.EXITED
+        assert node.containers("side")[0].phase is ContainerPhase.EXITED
 
     run(test, tmp_path)
 
@@ -337,7 +337,7 @@ def test_the_deadline_of_a_pod_ends_it(tmp_path: Path) -> None:
         await node.clock.advance(30)
         pod = await node.phase("a", "Failed")
         assert pod["status"]["reason"] == "DeadlineExceeded"
-        await eventually(lambda: node.containers()[0].phase is Phase.EXITED)
+        await eventually(lambda: node.containers()[0].phase is ContainerPhase.EXITED)
 
     run(test, tmp_path)
 

@@ -25,9 +25,9 @@ from shoal.base import websocket as ws
 from shoal.base.clock import FakeClock
 from shoal.base.ids import Ids, seeded_bytes
 from shoal.client import Client
-from shoal.node.agent import AgentParts, NodeAgent
+from shoal.node.agent import NodeAgent, NodeAgentDeps
 from shoal.node.config import EvictionConfig, NodeConfig
-from shoal.node.node_object import Machine as Identity
+from shoal.node.node_object import MachineInfo as Identity
 from shoal.node.runtime.simulated import Machine, Program, SimulatedConfig, SimulatedRuntime
 from shoal.node.server.service import API_SERVER, NodeServer
 from shoal.reconcile import EventRecorder, Manager
@@ -168,7 +168,7 @@ async def a_kubelet(folder: Path) -> AsyncIterator[tuple[Kubelet, Authority]]:
         recorder = EventRecorder(client, "kubelet", "node-1", clock=clock, new_suffix=ids.new_suffix)
         programs = {"busybox:1": Program(cpu_milli=250, memory_bytes=5 << 20)}
         runtime = SimulatedRuntime(SimulatedConfig(programs=programs), clock=clock, machine=Machine())
-        parts = AgentParts(
+        parts = NodeAgentDeps(
             manager=manager, runtime=runtime, recorder=recorder, clock=clock, random=Random(1).random,
             machine=Identity(machine_id="m", boot_id="b"),
         )  # fmt: skip

@@ -16,11 +16,11 @@ import pytest
 
 from shoal.app import simulated
 from shoal.app.pki import Pki
-from shoal.app.simulated import Keys
+from shoal.app.simulated import SimulatedNodeKeys
 from shoal.base.clock import FakeClock
 from shoal.client import Client, builtin
 from shoal.errors import BadRequest
-from shoal.node.simulated import Behaviour, Fleet, FleetConfig, Usage
+from shoal.node.simulated import Behaviour, FleetConfig, SimulatedFleet, Usage
 from shoal.node.simulated.server import FleetEndpoints, FleetServer
 from shoal.reconcile import Manager, ObjectKey
 from shoal.testing.controllers import eventually
@@ -30,7 +30,7 @@ PODS = "/api/v1/namespaces/default/pods"
 
 
 class World:
-    def __init__(self, server: LocalServer, manager: Manager, fleet: Fleet, clock: FakeClock) -> None:
+    def __init__(self, server: LocalServer, manager: Manager, fleet: SimulatedFleet, clock: FakeClock) -> None:
         self.server, self.manager, self.fleet, self.clock = server, manager, fleet, clock
 
     async def create(self, name: str, *, annotations: dict[str, str] | None = None, **spec: Any) -> None:
@@ -60,7 +60,7 @@ class World:
 async def a_fleet(server: LocalServer, clock: FakeClock, config: FleetConfig) -> AsyncIterator[World]:
     client = Client(server.transport, clock=clock)
     manager = Manager(client, clock=clock, random=Random(1).random)
-    fleet = Fleet(manager, config, clock=clock)
+    fleet = SimulatedFleet(manager, config, clock=clock)
     manager.add(fleet)
     task = asyncio.create_task(manager.run(), name="fleet")
     try:
@@ -315,7 +315,9 @@ def test_one_socket_serves_every_node_with_a_certificate_for_its_address(tmp_pat
         assert listening is not None
         port = listening.getsockname()[1]
         endpoints = FleetEndpoints(
-            FleetServer(world.fleet, clock=world.clock), listening, simulated.contexts(Keys(tmp_path, lambda: pki))
+            FleetServer(world.fleet, clock=world.clock),
+            listening,
+            simulated.contexts(SimulatedNodeKeys(tmp_path, lambda: pki)),
         )
         serving = asyncio.create_task(endpoints.run(), name="endpoints")
         try:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.app.demo.answers import TAGS, About, Answer, Request, about_from, answer
-from shoal.app.demo.server import BadRequest, DemoServer, parse_head
+from shoal.app.demo.answers import TAGS, About, DemoAnswer, DemoRequest, about_from, answer
+from shoal.app.demo.server import DemoServer, MalformedRequest, parse_head
 from shoal.base.websocket import CloseCode, Decoder, Message, Opcode, encode, encode_close
 
 SRC = Path(__file__).resolve().parents[3] / "src"
@@ -28,8 +28,8 @@ NONE: Mapping[str, str] = {}
 def ask(
     path: str, about: About = V1, *, number: int = 1, draining: bool = False, query: Mapping[str, str] = NONE,
     headers: Mapping[str, str] = NONE, method: str = "GET", body: bytes = b"",
-) -> Answer:  # fmt: skip
-    return answer(about, Request(method, path, query, headers, body), number=number, draining=draining)
+) -> DemoAnswer:  # fmt: skip
+    return answer(about, DemoRequest(method, path, query, headers, body), number=number, draining=draining)
 
 
 def test_the_home_page_says_who_answers_and_what_the_gateway_added() -> None:
@@ -91,7 +91,7 @@ def test_an_unknown_tag_is_refused() -> None:
 
 
 def test_a_first_line_that_is_none_is_refused() -> None:
-    with pytest.raises(BadRequest):
+    with pytest.raises(MalformedRequest):
         parse_head(b"hello\r\n\r\n")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shoal.app.commands import explain as command
-from shoal.app.commands.explain import Place
+from shoal.app.commands.explain import ClusterChoice
 from shoal.app.main import main
 from shoal.client import AccessConfig
 from shoal.errors import ConfigError
@@ -82,11 +82,11 @@ def test_the_cluster_is_the_one_given_then_that_of_the_environment_then_that_of_
         (folder / "pki").mkdir(parents=True)
         kubeconfig(folder, name)
     environment = {"SHOAL_HOME": str(folders["home"])}
-    assert Place().access(environment).namespace == "home"
-    assert Place(dir=folders["given"]).access(environment).namespace == "given"
-    assert Place(kubeconfig=str(folders["given"] / "kubeconfig")).access(environment).namespace == "given"
+    assert ClusterChoice().access(environment).namespace == "home"
+    assert ClusterChoice(dir=folders["given"]).access(environment).namespace == "given"
+    assert ClusterChoice(kubeconfig=str(folders["given"] / "kubeconfig")).access(environment).namespace == "given"
     environment["KUBECONFIG"] = str(folders["environment"] / "kubeconfig")
-    assert Place().access(environment).namespace == "environment"
-    assert Place(dir=folders["given"]).access(environment).namespace == "given"
+    assert ClusterChoice().access(environment).namespace == "environment"
+    assert ClusterChoice(dir=folders["given"]).access(environment).namespace == "given"
     with pytest.raises(ConfigError, match="no cluster found there"):
-        Place(dir=tmp_path / "nothing").access(environment)
+        ClusterChoice(dir=tmp_path / "nothing").access(environment)

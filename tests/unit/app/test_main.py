@@ -13,7 +13,7 @@ import pytest
 from typer import Typer
 
 from shoal import __version__
-from shoal.app.commands.doctor import Verdict, examine
+from shoal.app.commands.doctor import CheckResult, examine
 from shoal.app.home import directory, shoal_home
 from shoal.app.main import COMMANDS, main
 
@@ -92,7 +92,7 @@ def test_doctor_reports_every_check_and_fails_when_a_necessary_one_does(
 def test_doctor_warns_of_a_directory_that_others_can_read(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     check = next(check for check in examine(tmp_path) if check.name == "directory")
-    assert check.verdict is Verdict.WARNING
+    assert check.verdict is CheckResult.WARNING
     assert check.fix == f"run: chmod 700 {tmp_path}"
 
 

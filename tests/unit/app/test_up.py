@@ -16,7 +16,7 @@ import pytest
 from shoal.app.children import StartFailed
 from shoal.app.commands.down import stop_all
 from shoal.app.files import DirectoryLock, holder_of
-from shoal.app.up import Parts, UpOptions, cluster_command, control_command, run_up
+from shoal.app.up import UpDeps, UpOptions, cluster_command, control_command, run_up
 from shoal.base.clock import FakeClock, RealClock
 from shoal.cli.contexts import current_context
 from shoal.errors import ConfigError, ShoalError
@@ -34,16 +34,16 @@ print("ready https://127.0.0.1:5678", flush=True)
 sys.stdin.read()
 """
 UP = """
-import asyncio, sys; from pathlib import Path; from shoal.app.up import Parts, UpOptions, run_up
-parts = Parts(lambda o: [sys.executable, "-c", sys.argv[2], str(o.control_dir)],
+import asyncio, sys; from pathlib import Path; from shoal.app.up import UpDeps, UpOptions, run_up
+deps = UpDeps(lambda o: [sys.executable, "-c", sys.argv[2], str(o.control_dir)],
               lambda o, region: [sys.executable, "-c", sys.argv[3]], lambda rest, o: None, welcomes=False)
-asyncio.run(run_up(UpOptions(dir=Path(sys.argv[1])), lambda line: print(line, flush=True), parts=parts))
+asyncio.run(run_up(UpOptions(dir=Path(sys.argv[1])), lambda line: print(line, flush=True), deps=deps))
 """
 
 
-def parts(control: str = CONTROL, cluster: str = CLUSTER) -> Parts:
+def deps(control: str = CONTROL, cluster: str = CLUSTER) -> UpDeps:
     """Stand-ins for the children."""
-    return Parts(
+    return UpDeps(
         lambda options: [sys.executable, "-c", control, str(options.control_dir)],
         lambda options, region: [sys.executable, "-c", cluster],
         lambda rest, options: None,
@@ -109,16 +109,16 @@ def test_the_children_end_with_up_even_when_up_is_killed(tmp_path: Path) -> None
 def test_a_child_that_does_not_start_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
     broken = "import sys; sys.exit('error: port is 1: taken')"
     with pytest.raises(StartFailed, match=r"control plane did not start \(code 1\)[\s\S]*error: port is 1: taken"):
-        asyncio.run(run_up(UpOptions(dir=tmp_path), print, parts=parts(control=broken)))
+        asyncio.run(run_up(UpOptions(dir=tmp_path), print, deps=deps(control=broken)))
     with pytest.raises(StartFailed, match="cluster of region eu did not start"):
-        asyncio.run(run_up(UpOptions(dir=tmp_path), print, parts=parts(cluster=broken)))
+        asyncio.run(run_up(UpOptions(dir=tmp_path), print, deps=deps(cluster=broken)))
     assert not (tmp_path / "endpoints.json").exists()
 
 
 def test_a_child_that_keeps_dying_ends_up_with_an_error(tmp_path: Path) -> None:
     dying = "print('ready https://x', flush=True); raise SystemExit(3)"
     with pytest.raises(StartFailed, match="cluster of region (eu|us) ended by itself with code 3, again and again"):
-        asyncio.run(run_up(UpOptions(dir=tmp_path), lambda _: None, parts=parts(cluster=dying)))
+        asyncio.run(run_up(UpOptions(dir=tmp_path), lambda _: None, deps=deps(cluster=dying)))
 
 
 def test_a_child_that_is_killed_is_started_again(tmp_path: Path) -> None:

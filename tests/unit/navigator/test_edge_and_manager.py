@@ -12,7 +12,7 @@ from protobuf import Oneof
 from shoal.navigator.digest import KindDigest, fingerprint
 from shoal.navigator.edge.config import ConnectionConfig, SyncConfig
 from shoal.navigator.edge.protocol import Claim, EdgeMachine
-from shoal.navigator.manager.protocol import Echo, Identified, Session, Write, identified
+from shoal.navigator.manager.protocol import Echo, EdgeSession, Identified, Write, identified
 from shoal.wire.navigator.v1 import navigator_pb as pb
 
 KINDS = ("pods", "services")
@@ -44,11 +44,11 @@ class Shelves:
 class World:
     def __init__(self) -> None:
         self.edge = EdgeMachine(KINDS, sync=SYNC, connection=CONNECTION)
-        self.shelves = Shelves()
+        self.kind_indexes = Shelves()
         self.cluster: dict[str, dict[str, bytes]] = {kind: {} for kind in KINDS}
         self.now_s = 0.0
         self.epoch = 0
-        self.session: Session | None = None
+        self.session: EdgeSession | None = None
         self.answers: list[pb.ManagerMessage] = []  # on their way to the edge
 
     def connect(self) -> None:
@@ -58,7 +58,7 @@ class World:
         claim = identified(self.edge.connect(CLAIM, self.now_s, self._ms))
         assert isinstance(claim, Identified), claim
         self.epoch += 1
-        self.session = Session(claim, self.epoch, self.shelves)
+        self.session = EdgeSession(claim, self.epoch, self.kind_indexes)
         self.hear("accepted", self.session.accepted("manager", 64 * 1024))
         self.deliver()
 
@@ -82,9 +82,9 @@ class World:
         elif step is not None:
             assert isinstance(step, Write), step
             for kind, key in step.removals:
-                del self.shelves.rows[kind][key]
+                del self.kind_indexes.rows[kind][key]
             for put in step.puts:
-                self.shelves.rows[put.kind][put.key] = put.data
+                self.kind_indexes.rows[put.kind][put.key] = put.data
             for answer in self.session.stored(step):
                 self.hear("received" if isinstance(answer, pb.Received) else "resync", answer)
         return True
@@ -150,7 +150,7 @@ def test_after_any_interleaving_the_manager_has_what_the_cluster_has(events: lis
             case ("connect",):
                 world.connect()
             case ("damage", kind, key):
-                world.shelves.rows[kind].pop(key, None)
+                world.kind_indexes.rows[kind].pop(key, None)
     for kind in KINDS:
         world.edge.status(kind, "synced", "", 0)
         world.edge.ready(kind)
@@ -159,7 +159,7 @@ def test_after_any_interleaving_the_manager_has_what_the_cluster_has(events: lis
     for _ in range(6):  # a verification, the transfer it asks for, and the next one
         world.pump()
         world.wait(61.0)
-    assert world.shelves.rows == world.cluster
+    assert world.kind_indexes.rows == world.cluster
     assert world.session is not None and world.session.complete
     before = world.edge.resyncs
     world.pump()

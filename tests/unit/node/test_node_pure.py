@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from shoal.kube import quantity
 from shoal.node.admission import refusal
 from shoal.node.config import NodeConfig, Taint
-from shoal.node.env import Surroundings, environment, expand, linked_services, pod_field, service_links
+from shoal.node.env import EnvironmentSources, environment, expand, linked_services, pod_field, service_links
 from shoal.node.errors import ConfigFault, VolumeFault
-from shoal.node.eviction import PodUse, Pressure, verdict, victim
-from shoal.node.node_object import Condition, Machine, allocatable, new_node, node_status, same_but_heartbeat
+from shoal.node.eviction import PodUse, Pressure, eviction_failure, victim
+from shoal.node.node_object import MachineInfo, NodeConditions, allocatable, new_node, node_status, same_but_heartbeat
 from shoal.node.pods.spec import hosts_file, sandbox_spec, security_of
-from shoal.node.probes.model import Kind, Series, port_of, probe_of
+from shoal.node.probes.model import ProbeKind, ProbeSeries, port_of, probe_of
 from shoal.node.resources import total_requests
 from shoal.node.runtime.model import ContainerSpec, Image, RuntimeInfo, argv_of
 from shoal.node.volumes import files
-from shoal.node.volumes.content import File, Sources, TokenWish, files_of
+from shoal.node.volumes.content import File, TokenProjection, VolumeSources, files_of
 
 POD: dict[str, Any] = {
     "metadata": {
@@ -64,8 +64,8 @@ def test_later_variables_win_and_see_earlier_ones() -> None:
         "env": [{"name": "A", "value": "own"}, {"name": "B", "value": "$(A)-$(S_K)"}, {"name": "EMPTY"}],
     }
     secret = {"data": {"K": base64.b64encode(b"hidden").decode()}}
-    around = Surroundings(config_maps={"m": {"data": {"A": "map", "Z": "z"}}}, secrets={"s": secret})
-    found = dict(environment(POD, container, around))
+    sources = EnvironmentSources(config_maps={"m": {"data": {"A": "map", "Z": "z"}}}, secrets={"s": secret})
+    found = dict(environment(POD, container, sources))
     assert found == {"A": "own", "Z": "z", "S_K": "hidden", "B": "own-hidden", "EMPTY": ""}
 
 
@@ -82,7 +82,7 @@ def test_later_variables_win_and_see_earlier_ones() -> None:
 def test_what_is_missing_is_named(variable: dict[str, Any], message: str) -> None:
     container = {"name": "c", "env": [{"name": "V", "valueFrom": variable}]}
     with pytest.raises(ConfigFault) as caught:
-        environment(POD, container, Surroundings(config_maps={"there": {"data": {}}}))
+        environment(POD, container, EnvironmentSources(config_maps={"there": {"data": {}}}))
     assert str(caught.value) == message
 
 
@@ -92,7 +92,7 @@ def test_what_is_optional_may_be_missing() -> None:
         "name": "c", "env": [{"name": "V", "valueFrom": source}],
         "envFrom": [{"secretRef": {"name": "s", "optional": True}}],
     }  # fmt: skip
-    assert environment(POD, container, Surroundings()) == ()
+    assert environment(POD, container, EnvironmentSources()) == ()
 
 
 @pytest.mark.parametrize(
@@ -110,16 +110,16 @@ def test_resources_of_a_container(reference: dict[str, Any], expected: str) -> N
         "resources": resources,
         "env": [{"name": "V", "valueFrom": {"resourceFieldRef": reference}}],
     }
-    around = Surroundings(allocatable={"memory": quantity.parse("8Gi")})
-    assert dict(environment(POD, container, around))["V"] == expected
+    sources = EnvironmentSources(allocatable={"memory": quantity.parse("8Gi")})
+    assert dict(environment(POD, container, sources))["V"] == expected
 
 
 def test_fields_of_a_pod() -> None:
-    around = Surroundings(pod_addresses=("10.0.0.1", "fd00::1"), host_addresses=("192.0.2.1",))
-    assert pod_field(POD, "metadata.labels['b']", around) == "2"
-    assert pod_field(POD, "metadata.labels", around) == 'a="x\\"y"\nb="2"'
-    assert pod_field(POD, "status.podIPs", around) == "10.0.0.1,fd00::1"
-    assert pod_field(POD, "spec.serviceAccountName", around) == "sa"
+    sources = EnvironmentSources(pod_addresses=("10.0.0.1", "fd00::1"), host_addresses=("192.0.2.1",))
+    assert pod_field(POD, "metadata.labels['b']", sources) == "2"
+    assert pod_field(POD, "metadata.labels", sources) == 'a="x\\"y"\nb="2"'
+    assert pod_field(POD, "status.podIPs", sources) == "10.0.0.1,fd00::1"
+    assert pod_field(POD, "spec.serviceAccountName", sources) == "sa"
 
 
 def test_links_of_services() -> None:
@@ -155,9 +155,11 @@ def test_links_lead_to_where_a_port_had_to_move() -> None:
 # volumes
 
 
-def content(volume: dict[str, Any], **around: Any) -> dict[str, File]:
-    tokens = around.pop("tokens", {})
-    return files_of({"name": "v", **volume}, POD, Sources(around=Surroundings(**around), tokens=tokens))
+def content(volume: dict[str, Any], **sources: Any) -> dict[str, File]:
+    tokens = sources.pop("tokens", {})
+    return files_of(
+        {"name": "v", **volume}, POD, VolumeSources(environment=EnvironmentSources(**sources), tokens=tokens)
+    )
 
 
 def test_volumes_are_made_of_objects() -> None:
@@ -175,7 +177,7 @@ def test_volumes_are_made_of_objects() -> None:
 
 
 def test_projections_put_sources_together() -> None:
-    wish = TokenWish("", 3607, "token")
+    wish = TokenProjection("", 3607, "token")
     sources = [
         {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}},
         {"configMap": {"name": "ca", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
@@ -321,7 +323,7 @@ def test_the_greediest_of_the_least_important_goes_first() -> None:
     assert victim(pressure, [within, important, over, critical]) is over
     assert victim(pressure, [within, important]) is important
     assert victim(pressure, [critical]) is None
-    text = verdict(pressure, use("over", 20 << 20)).message
+    text = eviction_failure(pressure, use("over", 20 << 20)).message
     assert text == (
         "The node was low on resource: memory. Threshold quantity: 100Mi, available: 10Mi. "
         "Container c was using 20Mi, request is 0, has larger consumption of memory. "
@@ -332,9 +334,9 @@ def test_the_greediest_of_the_least_important_goes_first() -> None:
 
 
 def test_thresholds_decide_when_answers_count() -> None:
-    probe = probe_of({"livenessProbe": {"failureThreshold": 3, "successThreshold": 2}}, Kind.LIVENESS)
+    probe = probe_of({"livenessProbe": {"failureThreshold": 3, "successThreshold": 2}}, ProbeKind.LIVENESS)
     assert probe is not None
-    verdicts, series = [], Series()
+    verdicts, series = [], ProbeSeries()
     for success in (True, True, False, False, True, False, False, False, True, True):
         series = series.after(probe, success)
         verdicts.append(series.verdict)
@@ -392,10 +394,10 @@ def test_a_node_says_what_it_has_and_keeps_what_others_say() -> None:
     info = RuntimeInfo(name="r", version="1", cpu_milli=4000, memory_bytes=8 << 30)
     assert allocatable(config, info)["cpu"] == "3500m"
     network = {"type": "NetworkUnavailable", "status": "False"}
-    machine = Machine(machine_id="m", boot_id="b")
+    machine = MachineInfo(machine_id="m", boot_id="b")
 
     def status(old: dict[str, Any], now: float, **condition: Any) -> dict[str, Any]:
-        return node_status(old, config, info, machine, Condition(**condition), (), version="v1.0.0", now=now)
+        return node_status(old, config, info, machine, NodeConditions(**condition), (), version="v1.0.0", now=now)
 
     first = status({"conditions": [network]}, 1000.0)
     assert network in first["conditions"]

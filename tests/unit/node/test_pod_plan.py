@@ -11,23 +11,23 @@ from hypothesis import strategies as st
 
 from shoal.node.pods.containers import CRASHES_LABEL, backoff_s, hash_of, restarts
 from shoal.node.pods.model import (
+    ContainerRole,
+    ContainerWait,
     CreateSandbox,
-    Decision,
     Finish,
     KillContainer,
+    PodDecision,
+    PodFailure,
+    PodView,
     Probed,
     RemoveContainer,
-    Role,
     StartContainer,
     StopSandbox,
     Terminate,
-    Verdict,
-    View,
-    Wait,
 )
 from shoal.node.pods.plan import plan
 from shoal.node.pods.status import status_of
-from shoal.node.runtime.model import Container, Phase, Sandbox
+from shoal.node.runtime.model import Container, ContainerPhase, Sandbox
 
 NOW = 1_700_000_000.0
 SANDBOX = Sandbox(
@@ -44,20 +44,22 @@ def a_pod(*containers: str, inits: tuple[str, ...] = (), sidecars: tuple[str, ..
     return {"metadata": about, "spec": made, "status": {"phase": "Pending", "qosClass": "BestEffort"}}
 
 
-def a_container(name: str = "c", phase: Phase = Phase.RUNNING, code: int = 0, **more: Any) -> Container:
+def a_container(
+    name: str = "c", phase: ContainerPhase = ContainerPhase.RUNNING, code: int = 0, **more: Any
+) -> Container:
     made = Container(
         id=f"{name}-{more.get('attempt', 0)}", sandbox_id="s", pod_uid="u", name=name, attempt=0, phase=phase,
         image_id="i", image_reference=f"{name}:1", created_at=NOW, hash=hash_of({"name": name, "image": f"{name}:1"}),
     )  # fmt: skip
-    if phase is not Phase.CREATED:
+    if phase is not ContainerPhase.CREATED:
         made = replace(made, started_at=NOW)
-    if phase is Phase.EXITED:
+    if phase is ContainerPhase.EXITED:
         made = replace(made, finished_at=NOW, exit_code=code)
     return replace(made, **more)
 
 
-def a_view(pod: dict[str, Any], *containers: Container, **more: Any) -> View:
-    return View(
+def a_view(pod: dict[str, Any], *containers: Container, **more: Any) -> PodView:
+    return PodView(
         **{
             "pod": pod,
             "old": pod["status"],
@@ -70,7 +72,7 @@ def a_view(pod: dict[str, Any], *containers: Container, **more: Any) -> View:
     )
 
 
-def starts(decision: Decision) -> list[tuple[str, int]]:
+def starts(decision: PodDecision) -> list[tuple[str, int]]:
     return [(each.name, each.attempt) for each in decision.actions if isinstance(each, StartContainer)]
 
 
@@ -78,11 +80,11 @@ def starts(decision: Decision) -> list[tuple[str, int]]:
     "containers",
     [
         (a_container(),),
-        (a_container(phase=Phase.EXITED),),
-        (a_container(phase=Phase.EXITED, code=3),),
-        (a_container(phase=Phase.EXITED, code=1), a_container(phase=Phase.EXITED, attempt=1)),
-        (a_container(phase=Phase.EXITED, code=1), a_container(attempt=1)),
-        (a_container(phase=Phase.EXITED, attempt=2),),
+        (a_container(phase=ContainerPhase.EXITED),),
+        (a_container(phase=ContainerPhase.EXITED, code=3),),
+        (a_container(phase=ContainerPhase.EXITED, code=1), a_container(phase=ContainerPhase.EXITED, attempt=1)),
+        (a_container(phase=ContainerPhase.EXITED, code=1), a_container(attempt=1)),
+        (a_container(phase=ContainerPhase.EXITED, attempt=2),),
     ],
 )
 def test_a_status_is_the_same_when_nothing_has_changed(containers: tuple[Container, ...]) -> None:
@@ -100,14 +102,21 @@ def test_a_pod_begins_with_its_sandbox() -> None:
 def test_a_sandbox_that_is_gone_is_replaced_and_everything_starts_again() -> None:
     pod = a_pod(inits=("init",))
     dead = replace(SANDBOX, ready=False)
-    view = a_view(pod, a_container("init", Phase.EXITED), a_container(phase=Phase.EXITED, code=137), sandbox=dead)
+    view = a_view(
+        pod,
+        a_container("init", ContainerPhase.EXITED),
+        a_container(phase=ContainerPhase.EXITED, code=137),
+        sandbox=dead,
+    )
     assert plan(view, NOW).actions == (CreateSandbox(1),)
     after = replace(view, sandbox=replace(SANDBOX, id="s2", attempt=1))
     assert starts(plan(after, NOW)) == [("init", 1)]
 
 
 def test_a_sandbox_is_not_replaced_when_nothing_is_left_to_run() -> None:
-    view = a_view(a_pod(restartPolicy="Never"), a_container(phase=Phase.EXITED), sandbox=replace(SANDBOX, ready=False))
+    view = a_view(
+        a_pod(restartPolicy="Never"), a_container(phase=ContainerPhase.EXITED), sandbox=replace(SANDBOX, ready=False)
+    )
     assert plan(view, NOW).actions == (Finish(),)
 
 
@@ -115,9 +124,9 @@ def test_init_containers_go_one_by_one_and_main_ones_together() -> None:
     pod = a_pod("a", "b", inits=("first", "second"))
     assert starts(plan(a_view(pod), NOW)) == [("first", 0)]
     assert starts(plan(a_view(pod, a_container("first")), NOW)) == []
-    done = a_container("first", Phase.EXITED)
+    done = a_container("first", ContainerPhase.EXITED)
     assert starts(plan(a_view(pod, done), NOW)) == [("second", 0)]
-    assert starts(plan(a_view(pod, done, a_container("second", Phase.EXITED)), NOW)) == [("a", 0), ("b", 0)]
+    assert starts(plan(a_view(pod, done, a_container("second", ContainerPhase.EXITED)), NOW)) == [("a", 0), ("b", 0)]
 
 
 def test_what_follows_a_sidecar_waits_for_its_start() -> None:
@@ -130,13 +139,13 @@ def test_what_follows_a_sidecar_waits_for_its_start() -> None:
 
 def test_a_sidecar_that_dies_is_started_again_while_main_containers_run() -> None:
     pod = a_pod(sidecars=("side",))
-    view = a_view(pod, a_container("side", Phase.EXITED), a_container())
+    view = a_view(pod, a_container("side", ContainerPhase.EXITED), a_container())
     assert starts(plan(view, NOW)) == [("side", 1)]
 
 
 def test_sidecars_end_with_the_last_main_container() -> None:
     pod = a_pod(sidecars=("side",), restartPolicy="Never")
-    view = a_view(pod, a_container("side"), a_container(phase=Phase.EXITED))
+    view = a_view(pod, a_container("side"), a_container(phase=ContainerPhase.EXITED))
     assert plan(view, NOW).actions == (Terminate(), StopSandbox("s"))
 
 
@@ -145,7 +154,7 @@ def test_sidecars_end_with_the_last_main_container() -> None:
     [("Always", 0, True), ("Always", 1, True), ("OnFailure", 0, False), ("OnFailure", 1, True), ("Never", 1, False)],
 )
 def test_restart_policies(policy: str, code: int, again: bool) -> None:
-    view = a_view(a_pod(restartPolicy=policy), a_container(phase=Phase.EXITED, code=code))
+    view = a_view(a_pod(restartPolicy=policy), a_container(phase=ContainerPhase.EXITED, code=code))
     assert starts(plan(view, NOW)) == ([("c", 1)] if again else [])
     assert (StopSandbox("s") in plan(view, NOW).actions) is not again
 
@@ -154,20 +163,20 @@ def test_restart_rules_of_a_container_come_before_its_policy() -> None:
     rules = [{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]
     container = {"name": "c", "restartPolicy": "Never", "restartPolicyRules": rules}
     pod = a_pod(restartPolicy="Never")
-    assert restarts(container, Role.MAIN, pod, 42)
-    assert not restarts(container, Role.MAIN, pod, 1)
+    assert restarts(container, ContainerRole.MAIN, pod, 42)
+    assert not restarts(container, ContainerRole.MAIN, pod, 1)
 
 
 def test_an_init_container_that_fails_for_good_ends_the_pod() -> None:
     pod = a_pod(inits=("init",), restartPolicy="Never")
-    view = a_view(pod, a_container("init", Phase.EXITED, 1))
+    view = a_view(pod, a_container("init", ContainerPhase.EXITED, 1))
     assert plan(view, NOW).actions == (Terminate(), StopSandbox("s"))
     assert status_of(view, {}, "r", NOW)["phase"] == "Failed"
 
 
 @pytest.mark.parametrize(("crashes", "wait_s"), [(0, 0), (1, 10), (2, 20), (3, 40), (5, 160), (6, 300), (30, 300)])
 def test_crashes_make_the_wait_longer(crashes: int, wait_s: float) -> None:
-    container = a_container(phase=Phase.EXITED, code=1, attempt=crashes, labels={CRASHES_LABEL: str(crashes)})
+    container = a_container(phase=ContainerPhase.EXITED, code=1, attempt=crashes, labels={CRASHES_LABEL: str(crashes)})
     assert backoff_s(container) == wait_s
     decision = plan(a_view(a_pod(), container), NOW)
     if not wait_s:
@@ -177,11 +186,11 @@ def test_crashes_make_the_wait_longer(crashes: int, wait_s: float) -> None:
     assert decision.recheck_at == NOW + wait_s
     assert decision.waits["c"].reason == "CrashLoopBackOff"
     (start,) = (each for each in plan(a_view(a_pod(), container), NOW + wait_s).actions)
-    assert start == StartContainer(name="c", role=Role.MAIN, attempt=crashes + 1, crashes=crashes + 1)
+    assert start == StartContainer(name="c", role=ContainerRole.MAIN, attempt=crashes + 1, crashes=crashes + 1)
 
 
 def test_ten_minutes_of_running_wipe_the_crashes_out() -> None:
-    container = a_container(phase=Phase.EXITED, code=1, labels={CRASHES_LABEL: "6"}, started_at=NOW - 600)
+    container = a_container(phase=ContainerPhase.EXITED, code=1, labels={CRASHES_LABEL: "6"}, started_at=NOW - 600)
     (start,) = plan(a_view(a_pod(), container), NOW).actions
     assert isinstance(start, StartContainer) and start.crashes == 1
 
@@ -197,13 +206,13 @@ def test_a_failed_probe_kills(probe: str) -> None:
 
 
 def test_only_one_dead_attempt_is_kept_beside_the_newest() -> None:
-    attempts = [a_container(phase=Phase.EXITED, attempt=number, id=f"c-{number}") for number in range(3)]
+    attempts = [a_container(phase=ContainerPhase.EXITED, attempt=number, id=f"c-{number}") for number in range(3)]
     decision = plan(a_view(a_pod(), *attempts, a_container(attempt=3, id="c-3")), NOW)
     assert set(decision.actions) == {RemoveContainer("c-0"), RemoveContainer("c-1")}
 
 
 def test_a_container_that_was_made_and_not_started_is_started_as_it_is() -> None:
-    assert starts(plan(a_view(a_pod(), a_container(phase=Phase.CREATED)), NOW)) == [("c", 0)]
+    assert starts(plan(a_view(a_pod(), a_container(phase=ContainerPhase.CREATED)), NOW)) == [("c", 0)]
 
 
 def test_one_whose_containers_were_lost_counts_on() -> None:
@@ -220,25 +229,25 @@ def test_one_whose_containers_were_lost_counts_on() -> None:
     assert status["restartCount"] == 5
 
 
-@pytest.mark.parametrize("why", ["deleted", "verdict", "failed"])
+@pytest.mark.parametrize("why", ["deleted", "failure", "failed"])
 def test_a_pod_that_ends_starts_nothing_and_is_taken_down_in_order(why: str) -> None:
     pod = a_pod("a", "b")
     more: dict[str, Any] = {}
     if why == "deleted":
         pod["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z"
-    elif why == "verdict":
-        more["verdict"] = Verdict("Evicted", "low")
+    elif why == "failure":
+        more["failure"] = PodFailure("Evicted", "low")
     else:
         pod["status"]["phase"] = "Failed"
     assert plan(a_view(pod, a_container("a"), **more), NOW).actions == (Terminate(),)
-    ended = a_container("a", Phase.EXITED, 143)
+    ended = a_container("a", ContainerPhase.EXITED, 143)
     assert plan(a_view(pod, ended, **more), NOW).actions == (StopSandbox("s"), Finish())
     stopped = replace(SANDBOX, ready=False)
     assert plan(a_view(pod, ended, sandbox=stopped, **more), NOW).actions == (Finish(),)
 
 
 def test_a_failed_start_is_held_until_its_time() -> None:
-    wait = Wait("ErrImagePull", "no such image")
+    wait = ContainerWait("ErrImagePull", "no such image")
     view = a_view(a_pod(), waits={"c": wait}, retry_at={"c": NOW + 10})
     decision = plan(view, NOW)
     assert (decision.actions, decision.recheck_at, decision.waits) == ((), NOW + 10, {"c": wait})
@@ -261,7 +270,9 @@ def conditions(status: dict[str, Any]) -> dict[str, str]:
 )  # fmt: skip
 def test_phases_of_ended_pods(policy: str, codes: tuple[int, int], phase: str) -> None:
     pod = a_pod("a", "b", restartPolicy=policy)
-    view = a_view(pod, a_container("a", Phase.EXITED, codes[0]), a_container("b", Phase.EXITED, codes[1]))
+    view = a_view(
+        pod, a_container("a", ContainerPhase.EXITED, codes[0]), a_container("b", ContainerPhase.EXITED, codes[1])
+    )
     assert status_of(view, {}, "r", NOW)["phase"] == phase
 
 
@@ -303,8 +314,8 @@ def test_an_ended_phase_is_never_left() -> None:
 
 
 def test_a_pod_that_was_refused_has_a_short_status() -> None:
-    verdict = Verdict("OutOfcpu", "Pod was rejected: full", rejected=True)
-    status = status_of(a_view(a_pod(), sandbox=None, verdict=verdict), {}, "r", NOW)
+    failure = PodFailure("OutOfcpu", "Pod was rejected: full", rejected=True)
+    status = status_of(a_view(a_pod(), sandbox=None, failure=failure), {}, "r", NOW)
     assert status == {
         "qosClass": "BestEffort", "observedGeneration": 1, "phase": "Failed", "reason": "OutOfcpu",
         "message": "Pod was rejected: full",
@@ -323,7 +334,7 @@ class World:
         self.containers: dict[str, Container] = {}
         self.finished = False
 
-    def view(self) -> View:
+    def view(self) -> PodView:
         return a_view(self.pod, *self.containers.values(), sandbox=self.sandbox, old=self.old)
 
     def settle(self) -> None:
@@ -348,7 +359,7 @@ class World:
                 self.sandbox = replace(self.sandbox, ready=False, addresses=())
             case StartContainer(name=name, attempt=attempt, crashes=crashes):
                 assert self.sandbox is not None
-                assert not [c for c in self.containers.values() if c.name == name and c.phase is Phase.RUNNING]
+                assert not [c for c in self.containers.values() if c.name == name and c.phase is ContainerPhase.RUNNING]
                 made = a_container(name, attempt=attempt, sandbox_id=self.sandbox.id, started_at=self.now)
                 key = f"{name}-{self.sandbox.id}-{attempt}"
                 assert key not in self.containers
@@ -365,8 +376,8 @@ class World:
 
     def end(self, key: str, code: int) -> None:
         found = self.containers[key]
-        if found.phase is Phase.RUNNING:
-            self.containers[key] = replace(found, phase=Phase.EXITED, finished_at=self.now, exit_code=code)
+        if found.phase is ContainerPhase.RUNNING:
+            self.containers[key] = replace(found, phase=ContainerPhase.EXITED, finished_at=self.now, exit_code=code)
 
     def check(self, before: dict[str, Any], after: dict[str, Any]) -> None:
         if before.get("phase") in ("Succeeded", "Failed"):
@@ -375,7 +386,7 @@ class World:
         for each in after["containerStatuses"]:
             assert each["restartCount"] >= counts.get(each["name"], 0)
         mains = {each["name"] for each in self.pod["spec"]["containers"]}
-        running = {c.name for c in self.containers.values() if c.phase is Phase.RUNNING}
+        running = {c.name for c in self.containers.values() if c.phase is ContainerPhase.RUNNING}
         plain = {each["name"] for each in self.pod["spec"].get("initContainers") or () if "restartPolicy" not in each}
         assert not (running & mains and running & plain), "a main container runs before initialization is over"
         ready = conditions(after)["Ready"] == "True"
@@ -405,7 +416,7 @@ def test_whatever_happens_the_rules_hold_and_a_deleted_pod_ends(
     world = World(pod)
     world.settle()
     for what, one, two in happenings:
-        running = sorted(key for key, each in world.containers.items() if each.phase is Phase.RUNNING)
+        running = sorted(key for key, each in world.containers.items() if each.phase is ContainerPhase.RUNNING)
         if what == "exit" and running:
             world.end(running[one % len(running)], two)
         elif what == "pass":
@@ -420,4 +431,4 @@ def test_whatever_happens_the_rules_hold_and_a_deleted_pod_ends(
     pod["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z"
     world.settle()
     assert world.finished
-    assert not [each for each in world.containers.values() if each.phase is Phase.RUNNING]
+    assert not [each for each in world.containers.values() if each.phase is ContainerPhase.RUNNING]

@@ -22,12 +22,12 @@ from h2.events import DataReceived, RequestReceived
 from shoal.base.clock import FakeClock, RealClock
 from shoal.node.probes.grpc import check
 from shoal.node.probes.handlers import Handlers, Target
-from shoal.node.probes.model import Kind, Result, probe_of
-from shoal.node.runtime.model import Connection, Container, Phase
+from shoal.node.probes.model import ProbeKind, ProbeResult, probe_of
+from shoal.node.runtime.model import Container, ContainerPhase, PodConnection
 from shoal.node.streams import SocketConnection
 
 CONTAINER = Container(
-    id="c", sandbox_id="s", pod_uid="u", name="c", attempt=0, phase=Phase.RUNNING, image_id="", image_reference="",
+    id="c", sandbox_id="s", pod_uid="u", name="c", attempt=0, phase=ContainerPhase.RUNNING, image_id="", image_reference="",
     created_at=0.0,
 )  # fmt: skip
 
@@ -67,16 +67,16 @@ class GrpcServer:
 @pytest.mark.parametrize(
     ("body", "trailers", "result", "message"),
     [
-        (b"\x00\x00\x00\x00\x02\x08\x01", [("grpc-status", "0")], Result.SUCCESS, "service healthy"),
+        (b"\x00\x00\x00\x00\x02\x08\x01", [("grpc-status", "0")], ProbeResult.SUCCESS, "service healthy"),
         (
-            b"\x00\x00\x00\x00\x02\x08\x02", [("grpc-status", "0")], Result.FAILURE,
+            b"\x00\x00\x00\x00\x02\x08\x02", [("grpc-status", "0")], ProbeResult.FAILURE,
             'service unhealthy (responded with "NOT_SERVING")',
         ),
-        (b"", [("grpc-status", "5"), ("grpc-message", "unknown service")], Result.FAILURE, "unknown service"),
-        (b"", [("grpc-status", "12"), ("grpc-message", "x")], Result.FAILURE, "does not implement the grpc health protocol"),
+        (b"", [("grpc-status", "5"), ("grpc-message", "unknown service")], ProbeResult.FAILURE, "unknown service"),
+        (b"", [("grpc-status", "12"), ("grpc-message", "x")], ProbeResult.FAILURE, "does not implement the grpc health protocol"),
     ],
 )  # fmt: skip
-def test_health_over_grpc(body: bytes, trailers: list[tuple[str, str]], result: Result, message: str) -> None:
+def test_health_over_grpc(body: bytes, trailers: list[tuple[str, str]], result: ProbeResult, message: str) -> None:
     server = GrpcServer(lambda path: (body, trailers))
     answer = asyncio.run(check(server, "my.Service", "pod:50051"))
     assert answer.result is result
@@ -90,13 +90,13 @@ class SocketRuntime:
     def __init__(self, port: int) -> None:
         self._port = port
 
-    async def connect(self, sandbox_id: str, port: int) -> Connection:
+    async def connect(self, sandbox_id: str, port: int) -> PodConnection:
         return SocketConnection(*await asyncio.open_connection("127.0.0.1", self._port))
 
 
 async def probe(handler: dict[str, Any], port: int, timeout_s: int = 1) -> Any:
     runtime: Any = SocketRuntime(port)
-    found = probe_of({"readinessProbe": {**handler, "timeoutSeconds": timeout_s}}, Kind.READINESS)
+    found = probe_of({"readinessProbe": {**handler, "timeoutSeconds": timeout_s}}, ProbeKind.READINESS)
     assert found is not None
     target = Target(container=CONTAINER, spec={"ports": [{"name": "web", "containerPort": 80}]}, address="10.0.0.1")
     return await Handlers(runtime, clock=RealClock()).ask(found, target)
@@ -118,15 +118,15 @@ async def serve(answer: bytes, tls: ssl.SSLContext | None = None) -> tuple[async
 @pytest.mark.parametrize(
     ("answer", "result", "message"),
     [
-        (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", Result.SUCCESS, "ok"),
-        (b"HTTP/1.1 302 Found\r\nlocation: /x\r\ncontent-length: 0\r\n\r\n", Result.WARNING, "Probe terminated redirects"),
-        (b"HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n", Result.FAILURE, "HTTP probe failed with statuscode: 503"),
-        (b"HTTP/1.0 200 OK\r\n\r\nuntil the end", Result.SUCCESS, "until the end"),
-        (b"nonsense\r\n\r\n", Result.FAILURE, "malformed HTTP response"),
-        (b"", Result.FAILURE, "EOF"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", ProbeResult.SUCCESS, "ok"),
+        (b"HTTP/1.1 302 Found\r\nlocation: /x\r\ncontent-length: 0\r\n\r\n", ProbeResult.WARNING, "Probe terminated redirects"),
+        (b"HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n", ProbeResult.FAILURE, "HTTP probe failed with statuscode: 503"),
+        (b"HTTP/1.0 200 OK\r\n\r\nuntil the end", ProbeResult.SUCCESS, "until the end"),
+        (b"nonsense\r\n\r\n", ProbeResult.FAILURE, "malformed HTTP response"),
+        (b"", ProbeResult.FAILURE, "EOF"),
     ],
 )  # fmt: skip
-def test_health_over_http(answer: bytes, result: Result, message: str) -> None:
+def test_health_over_http(answer: bytes, result: ProbeResult, message: str) -> None:
     async def main() -> None:
         server, port, seen = await serve(answer)
         headers = [{"name": "X-Probe", "value": "yes"}]
@@ -156,7 +156,7 @@ def test_health_over_https_needs_no_trust(tmp_path: Path) -> None:
     async def main() -> None:
         server, port, _ = await serve(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", tls)
         found = await probe({"httpGet": {"port": 443, "scheme": "HTTPS"}}, port)
-        assert found.result is Result.SUCCESS, found
+        assert found.result is ProbeResult.SUCCESS, found
         server.close()
 
     asyncio.run(main())
@@ -164,19 +164,19 @@ def test_health_over_https_needs_no_trust(tmp_path: Path) -> None:
 
 def test_a_probe_has_its_time_and_no_more() -> None:
     class Silent:
-        async def connect(self, sandbox_id: str, port: int) -> Connection:
+        async def connect(self, sandbox_id: str, port: int) -> PodConnection:
             await asyncio.Event().wait()
             raise AssertionError
 
     async def main() -> None:
         clock, runtime = FakeClock(), Silent()
-        found = probe_of({"livenessProbe": {"tcpSocket": {"port": 1}, "timeoutSeconds": 5}}, Kind.LIVENESS)
+        found = probe_of({"livenessProbe": {"tcpSocket": {"port": 1}, "timeoutSeconds": 5}}, ProbeKind.LIVENESS)
         assert found is not None
         target = Target(container=CONTAINER, spec={}, address="")
         asking = asyncio.create_task(Handlers(runtime, clock=clock).ask(found, target))  # type: ignore[arg-type]
         await clock.advance(4.9)
         assert not asking.done()
         await clock.advance(0.1)
-        assert (await asking).result is Result.FAILURE
+        assert (await asking).result is ProbeResult.FAILURE
 
     asyncio.run(main())

@@ -13,7 +13,7 @@ from shoal.kube.times import format_time
 from shoal.node.simulated import plan
 from shoal.node.simulated.addresses import Addresses
 from shoal.node.simulated.config import FleetConfig
-from shoal.node.simulated.model import Behaviour, Course, Stage, behaviour_of, exit_code_of
+from shoal.node.simulated.model import Behaviour, PodProgress, Stage, behaviour_of, exit_code_of
 from shoal.node.simulated.timers import Timers
 
 NOW = 1_700_000_000.0
@@ -27,7 +27,7 @@ def a_pod(**spec: Any) -> dict[str, Any]:
     }
 
 
-def course_at(behaviour: Behaviour, after_s: float, **spec: Any) -> plan.Step:
+def course_at(behaviour: Behaviour, after_s: float, **spec: Any) -> plan.PodStep:
     pod = a_pod(**spec)
     return plan.advance(plan.resume(pod, "10.0.0.1", NOW), behaviour, pod, NOW + after_s)
 
@@ -90,7 +90,7 @@ def test_restarts_wait_ten_seconds_and_twice_as_long_each_time_up_to_five_minute
 
 
 def test_a_long_run_wipes_out_the_backoff() -> None:
-    course = Course(
+    course = PodProgress(
         uid="u", address="", stage=Stage.BACKOFF, restarts=7, started_at=NOW - 600, exited_at=NOW, since=NOW
     )
     assert plan.backoff_s(course) == 0
@@ -287,7 +287,7 @@ def test_what_has_ended_stays_ended(phase: str) -> None:
 
 def test_an_ephemeral_container_runs_from_when_it_is_seen_until_the_pod_ends() -> None:
     pod = a_pod(ephemeralContainers=[{"name": "debugger", "image": "busybox"}])
-    course = Course(uid="u", address="10.0.0.1", stage=Stage.RUNNING, since=NOW, started_at=NOW, begun_at=NOW)
+    course = PodProgress(uid="u", address="10.0.0.1", stage=Stage.RUNNING, since=NOW, started_at=NOW, begun_at=NOW)
     first = plan.status_of(course, Behaviour(), pod, "192.0.2.1", NOW + 5)
     (guest,) = first["ephemeralContainerStatuses"]
     assert guest["state"] == {"running": {"startedAt": format_time(NOW + 5)}}
@@ -313,10 +313,10 @@ def test_trouble_is_told_with_its_reason() -> None:
         "metadata": {"name": "p", "namespace": "n", "uid": "u"},
         "spec": {"containers": [{"name": "c", "image": "i:1"}]},
     }
-    crashed = Course(uid="u", address="", stage=Stage.BACKOFF)
+    crashed = PodProgress(uid="u", address="", stage=Stage.BACKOFF)
     expected = ("BackOff", "Back-off restarting failed container c in pod p_n(u)")
     assert plan.trouble_of(crashed, Behaviour(), pod) == expected
-    waiting = Course(uid="u", address="")
+    waiting = PodProgress(uid="u", address="")
     reason, message = plan.trouble_of(waiting, Behaviour(image_error=True), pod) or ("", "")
     assert reason == "Failed" and 'failed to pull image "i:1"' in message
     assert plan.trouble_of(waiting, Behaviour(), pod) is None

@@ -29,18 +29,18 @@ _OLDEST_SQLITE = (3, 35)  # the first with RETURNING
 _FEWEST_FILES = 1024
 
 
-class Verdict(StrEnum):
+class CheckResult(StrEnum):
     OK = "ok"
     WARNING = "warning"  # it works without
     FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class DoctorCheck:
     """The result of one check. ``fix`` is empty when nothing has to be done."""
 
     name: str
-    verdict: Verdict
+    verdict: CheckResult
     found: str
     fix: str = ""
 
@@ -53,11 +53,11 @@ def doctor(
     """Check that this machine meets Shoal's requirements; exit code 1 if a required one is missing."""
     checks = list(examine(directory(dir)))
     typer.echo(render([asdict(check) for check in checks], ("name", "verdict", "found", "fix"), output), nl=False)
-    if any(check.verdict is Verdict.FAILED for check in checks):
+    if any(check.verdict is CheckResult.FAILED for check in checks):
         raise typer.Exit(1)
 
 
-def examine(state: Path) -> Iterator[Check]:
+def examine(state: Path) -> Iterator[DoctorCheck]:
     """Run every check, in the order of printing."""
     yield _at_least("python", sys.version_info[:2], _OLDEST_PYTHON, platform.python_version())
     yield _at_least("sqlite", sqlite3.sqlite_version_info[:2], _OLDEST_SQLITE, sqlite3.sqlite_version)
@@ -68,52 +68,59 @@ def examine(state: Path) -> Iterator[Check]:
     yield _open_files()
 
 
-def _at_least(name: str, version: tuple[int, ...], oldest: tuple[int, int], shown: str) -> Check:
+def _at_least(name: str, version: tuple[int, ...], oldest: tuple[int, int], shown: str) -> DoctorCheck:
     if version >= oldest:
-        return Check(name, Verdict.OK, shown)
-    return Check(name, Verdict.FAILED, shown, f"install {name} {oldest[0]}.{oldest[1]} or newer")
+        return DoctorCheck(name, CheckResult.OK, shown)
+    return DoctorCheck(name, CheckResult.FAILED, shown, f"install {name} {oldest[0]}.{oldest[1]} or newer")
 
 
-def _schema_tables() -> Check:
+def _schema_tables() -> DoctorCheck:
     import shoal
 
     generated = Path(shoal.__file__).parent / "kube" / "schema" / "generated"
     if generated.is_dir() and any(generated.iterdir()):
-        return Check("schema tables", Verdict.OK, "compiled")
-    return Check("schema tables", Verdict.FAILED, "missing", "run: make setup")
+        return DoctorCheck("schema tables", CheckResult.OK, "compiled")
+    return DoctorCheck("schema tables", CheckResult.FAILED, "missing", "run: make setup")
 
 
-def _kubectl() -> Check:
+def _kubectl() -> DoctorCheck:
     path = find_kubectl()
     oldest = f"{OLDEST_KUBECTL[0]}.{OLDEST_KUBECTL[1]}"
     if path is None:
-        return Check("kubectl", Verdict.WARNING, "missing", f"install kubectl {oldest} or newer, or run: make setup")
+        return DoctorCheck(
+            "kubectl", CheckResult.WARNING, "missing", f"install kubectl {oldest} or newer, or run: make setup"
+        )
     version = kubectl_version(path)
     shown = f"{version[0]}.{version[1]} at {path}" if version else f"{path} does not run"
     if version is None or version < OLDEST_KUBECTL:
-        return Check("kubectl", Verdict.WARNING, shown, f"install kubectl {oldest} or newer, or run: make setup")
-    return Check("kubectl", Verdict.OK, shown)
+        return DoctorCheck(
+            "kubectl", CheckResult.WARNING, shown, f"install kubectl {oldest} or newer, or run: make setup"
+        )
+    return DoctorCheck("kubectl", CheckResult.OK, shown)
 
 
-def _directory(state: Path) -> Check:
+def _directory(state: Path) -> DoctorCheck:
     existing = next(path for path in (state, *state.parents) if path.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        return Check("directory", Verdict.FAILED, f"{existing} is not writable", "choose another with --dir")
+        return DoctorCheck("directory", CheckResult.FAILED, f"{existing} is not writable", "choose another with --dir")
     if existing == state and state.stat().st_mode & 0o077:
-        return Check("directory", Verdict.WARNING, f"other users can read {state}", f"run: chmod 700 {state}")
-    return Check("directory", Verdict.OK, str(state))
+        return DoctorCheck("directory", CheckResult.WARNING, f"other users can read {state}", f"run: chmod 700 {state}")
+    return DoctorCheck("directory", CheckResult.OK, str(state))
 
 
-def _port() -> Check:
+def _port() -> DoctorCheck:
     if is_free(LOOPBACK, DEFAULT_PORT):
-        return Check("port", Verdict.OK, f"{DEFAULT_PORT} is free")
-    return Check(
-        "port", Verdict.WARNING, f"{DEFAULT_PORT} is in use", "Shoal uses the next free port; choose one with --port"
+        return DoctorCheck("port", CheckResult.OK, f"{DEFAULT_PORT} is free")
+    return DoctorCheck(
+        "port",
+        CheckResult.WARNING,
+        f"{DEFAULT_PORT} is in use",
+        "Shoal uses the next free port; choose one with --port",
     )
 
 
-def _open_files() -> Check:
+def _open_files() -> DoctorCheck:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= _FEWEST_FILES:
-        return Check("open files", Verdict.OK, "unlimited" if soft == resource.RLIM_INFINITY else str(soft))
-    return Check("open files", Verdict.WARNING, str(soft), f"run: ulimit -n {_FEWEST_FILES}")
+        return DoctorCheck("open files", CheckResult.OK, "unlimited" if soft == resource.RLIM_INFINITY else str(soft))
+    return DoctorCheck("open files", CheckResult.WARNING, str(soft), f"run: ulimit -n {_FEWEST_FILES}")

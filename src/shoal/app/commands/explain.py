@@ -28,7 +28,7 @@ _COLUMNS = ("node", "fits", "score", "why")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ClusterChoice:
     """The cluster that the options select."""
 
     dir: Path | None = None
@@ -77,7 +77,7 @@ def pod(
     context: Annotated[str, typer.Option(help="context in the kubeconfig; default: the current one")] = "",
 ) -> None:
     """Show each node's score for the pod, or why the pod does not fit there."""
-    access = Place(dir, kubeconfig, context).access()
+    access = ClusterChoice(dir, kubeconfig, context).access()
     found = asyncio.run(_ask(access, namespace or access.namespace, name))
     typer.echo(_text(found) if output is Format.TABLE else document(_content(found), output), nl=False)
 

@@ -43,13 +43,15 @@ def start(
 ) -> None:
     """Start an agent and print `ready` once it runs; SIGTERM or Ctrl-C stops it. Applied workloads keep running.
     SHOAL_KRANE_* variables set the settings too; SIGHUP reads them again."""
-    from shoal.app.fleet.start_agent import Start, become
+    from shoal.app.fleet.start_agent import StartArguments, become
 
     flags = {
         "join": _absolute(join), "dir": _absolute(dir), "kubeconfig": _text(kubeconfig), "context": context,
         "agent": name, "host": host, "port": port, "elect": elect, "log_level": log_level,
     }  # fmt: skip
-    become(Start(flags=flags, home=str(directory(None)), config=_absolute(config) or "", stop_on_eof=stop_on_eof))
+    become(
+        StartArguments(flags=flags, home=str(directory(None)), config=_absolute(config) or "", stop_on_eof=stop_on_eof)
+    )
 
 
 def _absolute(path: Path | None) -> str | None:

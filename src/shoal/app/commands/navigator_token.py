@@ -47,7 +47,7 @@ def create(
 ) -> None:
     """Create a token and print it. It cannot be shown again: only its digest is stored. For an edge, the output is its
     join file."""
-    from shoal.navigator.manager.tokens import EDGE, KINDS, Tokens
+    from shoal.navigator.manager.tokens import EDGE, KINDS, NavigatorTokens
 
     if kind not in KINDS:
         raise ConfigError(f"kind is {kind!r}: use {', '.join(KINDS)}")
@@ -60,7 +60,7 @@ def create(
     folder = _folder(dir)
     ttl_s = float(seconds_of("ttl", ttl)) if ttl else 0.0
 
-    async def made(tokens: Tokens) -> str:
+    async def made(tokens: NavigatorTokens) -> str:
         text, _ = await tokens.create(kind=kind, cluster=cluster, ttl_s=ttl_s)
         return text
 
@@ -78,11 +78,11 @@ def list_(
 ) -> None:
     """List the tokens, expired and revoked ones too."""
     from shoal.base.clock import RealClock
-    from shoal.navigator.manager.tokens import Tokens
+    from shoal.navigator.manager.tokens import NavigatorTokens
 
     now_ms = round(RealClock().wall_s() * 1000)
 
-    async def rows(tokens: Tokens) -> list[dict[str, Any]]:
+    async def rows(tokens: NavigatorTokens) -> list[dict[str, Any]]:
         return [
             {
                 "id": token.id,
@@ -111,11 +111,11 @@ def rotate(
 ) -> None:
     """Replace a token and print the new one. It cannot be shown again. The old one stays valid for --grace."""
     from shoal.navigator.manager.rows import StoredToken
-    from shoal.navigator.manager.tokens import EDGE, Tokens
+    from shoal.navigator.manager.tokens import EDGE, NavigatorTokens
 
     folder, grace_s = _folder(dir), float(seconds_of("grace", grace))
 
-    async def rotated(tokens: Tokens) -> tuple[str, StoredToken]:
+    async def rotated(tokens: NavigatorTokens) -> tuple[str, StoredToken]:
         return await tokens.rotate(id, grace_s=grace_s)
 
     text, token = _with_tokens(folder, database, rotated)
@@ -127,9 +127,9 @@ def rotate(
 @app.command("revoke")
 def revoke(id: _Id, dir: _Dir = None, database: _Database = "") -> None:
     """Revoke a token: within a second the manager refuses it and closes its edge's stream."""
-    from shoal.navigator.manager.tokens import Tokens
+    from shoal.navigator.manager.tokens import NavigatorTokens
 
-    async def revoked(tokens: Tokens) -> None:
+    async def revoked(tokens: NavigatorTokens) -> None:
         await tokens.revoke(id)
 
     _with_tokens(_folder(dir), database, revoked)
@@ -149,7 +149,7 @@ def _with_tokens(folder: Path, database: str, work: Callable[[Any], Awaitable[T]
     from shoal.base.clock import RealClock
     from shoal.base.ids import Ids
     from shoal.navigator.manager.databases import rows_for
-    from shoal.navigator.manager.tokens import Tokens
+    from shoal.navigator.manager.tokens import NavigatorTokens
 
     url = database_url(database, folder)
     if not database and not folder.is_dir():
@@ -159,7 +159,7 @@ def _with_tokens(folder: Path, database: str, work: Callable[[Any], Awaitable[T]
         rows = rows_for(url)
         await rows.open(manager=False)
         try:
-            return await work(Tokens(rows, clock=RealClock(), new_id=Ids().new_uid))
+            return await work(NavigatorTokens(rows, clock=RealClock(), new_id=Ids().new_uid))
         finally:
             await rows.close()
 

@@ -36,7 +36,7 @@ class About:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class DemoRequest:
     method: str
     path: str  # without the query
     query: Mapping[str, str] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class DemoAnswer:
     """Sent after ``delay_s``; with ``chunks``, as that many pieces with ``pause_s`` between them."""
 
     status: int = 200
@@ -69,50 +69,56 @@ def about_from(tag: str, environ: Mapping[str, str]) -> About:
     )
 
 
-def answer(about: About, request: Request, *, number: int, draining: bool) -> Answer:
+def answer(about: About, request: DemoRequest, *, number: int, draining: bool) -> DemoAnswer:
     """To the ``number``-th request of this instance; health is not counted as one and shows no artificial fault."""
     path = request.path
     if path in ("/health", "/healthz", "/readyz"):
-        return Answer(503, _dumps({"ok": False, "draining": True})) if draining else Answer(200, _dumps({"ok": True}))
+        return (
+            DemoAnswer(503, _dumps({"ok": False, "draining": True}))
+            if draining
+            else DemoAnswer(200, _dumps({"ok": True}))
+        )
     if path == "/livez":
-        return Answer(200, _dumps({"ok": True}))
+        return DemoAnswer(200, _dumps({"ok": True}))
     slow_s = _SLOW_S if about.tag == "v2-slow" else 0.0
     if about.tag == "v2-errors" and number * 7 % 10 < _ERRORS_OF_TEN:
-        return Answer(500, _dumps({"error": {"code": "demo_error", "message": "this version fails now and then"}}))
+        return DemoAnswer(500, _dumps({"error": {"code": "demo_error", "message": "this version fails now and then"}}))
     made = _route(about, request)
     if not slow_s:
         return made
-    return Answer(made.status, made.body, made.content_type, made.delay_s + slow_s, made.chunks, made.pause_s)
+    return DemoAnswer(made.status, made.body, made.content_type, made.delay_s + slow_s, made.chunks, made.pause_s)
 
 
-def _route(about: About, request: Request) -> Answer:
+def _route(about: About, request: DemoRequest) -> DemoAnswer:
     path, query = request.path, request.query
     if path == "/":
         return _home(about, request)
     if path == "/slow":
         delay_s = min(_number(query.get("ms"), 1000.0) / 1000, _LONGEST_S)
-        return Answer(200, _dumps({**_who(about), "slept_s": delay_s}), delay_s=delay_s)
+        return DemoAnswer(200, _dumps({**_who(about), "slept_s": delay_s}), delay_s=delay_s)
     if path.startswith("/status/"):
         code = path.removeprefix("/status/")
         if not (len(code) == 3 and code.isdigit() and 200 <= int(code) < 600):
             return _fault(400, "bad_request", "a status has three digits, from 200 to 599")
-        return Answer(int(code), b"" if code in ("204", "304") else _dumps({**_who(about), "status": int(code)}))
+        return DemoAnswer(int(code), b"" if code in ("204", "304") else _dumps({**_who(about), "status": int(code)}))
     if path == "/stream":
         chunks = min(int(_number(query.get("chunks"), 10)), _MOST_CHUNKS)
-        return Answer(200, b"", TEXT, chunks=max(chunks, 1), pause_s=min(_number(query.get("ms"), 100) / 1000, 60.0))
+        return DemoAnswer(
+            200, b"", TEXT, chunks=max(chunks, 1), pause_s=min(_number(query.get("ms"), 100) / 1000, 60.0)
+        )
     if path == "/echo":
-        return Answer(200, request.body, request.headers.get("content-type", "application/octet-stream"))
+        return DemoAnswer(200, request.body, request.headers.get("content-type", "application/octet-stream"))
     return _fault(404, "not_found", f"the demo application has no {path}")
 
 
-def _home(about: About, request: Request) -> Answer:
+def _home(about: About, request: DemoRequest) -> DemoAnswer:
     shown = {name: request.headers[name] for name in _SHOWN if name in request.headers}
     content = {**_who(about), "message": about.greeting, "headers": shown}
     if "text/html" not in request.headers.get("accept", ""):
-        return Answer(200, _dumps(content))
+        return DemoAnswer(200, _dumps(content))
     rows = "".join(f"<tr><th>{html.escape(name)}<td>{html.escape(str(value))}" for name, value in _who(about).items())
     page = f"<!doctype html><title>{html.escape(about.app)}</title><h1>{html.escape(about.greeting)}</h1>"
-    return Answer(200, f"{page}<table>{rows}</table>\n".encode(), HTML)
+    return DemoAnswer(200, f"{page}<table>{rows}</table>\n".encode(), HTML)
 
 
 def chunk(about: About, number: int) -> bytes:
@@ -126,8 +132,8 @@ def _who(about: About) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _fault(status: int, code: str, message: str) -> Answer:
-    return Answer(status, _dumps({"error": {"code": code, "message": message}}))
+def _fault(status: int, code: str, message: str) -> DemoAnswer:
+    return DemoAnswer(status, _dumps({"error": {"code": code, "message": message}}))
 
 
 def _number(text: str | None, default: float) -> float:

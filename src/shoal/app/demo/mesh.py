@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from shoal.kube.objects import Obj
-from shoal.navigator.model import KINDS, Kind
+from shoal.navigator.model import KINDS, ReportedKind
 
 NAME = "web"
 _OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
-def definition(kind: Kind) -> Obj:
+def definition(kind: ReportedKind) -> Obj:
     """Of one of Istio's kinds, in all versions that edges know, taking any spec."""
     schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": _OPEN, "status": _OPEN}}}
     versions = [

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from urllib.parse import unquote_plus
 
-from shoal.app.demo.answers import About, Answer, Request, about_from, answer, chunk
+from shoal.app.demo.answers import About, DemoAnswer, DemoRequest, about_from, answer, chunk
 from shoal.base.websocket import CloseCode, Decoder, Opcode, WebSocketError, accept_key, encode, encode_close, is_key
 
 _HEAD_BYTES, _BODY_BYTES = 64 * 1024, 64 * 1024 * 1024
@@ -24,7 +24,7 @@ _REASONS = {status.value: status.phrase for status in HTTPStatus}
 _GONE = (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError)
 
 
-class BadRequest(Exception):
+class MalformedRequest(Exception):
     """Bytes that are no request."""
 
 
@@ -64,7 +64,7 @@ class DemoServer:
         try:
             while await self._one(reader, writer):
                 pass
-        except BadRequest as error:
+        except MalformedRequest as error:
             writer.write(_head(400, {"content-type": "text/plain", "connection": "close"}, len(str(error))))
             writer.write(str(error).encode())
         except _GONE:
@@ -86,7 +86,7 @@ class DemoServer:
             if request.headers.get("expect", "").lower() == "100-continue":
                 writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             body = await _body(request.headers, reader)
-            request = Request(request.method, request.path, request.query, request.headers, body)
+            request = DemoRequest(request.method, request.path, request.query, request.headers, body)
             self._number += not request.path.startswith(("/health", "/readyz", "/livez"))
             made = answer(self._about, request, number=self._number, draining=self.draining)
             if made.delay_s:
@@ -100,7 +100,7 @@ class DemoServer:
             if not self.under_way:
                 self._idle.set()
 
-    async def _send(self, writer: asyncio.StreamWriter, request: Request, made: Answer, keep: bool) -> None:
+    async def _send(self, writer: asyncio.StreamWriter, request: DemoRequest, made: DemoAnswer, keep: bool) -> None:
         headers = {"content-type": made.content_type, "server": "shoal-demo"}
         if not keep:
             headers["connection"] = "close"
@@ -121,11 +121,13 @@ class DemoServer:
             writer.write(b"0\r\n\r\n")
         await writer.drain()
 
-    async def _websocket(self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _websocket(
+        self, request: DemoRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         """Sends back what comes, after a first message that says who answers."""
         key = request.headers.get("sec-websocket-key", "")
         if request.headers.get("upgrade", "").lower() != "websocket" or not is_key(key):
-            raise BadRequest("/ws is for WebSocket connections")
+            raise MalformedRequest("/ws is for WebSocket connections")
         writer.write(
             b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\n"
             b"sec-websocket-accept: " + accept_key(key).encode() + b"\r\n\r\n"
@@ -151,13 +153,13 @@ class DemoServer:
             writer.write(encode_close(error.code, str(error)))
 
 
-def parse_head(head: bytes) -> tuple[Request, str]:
+def parse_head(head: bytes) -> tuple[DemoRequest, str]:
     """A request without its body, and the version of HTTP."""
     lines = head.decode("latin-1").split("\r\n")
     try:
         method, target, version = lines[0].split(" ")
     except ValueError:
-        raise BadRequest("the first line is not: method, target, version") from None
+        raise MalformedRequest("the first line is not: method, target, version") from None
     headers: dict[str, str] = {}
     for line in lines[1:]:
         name, colon, value = line.partition(":")
@@ -166,7 +168,7 @@ def parse_head(head: bytes) -> tuple[Request, str]:
     path, _, text = target.partition("?")
     pairs = (pair.partition("=") for pair in text.split("&") if pair)
     query = {unquote_plus(name): unquote_plus(value) for name, _, value in pairs}
-    return Request(method, path, query, headers), version
+    return DemoRequest(method, path, query, headers), version
 
 
 async def _body(headers: Mapping[str, str], reader: asyncio.StreamReader) -> bytes:
@@ -175,9 +177,9 @@ async def _body(headers: Mapping[str, str], reader: asyncio.StreamReader) -> byt
     try:
         size = int(headers.get("content-length") or 0)
     except ValueError:
-        raise BadRequest("content-length is no number") from None
+        raise MalformedRequest("content-length is no number") from None
     if not 0 <= size <= _BODY_BYTES:
-        raise BadRequest(f"a body may have at most {_BODY_BYTES} bytes")
+        raise MalformedRequest(f"a body may have at most {_BODY_BYTES} bytes")
     return await reader.readexactly(size)
 
 
@@ -189,19 +191,19 @@ async def _chunked(reader: asyncio.StreamReader) -> bytes:
         try:
             size = int(line, 16)
         except ValueError:
-            raise BadRequest("the size of a chunk is no number") from None
+            raise MalformedRequest("the size of a chunk is no number") from None
         if size == 0:
             while (await reader.readuntil(b"\r\n")) != b"\r\n":
                 pass
             return b"".join(pieces)
         total += size
         if total > _BODY_BYTES:
-            raise BadRequest(f"a body may have at most {_BODY_BYTES} bytes")
+            raise MalformedRequest(f"a body may have at most {_BODY_BYTES} bytes")
         pieces.append((await reader.readexactly(size + 2))[:-2])
 
 
 def _head(status: int, headers: Mapping[str, str], length: int | None) -> bytes:
-    lines = [f"HTTP/1.1 {status} {_REASONS.get(status, 'Answer')}"]
+    lines = [f"HTTP/1.1 {status} {_REASONS.get(status, 'DemoAnswer')}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     if length is not None:
         lines.append(f"content-length: {length}")

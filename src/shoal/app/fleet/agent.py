@@ -33,7 +33,7 @@ from shoal.krane.stream import Connection, Times
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class AgentProcessDeps:
     """What an agent needs of the process it runs in."""
 
     clock: Clock
@@ -60,45 +60,45 @@ async def run_krane(
     reloading: Reloading[KraneSettings] | None = None,
 ) -> None:
     """One agent as a process: acts on the cluster of the kubeconfig until ``stop``."""
-    around = Surroundings(RealClock(), Ids(), Random(), Metrics())
+    process = AgentProcessDeps(RealClock(), Ids(), Random(), Metrics())
     access = load(config.kubeconfig, context=config.context)
     port = config.port or any_free(config.host)
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(
-            connect(access, clock=around.clock, field_manager=FIELD_MANAGER_KRANE, user_agent=f"krane/{__version__}")
+            connect(access, clock=process.clock, field_manager=FIELD_MANAGER_KRANE, user_agent=f"krane/{__version__}")
         )
         lease_client = await stack.enter_async_context(  # renewals do not queue behind the work
-            connect(access, clock=around.clock, field_manager=FIELD_MANAGER_KRANE, user_agent=f"krane/{__version__}")
+            connect(access, clock=process.clock, field_manager=FIELD_MANAGER_KRANE, user_agent=f"krane/{__version__}")
         )
-        agent, connection = await make_agent(config, client, lease_client, around)
+        agent, connection = await make_agent(config, client, lease_client, process)
         stack.push_async_callback(connection.close)
         if reloading is not None:
             reloading.apply = lambda settings: connection.use(_times(settings))
-        app = health_app(agent.livez, agent.readyz, around.metrics, agent.status)
+        app = health_app(agent.livez, agent.readyz, process.metrics, agent.status)
         await stack.enter_async_context(small_serving(app, host=config.host, port=port))
         on_ready()
         await wait_first(agent.run(), stop.wait())
 
 
 async def make_agent(
-    config: KraneConfig, client: Client, lease_client: Client, around: Surroundings
+    config: KraneConfig, client: Client, lease_client: Client, process: AgentProcessDeps
 ) -> tuple[Agent, Connection]:
     """``lease_client`` renews the lease; ``client`` does everything else, fenced by it."""
     join_file = JoinFileReader(config.join)
     join = join_file()
-    name = config.agent or f"{socket.gethostname()}-{os.getpid()}-{around.ids.new_suffix()}"
+    name = config.agent or f"{socket.gethostname()}-{os.getpid()}-{process.ids.new_suffix()}"
     elector = None
     if config.elect:
         await ensure_namespace(lease_client, config.lease_namespace)
         elector = make_elector(
             lease_client, namespace=config.lease_namespace, cluster=join.cluster, shard=join.shard, agent=name,
-            clock=around.clock, random=around.random.random,
+            clock=process.clock, random=process.random.random,
         )  # fmt: skip
         client = client.fenced(elector.fence)
     connection = Connection(
         join_file,
-        clock=around.clock,
-        random_bytes=around.random.randbytes,
+        clock=process.clock,
+        random_bytes=process.random.randbytes,
         correlation=name,
         times=_times(config),
     )
@@ -106,13 +106,13 @@ async def make_agent(
         config=config,
         join=join,
         plane=connection,
-        sides=make_sides(client, clock=around.clock, random=around.random.random),
+        sides=make_sides(client, clock=process.clock, random=process.random.random),
         elector=elector,
         name=name,
         software=f"shoal/{__version__}",
-        metrics=KraneMetrics(around.metrics),
-        clock=around.clock,
-        random=around.random.random,
+        metrics=KraneMetrics(process.metrics),
+        clock=process.clock,
+        random=process.random.random,
     )
     return Agent(parts), connection
 

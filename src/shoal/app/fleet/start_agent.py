@@ -26,7 +26,7 @@ _PATHS = ("join", "dir", "kubeconfig")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class StartArguments:
     """What was said on the command line. ``flags`` are settings by name, None where nothing was said."""
 
     flags: Mapping[str, Any]
@@ -45,7 +45,7 @@ class Start:
         return read_settings(KRANE, flags, file=config, home=Path(self.home))
 
 
-def become(start: Start) -> NoReturn:
+def become(start: StartArguments) -> NoReturn:
     """Go on as the agent. Settings that are wrong are told before, as by every command."""
     from shoal.krane.config import read_join_file
 
@@ -56,7 +56,7 @@ def become(start: Start) -> NoReturn:
     os.execve(sys.executable, [sys.executable, "-m", __name__, orjson.dumps(asdict(start)).decode()], environ)
 
 
-def run(start: Start) -> None:
+def run(start: StartArguments) -> None:
     """Until a signal."""
     from shoal.app.fleet.agent import DYNAMIC, run_krane
     from shoal.app.fleet.reloading import Reloading
@@ -76,7 +76,7 @@ def run(start: Start) -> None:
 
 def main(text: str) -> int:
     try:
-        run(Start(**orjson.loads(text)))
+        run(StartArguments(**orjson.loads(text)))
     except ShoalError as error:
         sys.stderr.write(f"error: {error}\n")
         return WRONG_USE if isinstance(error, ConfigError) else FAILED

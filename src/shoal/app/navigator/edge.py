@@ -24,7 +24,7 @@ from shoal.client import AccessConfig, Client, connect, load
 from shoal.client.client import error_of
 from shoal.client.http import HttpTransport
 from shoal.navigator.edge.config import EdgeConfig, JoinFile, RequestConfig, read_join_file
-from shoal.navigator.edge.edge import Edge, EdgeParts
+from shoal.navigator.edge.edge import Edge, EdgeDeps
 from shoal.navigator.edge.metrics import EdgeMetrics
 from shoal.navigator.edge.requests.connections import Connections, Fetch
 from shoal.navigator.edge.requests.forwarding import PortForward
@@ -44,7 +44,7 @@ class EdgeSettings(EdgeConfig):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class EdgeProcessDeps:
     """What an edge needs of the process it runs in."""
 
     clock: Clock
@@ -56,13 +56,13 @@ class Surroundings:
 async def run_edge(config: EdgeConfig, stop: asyncio.Event, on_ready: Callable[[], None]) -> None:
     """One edge as a process: reports the cluster of the kubeconfig until ``stop``."""
     metrics = Metrics()
-    around = Surroundings(RealClock(), Ids(), Random(), EdgeMetrics(metrics))
+    process = EdgeProcessDeps(RealClock(), Ids(), Random(), EdgeMetrics(metrics))
     access = load(config.kubeconfig, context=config.context)
     config = replace(config, port=config.port or any_free(config.host))
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(connect(access, clock=around.clock, user_agent=_AGENT))
-        ports = PortForward(access, clock=around.clock, random_bytes=around.random.randbytes)
-        edge = await stack.enter_async_context(opened_edge(config, client, ports, around))
+        client = await stack.enter_async_context(connect(access, clock=process.clock, user_agent=_AGENT))
+        ports = PortForward(access, clock=process.clock, random_bytes=process.random.randbytes)
+        edge = await stack.enter_async_context(opened_edge(config, client, ports, process))
         app = health_app(edge.livez, edge.readyz, metrics, edge.status)
         await stack.enter_async_context(small_serving(app, host=config.host, port=config.port))
         on_ready()
@@ -70,22 +70,24 @@ async def run_edge(config: EdgeConfig, stop: asyncio.Event, on_ready: Callable[[
 
 
 @asynccontextmanager
-async def opened_edge(config: EdgeConfig, client: Client, ports: PodPorts, around: Surroundings) -> AsyncIterator[Edge]:
+async def opened_edge(
+    config: EdgeConfig, client: Client, ports: PodPorts, process: EdgeProcessDeps
+) -> AsyncIterator[Edge]:
     """An edge that is ready to ``run``; what it holds open is closed on leaving."""
     join = read_join_file(config.join)
-    name = config.edge or f"{socket.gethostname()[:20]}-{os.getpid()}-{around.ids.new_suffix()}"
+    name = config.edge or f"{socket.gethostname()[:20]}-{os.getpid()}-{process.ids.new_suffix()}"
     async with AsyncExitStack() as stack:
         connections = None
         if config.requests.prometheus:
             transport = HttpTransport(
                 AccessConfig(url=config.requests.prometheus, token=config.requests.prometheus_token),
-                clock=around.clock,
+                clock=process.clock,
                 user_agent=_AGENT,
             )
             stack.push_async_callback(transport.close)
             connections = Connections(_fetching(transport), cluster=_cluster_label(config.requests))
         yield Edge(
-            EdgeParts(
+            EdgeDeps(
                 config=config,
                 join=lambda: _reread(config, join),
                 client=client,
@@ -93,9 +95,9 @@ async def opened_edge(config: EdgeConfig, client: Client, ports: PodPorts, aroun
                 connections=connections,
                 name=name[:_NAME_CHARACTERS],
                 software=f"shoal/{__version__}",
-                metrics=around.metrics,
-                clock=around.clock,
-                random=around.random.random,
+                metrics=process.metrics,
+                clock=process.clock,
+                random=process.random.random,
             )
         )
 

@@ -11,7 +11,7 @@ from shoal.base.clock import RealClock
 from shoal.base.files import write_private
 from shoal.base.ids import Ids
 from shoal.navigator.manager.databases import rows_for
-from shoal.navigator.manager.tokens import EDGE, Tokens
+from shoal.navigator.manager.tokens import EDGE, NavigatorTokens
 
 
 async def ensure_join_files(folder: Path, url: str, clusters: Mapping[str, tuple[str, Path]]) -> None:
@@ -20,7 +20,7 @@ async def ensure_join_files(folder: Path, url: str, clusters: Mapping[str, tuple
     rows = rows_for(database_url("", folder))
     await rows.open(manager=False)
     try:
-        tokens = Tokens(rows, clock=RealClock(), new_id=Ids().new_uid)
+        tokens = NavigatorTokens(rows, clock=RealClock(), new_id=Ids().new_uid)
         for cluster, (region, path) in clusters.items():
             known = json.loads(path.read_bytes()) if path.exists() else {}
             held = await tokens.authenticate(known.get("token", ""))

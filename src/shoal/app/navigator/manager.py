@@ -24,7 +24,7 @@ from shoal.navigator.answers.api import Caller, make_api
 from shoal.navigator.answers.checks import FileChecks
 from shoal.navigator.manager.databases import rows_for
 from shoal.navigator.manager.service import PATH
-from shoal.navigator.manager.tokens import ADMIN, EDGE, Tokens
+from shoal.navigator.manager.tokens import ADMIN, EDGE, NavigatorTokens
 from shoal.navigator.manager.wiring import Manager
 
 log = get_logger("navigator")
@@ -44,7 +44,7 @@ async def run_manager(config: ManagerProcessConfig, stop: asyncio.Event, on_read
         keys = pki.ensure_server(config.certificate_hosts)
         manager = Manager(
             rows_for(config.database), clock=clock, new_id=ids.new_uid, config=config.settings, name=config.url,
-            grown=Aside().grown,
+            grown=CollectorFreeze().grown,
         )  # fmt: skip
         await manager.open()
         stack.push_async_callback(manager.close)
@@ -76,7 +76,7 @@ async def run_manager(config: ManagerProcessConfig, stop: asyncio.Event, on_read
         await wait_first(served(), manager.run(), fleet.run())
 
 
-class Aside:
+class CollectorFreeze:
     """Spares the collector what stays: a million small objects that it would walk again and again."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ def by_path(edges: Application, health: Application, api: Application) -> Applic
     return app
 
 
-async def ensure_admin(config: ManagerProcessConfig, tokens: Tokens) -> None:
+async def ensure_admin(config: ManagerProcessConfig, tokens: NavigatorTokens) -> None:
     """A token to begin with, whose only copy is in the directory."""
     path = config.admin_token_path
     if path.exists() and tokens.find(path.read_text().strip()) is not None:

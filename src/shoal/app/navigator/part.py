@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from shoal.app.components import Host
-from shoal.app.navigator.edge import Surroundings, opened_edge
-from shoal.app.parts import Lodger
+from shoal.app.components import ComponentDeps
+from shoal.app.embedded import EmbeddedPart
+from shoal.app.navigator.edge import EdgeProcessDeps, opened_edge
 from shoal.navigator.edge import rbac
 from shoal.navigator.edge.config import EdgeConfig
 from shoal.navigator.edge.metrics import EdgeMetrics
@@ -17,23 +17,23 @@ from shoal.navigator.edge.requests.proxies import ProxiedPorts
 USER = f"system:serviceaccount:{rbac.NAMESPACE}:{rbac.SERVICE_ACCOUNT}"
 
 
-class EdgePart(Lodger):
+class EdgePart(EmbeddedPart):
     """``edge`` stays the same over restarts of the process, so that the manager lets it return at once: there is one
     edge per directory."""
 
     name = "navigator-edge"
 
-    def __init__(self, host: Host, join: Path, edge: str) -> None:
-        super().__init__(host)
+    def __init__(self, deps: ComponentDeps, join: Path, edge: str) -> None:
+        super().__init__(deps)
         self._config = EdgeConfig(join=join, edge=edge)
-        self._metrics = EdgeMetrics(host.metrics)  # one for all starts
+        self._metrics = EdgeMetrics(deps.metrics)  # one for all starts
 
     def manifests(self) -> Iterable[dict[str, Any]]:
         return rbac.manifests(in_process=True)
 
     async def act(self) -> None:
-        host = self.host
-        client = host.connect(USER)
-        around = Surroundings(host.clock, host.ids, host.random, self._metrics)
-        async with opened_edge(self._config, client, ProxiedPorts(client), around) as edge:
+        deps = self.deps
+        client = deps.connect(USER)
+        process = EdgeProcessDeps(deps.clock, deps.ids, deps.random, self._metrics)
+        async with opened_edge(self._config, client, ProxiedPorts(client), process) as edge:
             await edge.run()

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from shoal.app.demo import websites
-from shoal.app.parts import Lodger
+from shoal.app.embedded import EmbeddedPart
 from shoal.app.sharding.manager import ShardService
 from shoal.base.metrics import Metrics
 from shoal.sharding.manager.config import ManagerConfig
@@ -23,18 +23,18 @@ _KINDS = (
 )
 
 
-class ShardPart(Lodger):
+class ShardPart(EmbeddedPart):
     name = "sharding"
 
     def manifests(self) -> Iterable[dict[str, Any]]:
         return [websites.definition(), *manifests(_KINDS)]
 
     async def act(self) -> None:
-        host = self.host
+        deps = self.deps
         # one manager in a process of its own cluster: nobody else stands for election
-        config = ManagerConfig(name=host.identity, elect=False)
-        client = host.connect(USER)
+        config = ManagerConfig(name=deps.identity, elect=False)
+        client = deps.connect(USER)
         service = ShardService(
-            config, client, client, clock=host.clock, ids=host.ids, random=host.random, metrics=Metrics()
+            config, client, client, clock=deps.clock, ids=deps.ids, random=deps.random, metrics=Metrics()
         )
         await service.run()

@@ -65,7 +65,7 @@ async def run_proxy(
     async with connect(
         access, clock=clock, field_manager=config.config, user_agent=f"shard-proxy/{__version__}"
     ) as client:
-        proxy = Proxy(client, config, clock=clock, token=token)
+        proxy = ShardProxy(client, config, clock=clock, token=token)
         tls = Tls(keys.cert, keys.key)
         async with serving(proxy.app, host=host, port=port, clock=clock, tls=tls):
             write_private(folder / "kubeconfig", _kubeconfig(f"https://{host}:{port}", pki.ca_cert, token))
@@ -73,7 +73,7 @@ async def run_proxy(
             await proxy.run(stop)
 
 
-class Proxy:
+class ShardProxy:
     """A worker without handlers, whose slots decide what passes."""
 
     def __init__(self, client: Client, config: WorkerConfig, *, clock: Clock, token: str) -> None:

@@ -49,7 +49,7 @@ def controller_of(place: str) -> ShardedController:
     return found
 
 
-def surroundings(environ: Mapping[str, str]) -> dict[str, str | None]:
+def pod_settings(environ: Mapping[str, str]) -> dict[str, str | None]:
     """What the manager says to the pods of workers."""
     return {
         "config": environ.get("SHARD_CONFIG"),

@@ -19,7 +19,7 @@ from shoal.errors import ConfigError, FieldError, Invalid, NotFound, invalid, no
 from shoal.navigator.answers.fleet import Deployments
 from shoal.navigator.answers.query.model import QueryError
 from shoal.navigator.answers.query.parser import parse
-from shoal.navigator.answers.query.run import Page, Runner
+from shoal.navigator.answers.query.run import QueryPage, Runner
 from shoal.navigator.view import View
 
 EMPTY, SOME = "empty", "some"
@@ -31,7 +31,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class SavedCheck:
     name: str
     query: str
     expect: str = EMPTY
@@ -41,22 +41,22 @@ class Check:
 class CheckStore(Protocol):
     """Where checks are kept."""
 
-    def all(self) -> Mapping[str, Check]: ...
+    def all(self) -> Mapping[str, SavedCheck]: ...
 
-    def put(self, check: Check) -> None: ...
+    def put(self, check: SavedCheck) -> None: ...
 
     def remove(self, name: str) -> None:
         """``NotFound`` when there is none."""
 
 
 class MemoryChecks:
-    def __init__(self, checks: Mapping[str, Check] | None = None) -> None:
+    def __init__(self, checks: Mapping[str, SavedCheck] | None = None) -> None:
         self._checks = dict(checks or {})
 
-    def all(self) -> Mapping[str, Check]:
+    def all(self) -> Mapping[str, SavedCheck]:
         return dict(sorted(self._checks.items()))
 
-    def put(self, check: Check) -> None:
+    def put(self, check: SavedCheck) -> None:
         if check.name not in self._checks and len(self._checks) >= MOST:
             raise Invalid(f"there are {MOST} checks, which are the most: remove one first")
         self._checks[check.name] = check
@@ -73,7 +73,7 @@ class FileChecks(MemoryChecks):
         super().__init__(_read(path))
         self._path = path
 
-    def put(self, check: Check) -> None:
+    def put(self, check: SavedCheck) -> None:
         super().put(check)
         self._write()
 
@@ -86,17 +86,17 @@ class FileChecks(MemoryChecks):
         write_private(self._path, orjson.dumps({"checks": listed}, option=orjson.OPT_INDENT_2))
 
 
-def _read(path: Path) -> dict[str, Check]:
+def _read(path: Path) -> dict[str, SavedCheck]:
     try:
         content = orjson.loads(path.read_bytes())
-        return {str(each["name"]): Check(**each) for each in content["checks"]}
+        return {str(each["name"]): SavedCheck(**each) for each in content["checks"]}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path} is not a file of checks: {error}; mend it or move it away") from None
 
 
-def read_check(name: str, given: Any, *, now_s: float) -> Check:
+def read_check(name: str, given: Any, *, now_s: float) -> SavedCheck:
     """What somebody wants to save; ``Invalid`` names the fields, ``QueryError`` the place in the query."""
     errors: list[FieldError] = []
     body = given if isinstance(given, Mapping) else {}
@@ -116,21 +116,21 @@ def read_check(name: str, given: Any, *, now_s: float) -> Check:
     if errors:
         raise Invalid.of("Check", "", name[:64], errors)
     parse(query, now_s=now_s)
-    return Check(name=name, query=query, expect=expect, description=description)
+    return SavedCheck(name=name, query=query, expect=expect, description=description)
 
 
-def check_json(check: Check) -> Json:
+def check_json(check: SavedCheck) -> Json:
     return asdict(check)
 
 
-def run_check(check: Check, view: View, deployments: Callable[[], Deployments]) -> Generator[None, None, Json]:
+def run_check(check: SavedCheck, view: View, deployments: Callable[[], Deployments]) -> Generator[None, None, Json]:
     """How it stands, with examples of what should not be there. A query that is none any more (a field went) fails."""
     shown: Json = {**check_json(check), "at": view.at_s}
     try:
         query = parse(check.query, now_s=view.at_s)
     except QueryError as error:
         return {**shown, "ok": False, "total": None, "examples": [], "error": error.message}
-    result = yield from Runner(view, deployments).steps(query, Page(limit=EXAMPLES))
+    result = yield from Runner(view, deployments).steps(query, QueryPage(limit=EXAMPLES))
     total = sum(item["count"] for item in result.items) if query.counted else result.total
     ok = (total == 0) is (check.expect == EMPTY)
     return {**shown, "ok": ok, "total": total, "examples": result.items if not ok and total else [], "error": ""}

@@ -38,7 +38,7 @@ class FieldChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
+class DiffScope:
     """What is compared; empty: everything."""
 
     kinds: tuple[str, ...] = ()
@@ -47,25 +47,27 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class DiffSide:
     """One of the two: a view, or one cluster of it."""
 
     view: View
     cluster: str = ""
 
 
-async def diff_moments(before: View, after: View, scope: Scope, *, limit: int = MOST_READ) -> Json:
+async def diff_moments(before: View, after: View, scope: DiffScope, *, limit: int = MOST_READ) -> Json:
     kinds = scope.kinds or tuple(KINDS)
-    return await _diff(Side(before, scope.cluster), Side(after, scope.cluster), kinds, scope, limit, by_cluster=True)
+    return await _diff(
+        DiffSide(before, scope.cluster), DiffSide(after, scope.cluster), kinds, scope, limit, by_cluster=True
+    )
 
 
-async def diff_clusters(view: View, left: str, right: str, scope: Scope, *, limit: int = MOST_READ) -> Json:
+async def diff_clusters(view: View, left: str, right: str, scope: DiffScope, *, limit: int = MOST_READ) -> Json:
     kinds = scope.kinds or tuple(name for name in KINDS if name not in OF_MACHINES)
-    return await _diff(Side(view, left), Side(view, right), kinds, scope, limit, by_cluster=False)
+    return await _diff(DiffSide(view, left), DiffSide(view, right), kinds, scope, limit, by_cluster=False)
 
 
 async def _diff(
-    left: Side, right: Side, kinds: Sequence[str], scope: Scope, limit: int, *, by_cluster: bool
+    left: DiffSide, right: DiffSide, kinds: Sequence[str], scope: DiffScope, limit: int, *, by_cluster: bool
 ) -> Json:  # fmt: skip
     added: list[Row] = []
     removed: list[Row] = []
@@ -87,7 +89,7 @@ async def _diff(
     }
 
 
-def _rows(side: Side, kind: str, namespace: str, *, by_cluster: bool) -> dict[tuple[str, str, str], Row]:
+def _rows(side: DiffSide, kind: str, namespace: str, *, by_cluster: bool) -> dict[tuple[str, str, str], Row]:
     return {
         (row.cluster if by_cluster else "", row.namespace, row.name): row
         for row in side.view.rows(kind, cluster=side.cluster, namespace=namespace)

@@ -14,7 +14,7 @@ import orjson
 
 from shoal.errors import ApiError
 from shoal.navigator.answers.asking import whole_answer
-from shoal.navigator.connections import Connection, Endpoint, end_json, merged, read_connections, summed
+from shoal.navigator.connections import CallEndpoint, ServiceConnection, end_json, merged, read_connections, summed
 from shoal.navigator.view import Edges
 from shoal.wire.navigator.v1.navigator_pb import ServiceConnections
 
@@ -33,7 +33,7 @@ class GraphRequest:
 
 @dataclass(slots=True)
 class _Answers:
-    connections: list[Connection] = field(default_factory=list)
+    connections: list[ServiceConnection] = field(default_factory=list)
     failed: list[Json] = field(default_factory=list)
     warnings: list[Json] = field(default_factory=list)
 
@@ -75,19 +75,21 @@ async def _ask(
         answers.warnings += [{"cluster": cluster, "message": text} for text in warnings]
 
 
-def _by_service(detail: Sequence[Connection]) -> dict[tuple[Endpoint, Endpoint], list[Connection]]:
+def _by_service(
+    detail: Sequence[ServiceConnection],
+) -> dict[tuple[CallEndpoint, CallEndpoint], list[ServiceConnection]]:
     """By the services at both ends, wherever they are."""
-    found: dict[tuple[Endpoint, Endpoint], list[Connection]] = {}
+    found: dict[tuple[CallEndpoint, CallEndpoint], list[ServiceConnection]] = {}
     for each in detail:
         found.setdefault((_anywhere(each.source), _anywhere(each.destination)), []).append(each)
     return dict(sorted(found.items()))
 
 
-def _anywhere(end: Endpoint) -> Endpoint:
-    return Endpoint("", end.namespace, end.service)
+def _anywhere(end: CallEndpoint) -> CallEndpoint:
+    return CallEndpoint("", end.namespace, end.service)
 
 
-def _shown(pair: tuple[Endpoint, Endpoint], parts: Sequence[Connection]) -> Json:
+def _shown(pair: tuple[CallEndpoint, CallEndpoint], parts: Sequence[ServiceConnection]) -> Json:
     source, destination = pair
     total = summed(source, destination, parts)
     return {
@@ -102,7 +104,7 @@ def _shown(pair: tuple[Endpoint, Endpoint], parts: Sequence[Connection]) -> Json
     }  # fmt: skip
 
 
-def _numbers(each: Connection) -> Json:
+def _numbers(each: ServiceConnection) -> Json:
     p99 = each.p99_ms
     success = each.success_rate
     return {

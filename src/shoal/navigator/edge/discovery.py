@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterable
 from shoal.base.clock import Clock
 from shoal.client import Client
 from shoal.errors import NotFound
-from shoal.navigator.model import Kind
+from shoal.navigator.model import ReportedKind
 
 
-class Discovery:
+class KindDiscovery:
     """``found`` has the version of each kind that is served. ``heard`` is called after every look with the kinds that
     are not, or with the error that kept us from looking."""
 
     def __init__(
         self,
         client: Client,
-        kinds: Iterable[Kind],
+        kinds: Iterable[ReportedKind],
         *,
         clock: Clock,
         every_s: float,
@@ -51,7 +51,7 @@ class Discovery:
                 self._changed = asyncio.Event()
             await self._clock.sleep(self._every_s)
 
-    async def version_of(self, kind: Kind) -> str:
+    async def version_of(self, kind: ReportedKind) -> str:
         """Waits until the cluster serves it."""
         while (version := self.found.get(kind.name)) is None:
             await self._changed.wait()

@@ -19,9 +19,9 @@ from shoal.base.logs import get_logger
 from shoal.base.tasks import run_all
 from shoal.client import Client, TransportError
 from shoal.errors import ApiError
-from shoal.navigator.edge.books import FAILING, FORBIDDEN, SYNCED, WAITING
 from shoal.navigator.edge.config import EdgeConfig, JoinFile
 from shoal.navigator.edge.identity import ClusterIdentity, identify
+from shoal.navigator.edge.kind_rows import FAILING, FORBIDDEN, SYNCED, WAITING
 from shoal.navigator.edge.mesh.watching import ControlPlanes
 from shoal.navigator.edge.metrics import EdgeMetrics
 from shoal.navigator.edge.protocol import Claim, EdgeMachine
@@ -31,7 +31,7 @@ from shoal.navigator.edge.requests.answers import Answers
 from shoal.navigator.edge.requests.connections import Connections
 from shoal.navigator.edge.requests.pool import RequestPool
 from shoal.navigator.edge.requests.proxies import PodPorts, Proxies
-from shoal.navigator.edge.stream import Stream, StreamParts
+from shoal.navigator.edge.stream import EdgeStream, StreamDeps
 from shoal.navigator.edge.watching import Watching
 from shoal.navigator.model import KINDS
 from shoal.reconcile.keys import ObjectKey
@@ -40,7 +40,7 @@ log = get_logger("navigator.edge")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EdgeParts:
+class EdgeDeps:
     """What an edge is made of. ``join`` is asked for each connection."""
 
     config: EdgeConfig
@@ -83,8 +83,8 @@ class _Reports:
 
 
 class Edge:
-    def __init__(self, parts: EdgeParts) -> None:
-        self._parts = parts
+    def __init__(self, parts: EdgeDeps) -> None:
+        self._deps = parts
         config, clock = parts.config, parts.clock
         self._backoff = Backoff(base_s=config.connection.retry_base_s, cap_s=config.connection.retry_cap_s)
         self.machine = EdgeMachine(KINDS, sync=config.sync, connection=config.connection)
@@ -102,8 +102,8 @@ class Edge:
         proxies = Proxies(parts.ports, self._pod, admin_port=config.requests.envoy_admin_port)
         answers = Answers(parts.client, proxies, parts.connections)
         pool = RequestPool(answers, config.requests, parts.metrics, clock=clock)
-        self.stream = Stream(
-            StreamParts(
+        self.stream = EdgeStream(
+            StreamDeps(
                 machine=self.machine, join=parts.join, claim=self._claim, requests=pool, config=config.connection,
                 metrics=parts.metrics, clock=clock, random=parts.random,
             )
@@ -129,13 +129,13 @@ class Edge:
         failures = 0
         while self._identity is None:
             try:
-                self._identity = await identify(self._parts.client, self._parts.join())
+                self._identity = await identify(self._deps.client, self._deps.join())
             except (ApiError, TransportError) as error:
                 failures += 1
                 if str(error) != self._unidentified:
                     log.warning("the cluster does not say which one it is; trying again", reason=str(error))
                 self._unidentified = str(error)
-                await self._parts.clock.sleep(self._backoff.delay_s(failures, self._parts.random))
+                await self._deps.clock.sleep(self._backoff.delay_s(failures, self._deps.random))
         log.info("this is the cluster", cluster=self._identity.cluster, **self._identity.metadata)
 
     def _claim(self) -> Claim:
@@ -145,7 +145,7 @@ class Edge:
             if istiod.cluster_id:
                 metadata["mesh_cluster_id"] = istiod.cluster_id
         return Claim(
-            edge=self._parts.name, cluster=self._identity.cluster, metadata=metadata, software=self._parts.software
+            edge=self._deps.name, cluster=self._identity.cluster, metadata=metadata, software=self._deps.software
         )
 
     def _pod(self, namespace: str, name: str) -> dict[str, Any] | None:
@@ -153,10 +153,10 @@ class Edge:
         return orjson.loads(found[ROW]) if found is not None else None
 
     def _follow(self) -> None:
-        metrics, machine = self._parts.metrics, self.machine
-        for kind, book in machine.books.items():
-            metrics.rows.follow(lambda book=book: float(len(book.rows)), kind)  # type: ignore[misc]
-            metrics.kinds.follow(lambda book=book: float(book.state == SYNCED), kind)  # type: ignore[misc]
+        metrics, machine = self._deps.metrics, self.machine
+        for kind, own_rows in machine.kind_rows.items():
+            metrics.rows.follow(lambda own_rows=own_rows: float(len(own_rows.rows)), kind)  # type: ignore[misc]
+            metrics.kinds.follow(lambda own_rows=own_rows: float(own_rows.state == SYNCED), kind)  # type: ignore[misc]
         metrics.connected.follow(lambda: float(self.stream.state == "connected"))
         metrics.epoch.follow(lambda: float(machine.epoch))
         metrics.unsent.follow(lambda: float(machine.unsent))
@@ -173,7 +173,7 @@ class Edge:
     def readyz(self) -> tuple[bool, dict[str, str]]:
         """Whether it does its work: it has seen what it can of the cluster, and the manager has it as the edge of the
         cluster or as a standby."""
-        waiting = [kind for kind, book in self.machine.books.items() if book.state == WAITING]
+        waiting = [kind for kind, own_rows in self.machine.kind_rows.items() if own_rows.state == WAITING]
         manager = "ok" if self.stream.state in ("connected", "standby") else self.stream.reason or self._unidentified
         checks = {
             "cluster": "ok" if not waiting else f"not read yet: {', '.join(waiting)}",
@@ -185,7 +185,7 @@ class Edge:
         """Everything about this edge, for people."""
         identity = self._identity
         return {
-            "edge": self._parts.name,
+            "edge": self._deps.name,
             "cluster": identity.cluster if identity is not None else "",
             "metadata": identity.metadata if identity is not None else {},
             "manager": {"state": self.stream.state, "name": self.stream.manager, "reason": self.stream.reason},
@@ -193,7 +193,8 @@ class Edge:
             "intervalSeconds": self.machine.interval_s,
             "unsent": self.machine.unsent,
             "kinds": {
-                kind: {"state": book.state, "rows": len(book.rows)} | ({"error": book.error} if book.error else {})
-                for kind, book in self.machine.books.items()
+                kind: {"state": own_rows.state, "rows": len(own_rows.rows)}
+                | ({"error": own_rows.error} if own_rows.error else {})
+                for kind, own_rows in self.machine.kind_rows.items()
             },
         }

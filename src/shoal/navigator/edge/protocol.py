@@ -20,9 +20,9 @@ from typing import Literal, assert_never
 
 from shoal.navigator.digest import KindDigest
 from shoal.navigator.edge import messages
-from shoal.navigator.edge.books import WAITING, Book, wire_digest
 from shoal.navigator.edge.config import ConnectionConfig, SyncConfig
-from shoal.navigator.edge.link import Link, Transfer
+from shoal.navigator.edge.connection_state import ConnectionState, Transfer
+from shoal.navigator.edge.kind_rows import WAITING, KindRows, wire_digest
 from shoal.navigator.edge.messages import Body
 from shoal.navigator.edge.reporting import largest_row, size_of
 from shoal.wire.navigator.v1 import navigator_pb as pb
@@ -87,26 +87,26 @@ class EdgeMachine:
         self._sync = sync
         self._connection = connection
         largest = largest_row(connection.max_message_bytes)
-        self.books = {kind: Book(kind, largest) for kind in kinds}
+        self.kind_rows = {kind: KindRows(kind, largest) for kind in kinds}
         self.phase: Phase = "idle"
         self.ignored = 0  # messages that made no sense where they came
         self.overflows = 0
         self.resyncs = 0  # kinds whose digests differed
         self._edge = ""
-        self._link: Link | None = None
+        self._link: ConnectionState | None = None
 
     # the cluster
 
     def put(self, kind: str, key: str, data: bytes) -> bool:
         """An object is there, or changed; False when its row is the same."""
-        old, new = self.books[kind].put(key, data)
+        old, new = self.kind_rows[kind].put(key, data)
         if old == new:
             return False
         self._mark(kind, key, old)
         return True
 
     def remove(self, kind: str, key: str) -> bool:
-        old = self.books[kind].remove(key)
+        old = self.kind_rows[kind].remove(key)
         if old is None:
             return False
         self._mark(kind, key, old)
@@ -114,15 +114,15 @@ class EdgeMachine:
 
     def ready(self, kind: str) -> None:
         """From now on the rows of this kind are all there are."""
-        book = self.books[kind]
-        if not book.ready:
-            book.ready = True
+        own_rows = self.kind_rows[kind]
+        if not own_rows.ready:
+            own_rows.ready = True
             if self._link is not None:
-                self._compare(self._link, book)
+                self._compare(self._link, own_rows)
 
     def status(self, kind: str, state: str, error: str, now_ms: int) -> bool:
         """How the edge stands with a kind; False when that is no news."""
-        if not self.books[kind].set_status(state, error, now_ms):
+        if not self.kind_rows[kind].set_status(state, error, now_ms):
             return False
         if self._link is not None:
             self._link.statuses[kind] = None
@@ -154,13 +154,13 @@ class EdgeMachine:
         """The first message of a new connection."""
         self.phase = "claiming"
         self._edge = claim.edge
-        self._link = Link(now_s, self._sync.interval_s)
+        self._link = ConnectionState(now_s, self._sync.interval_s)
         said = messages.identification(
             pb.Identification(
                 cluster=claim.cluster,
                 metadata=dict(claim.metadata),
                 software=claim.software,
-                kinds=list(self.books),
+                kinds=list(self.kind_rows),
                 interval_seconds=self._sync.interval_s,
                 max_message_bytes=self._connection.max_message_bytes,
             ),
@@ -249,7 +249,7 @@ class EdgeMachine:
         link = self._link
         return link.dead(now_s, self._connection) if link is not None else ""
 
-    def _next_body(self, link: Link, now_s: float, now_ms: int) -> Body | None:
+    def _next_body(self, link: ConnectionState, now_s: float, now_ms: int) -> Body | None:
         if link.echoes:
             return messages.keep_alive(link.echoes.popleft())
         link.replied = not link.replied
@@ -263,7 +263,7 @@ class EdgeMachine:
             return messages.keep_alive(pb.KeepAlive(at_ms=now_ms))
         return said
 
-    def _next_state(self, link: Link, now_s: float) -> Body | None:
+    def _next_state(self, link: ConnectionState, now_s: float) -> Body | None:
         self._time_verification(link, now_s)
         if now_s >= link.verify_s:
             return messages.verification(self._verification(link, now_s))
@@ -282,26 +282,26 @@ class EdgeMachine:
 
     # verification
 
-    def _time_verification(self, link: Link, now_s: float) -> None:
+    def _time_verification(self, link: ConnectionState, now_s: float) -> None:
         """The first comes when everything was sent once; much change brings the next one forward."""
         if link.verified_s is None:
-            waiting = any(book.state == WAITING for book in self.books.values())
+            waiting = any(own_rows.state == WAITING for own_rows in self.kind_rows.values())
             if link.verify_s == NEVER and link.idle and not waiting:
                 link.verify_s = now_s
         elif link.changes > self._sync.busy_changes:
             link.verify_s = min(link.verify_s, link.verified_s + self._sync.min_interval_s)
 
-    def _verification(self, link: Link, now_s: float) -> pb.Verification:
+    def _verification(self, link: ConnectionState, now_s: float) -> pb.Verification:
         if link.verified_s is not None:
             link.interval_s = self._next_interval_s(link)
         link.verified_s, link.changes = now_s, 0
         link.verify_s = now_s + link.interval_s
         return pb.Verification(
             digests=[wire_digest(kind, digest) for kind, digest in link.sent.items()],
-            statuses=[book.status() for book in self.books.values() if book.state != "synced"],
+            statuses=[own_rows.status() for own_rows in self.kind_rows.values() if own_rows.state != "synced"],
         )
 
-    def _next_interval_s(self, link: Link) -> float:
+    def _next_interval_s(self, link: ConnectionState) -> float:
         if link.changes > self._sync.busy_changes:
             return max(self._sync.min_interval_s, link.interval_s / 2)
         if link.changes == 0:
@@ -311,7 +311,7 @@ class EdgeMachine:
     # changes
 
     @staticmethod
-    def _has_changes(link: Link) -> bool:
+    def _has_changes(link: ConnectionState) -> bool:
         held_back = link.transfer.kind if link.transfer is not None else ""
         return bool(link.statuses) or any(keys and kind != held_back for kind, keys in link.dirty.items())
 
@@ -322,7 +322,7 @@ class EdgeMachine:
         transfer = link.transfer
         if transfer is not None and transfer.kind == kind:
             if key in transfer.pending:
-                if key not in self.books[kind].rows:
+                if key not in self.kind_rows[kind].rows:
                     del transfer.pending[key]
                 return  # it goes as it is when its turn comes
             if kind in link.whole:
@@ -334,9 +334,9 @@ class EdgeMachine:
             self.overflows += 1
             self._send_whole(link, max(link.dirty, key=lambda each: len(link.dirty[each])))
 
-    def _delta(self, link: Link) -> pb.ClusterDelta | None:
+    def _delta(self, link: ConnectionState) -> pb.ClusterDelta | None:
         """Changes up to the size of a message. The rest stays dirty."""
-        delta = pb.ClusterDelta(statuses=[self.books[kind].status() for kind in link.statuses])
+        delta = pb.ClusterDelta(statuses=[self.kind_rows[kind].status() for kind in link.statuses])
         link.statuses.clear()
         left = link.message_bytes
         for kind in list(link.dirty):
@@ -351,10 +351,10 @@ class EdgeMachine:
         link.changes += len(delta.changes)
         return delta if delta.changes or delta.statuses else None
 
-    def _changes(self, link: Link, kind: str, delta: pb.ClusterDelta, left: int) -> int:
-        book, keys, sent = self.books[kind], link.dirty[kind], link.sent[kind]
+    def _changes(self, link: ConnectionState, kind: str, delta: pb.ClusterDelta, left: int) -> int:
+        own_rows, keys, sent = self.kind_rows[kind], link.dirty[kind], link.sent[kind]
         for key in list(keys):
-            held = book.rows.get(key)
+            held = own_rows.rows.get(key)
             size = size_of(kind, key, held[0] if held is not None else b"")
             if delta.changes and size > left:
                 return 0
@@ -372,7 +372,7 @@ class EdgeMachine:
 
     # whole kinds
 
-    def _accepted(self, link: Link, accepted: pb.Accepted) -> list[Command]:
+    def _accepted(self, link: ConnectionState, accepted: pb.Accepted) -> list[Command]:
         if self.phase != "claiming":
             self.ignored += 1
             return []
@@ -382,52 +382,52 @@ class EdgeMachine:
         if accepted.max_message_bytes:
             limit = min(limit, accepted.max_message_bytes)
         link.message_bytes = min(largest_row(limit), _CHUNK_BYTES)
-        for book in self.books.values():
-            book.limit(largest_row(limit))
+        for own_rows in self.kind_rows.values():
+            own_rows.limit(largest_row(limit))
         link.held = {each.kind: (each.count, each.digest) for each in accepted.held}
-        link.statuses = dict.fromkeys(self.books)
-        for book in self.books.values():
-            if book.ready:
-                self._compare(link, book)
+        link.statuses = dict.fromkeys(self.kind_rows)
+        for own_rows in self.kind_rows.values():
+            if own_rows.ready:
+                self._compare(link, own_rows)
         return [Accept(accepted.epoch, accepted.manager)]
 
-    def _compare(self, link: Link, book: Book) -> None:
+    def _compare(self, link: ConnectionState, own_rows: KindRows) -> None:
         """The kind has been read and there is a manager: does it hold the same?"""
         if self.phase != "live":
             return  # compared when the claim is accepted
-        if book.digest.equals(*link.held.get(book.kind, (0, 0))):
-            link.sent[book.kind] = KindDigest(book.digest.count, book.digest.value)
+        if own_rows.digest.equals(*link.held.get(own_rows.kind, (0, 0))):
+            link.sent[own_rows.kind] = KindDigest(own_rows.digest.count, own_rows.digest.value)
         else:
-            self._send_whole(link, book.kind)
+            self._send_whole(link, own_rows.kind)
 
-    def _resync(self, link: Link, kinds: Iterable[str]) -> None:
+    def _resync(self, link: ConnectionState, kinds: Iterable[str]) -> None:
         for kind in kinds:
-            book = self.books.get(kind)
-            if book is None or not book.ready:
+            own_rows = self.kind_rows.get(kind)
+            if own_rows is None or not own_rows.ready:
                 self.ignored += 1
             elif link.transfer is None or link.transfer.kind != kind:
                 self.resyncs += 1
                 self._send_whole(link, kind)
 
     @staticmethod
-    def _send_whole(link: Link, kind: str) -> None:
+    def _send_whole(link: ConnectionState, kind: str) -> None:
         link.forget(kind)
         link.whole[kind] = None
 
-    def _begin(self, link: Link) -> None:
+    def _begin(self, link: ConnectionState) -> None:
         kind = next(iter(link.whole))
         del link.whole[kind]
         link.forget(kind)
         link.syncs += 1
-        link.transfer = Transfer(kind, link.syncs, dict.fromkeys(self.books[kind].rows))
+        link.transfer = Transfer(kind, link.syncs, dict.fromkeys(self.kind_rows[kind].rows))
 
-    def _chunk(self, link: Link, transfer: Transfer) -> pb.ClusterState:
-        book, kind = self.books[transfer.kind], transfer.kind
+    def _chunk(self, link: ConnectionState, transfer: Transfer) -> pb.ClusterState:
+        own_rows, kind = self.kind_rows[transfer.kind], transfer.kind
         state = pb.ClusterState(kind=kind, sync=transfer.sync, chunk=transfer.chunk)
         left = link.message_bytes
         sent: list[str] = []
         for key in transfer.pending:
-            data, print_ = book.rows[key]
+            data, print_ = own_rows.rows[key]
             size = size_of(kind, key, data)
             if state.rows and size > left:
                 break
@@ -442,10 +442,10 @@ class EdgeMachine:
             self._end(link, transfer, state)
         return state
 
-    def _end(self, link: Link, transfer: Transfer, state: pb.ClusterState) -> None:
+    def _end(self, link: ConnectionState, transfer: Transfer, state: pb.ClusterState) -> None:
         state.last = True
         state.digest = wire_digest(transfer.kind, transfer.digest)
-        state.statuses.append(self.books[transfer.kind].status())
+        state.statuses.append(self.kind_rows[transfer.kind].status())
         link.statuses.pop(transfer.kind, None)
         link.transfer = None
         if transfer.kind not in link.whole:  # else too much has changed meanwhile: once more

@@ -12,14 +12,14 @@ from shoal.client.watch import BOOKMARK, DELETED, Decode
 from shoal.errors import BadRequest, Invalid, MethodNotAllowed, NotAcceptable, UnsupportedMediaType
 from shoal.kube.objects import Obj
 from shoal.navigator.edge.reporting import Namespaces, row_of
-from shoal.navigator.model import Kind
+from shoal.navigator.model import ReportedKind
 
 ROW = "row"
 _KEPT = ("name", "namespace", "uid", "resourceVersion")
 _NO_WATCH_LISTS = (BadRequest, Invalid, MethodNotAllowed, NotAcceptable, UnsupportedMediaType)
 
 
-class ToldResource(ResourceClient):
+class MonitoredResource(ResourceClient):
     """A resource that says how the server answers: None for a good answer, else the error."""
 
     __slots__ = ("_told",)
@@ -63,7 +63,7 @@ class ToldResource(ResourceClient):
         return watch
 
 
-class ReportedResource(ToldResource):
+class ReportedResource(MonitoredResource):
     """A resource whose objects are ``{"metadata": {…}, "row": bytes}``."""
 
     __slots__ = ("_kind", "_namespaces")
@@ -72,7 +72,7 @@ class ReportedResource(ToldResource):
         self,
         client: Client,
         resource_type: ResourceType,
-        kind: Kind,
+        kind: ReportedKind,
         namespaces: Namespaces,
         told: Callable[[Exception | None], None],
     ) -> None:

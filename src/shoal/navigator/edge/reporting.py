@@ -16,7 +16,7 @@ import orjson
 from shoal.base.logs import REDACTED, is_secret_name
 from shoal.kube.objects import Obj
 from shoal.navigator.edge.config import NamespaceConfig
-from shoal.navigator.model import Kind
+from shoal.navigator.model import ReportedKind
 
 _METADATA = frozenset({"managedFields", "resourceVersion", "selfLink"})
 _ANNOTATIONS = frozenset(
@@ -27,7 +27,7 @@ _ENVELOPE = 512  # of a row's message, beside kind, key and data
 TOO_LARGE = "navigator.shoal.dev/too-large"
 
 
-def row_of(kind: Kind, version: str, obj: Obj) -> bytes:
+def row_of(kind: ReportedKind, version: str, obj: Obj) -> bytes:
     """The data of an object's row. The object is not changed: others may hold it."""
     kept = {name: value for name, value in obj.items() if name not in ("apiVersion", "kind", "metadata")}
     kept["apiVersion"] = f"{kind.group}/{version}" if kind.group else version
@@ -85,12 +85,12 @@ class Namespaces:
             self._known[namespace] = found
         return found
 
-    def wants_object(self, kind: Kind, metadata: Obj) -> bool:
+    def wants_object(self, kind: ReportedKind, metadata: Obj) -> bool:
         if kind.name == "namespaces":
             return self.wants(metadata["name"])
         return self.wants(metadata.get("namespace") or "")
 
-    def selector(self, kind: Kind) -> str:
+    def selector(self, kind: ReportedKind) -> str:
         """A field selector that spares the server and us what would be left out; empty when there is none for it."""
         if not kind.namespaced and kind.name != "namespaces":
             return ""

@@ -42,7 +42,7 @@ class GaveUp(ShoalError):
     """The manager could not be reached as often as the settings allow."""
 
 
-class Rejected(ApiError):
+class EdgeRejected(ApiError):
     """The manager refused the claim, or ended it."""
 
     reason, code = "Conflict", 409
@@ -52,7 +52,7 @@ class Rejected(ApiError):
         self.refusal = refusal
 
 
-class Answering(Protocol):
+class RequestAnswerer(Protocol):
     """Who answers requests."""
 
     def start(self, request: pb.Request, reply: Callable[[pb.Reply], Awaitable[None]]) -> None: ...
@@ -64,20 +64,20 @@ class Answering(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamParts:
+class StreamDeps:
     machine: EdgeMachine
     join: Callable[[], JoinFile]
     claim: Callable[[], Claim]
-    requests: Answering
+    requests: RequestAnswerer
     config: ConnectionConfig
     metrics: EdgeMetrics
     clock: Clock
     random: Callable[[], float]
 
 
-class Stream:
-    def __init__(self, parts: StreamParts) -> None:
-        self._parts = parts
+class EdgeStream:
+    def __init__(self, parts: StreamDeps) -> None:
+        self._deps = parts
         self._machine = parts.machine
         self._clock = parts.clock
         self._config = parts.config
@@ -104,7 +104,7 @@ class Stream:
                 try:
                     await self._session()
                     self._lost("connecting", "ended", "the manager ended the stream")
-                except Rejected as error:
+                except EdgeRejected as error:
                     wait_s = self._refused(error)
                 except (Unauthorized, Forbidden) as error:
                     self._lost("rejected", "unauthorized", str(error))
@@ -119,7 +119,7 @@ class Stream:
                     failures += 1
                     if config.retry_count and failures > config.retry_count:
                         raise GaveUp(f"no connection to the manager after {failures} attempts: {self.reason}")
-                    wait_s = backoff.delay_s(failures, self._parts.random)
+                    wait_s = backoff.delay_s(failures, self._deps.random)
                 await self._clock.sleep(wait_s)
         finally:
             self.state = "stopped"
@@ -129,13 +129,13 @@ class Stream:
     async def _session(self) -> None:
         self._accepted = False
         self._session_number += 1
-        join = self._parts.join()
+        join = self._deps.join()
         link = Http2Link(Peer.of(join.url, join.ca))
         client = ConnectClient(
             link, _SERVICE, user_agent=f"shoal-navigator-edge/{__version__}", max_bytes=self._config.max_message_bytes
         )
         headers = {"authorization": f"Bearer {join.token}"}
-        first = self._machine.connect(self._parts.claim(), self._clock.monotonic(), self._wall_ms())
+        first = self._machine.connect(self._deps.claim(), self._clock.monotonic(), self._wall_ms())
         messages = client.stream("Connect", self._messages(first), pb.ManagerMessage, headers, gzip=_quickly)
         try:
             async with aclosing(messages):
@@ -144,7 +144,7 @@ class Stream:
             self._machine.disconnect()
             self._wake.set()  # the writer ends
             self._room.set()
-            await self._parts.requests.stop()
+            await self._deps.requests.stop()
             await link.close()
 
     async def _receive(self, messages: AsyncIterator[pb.ManagerMessage]) -> None:
@@ -158,7 +158,7 @@ class Stream:
             ) from None
         while message is not None:
             said = message.body.field if message.body is not None else "unknown"
-            self._parts.metrics.received.labels(said).inc()
+            self._deps.metrics.received.labels(said).inc()
             for command in self._machine.receive(message, self._clock.monotonic()):
                 self._do(command)
             self._wake.set()
@@ -176,7 +176,7 @@ class Stream:
 
     async def _messages(self, first: pb.EdgeMessage) -> AsyncIterator[pb.EdgeMessage]:
         """The one writer of a connection."""
-        machine, clock, sent = self._machine, self._clock, self._parts.metrics.sent
+        machine, clock, sent = self._machine, self._clock, self._deps.metrics.sent
         session = self._session_number
         yield first
         while machine.phase != "idle" and session == self._session_number:
@@ -202,14 +202,14 @@ class Stream:
             case Accept(epoch, manager):
                 self._accepted = True
                 self.state, self.reason, self.manager = "connected", "", manager
-                self._parts.metrics.connections.labels("ok").inc()
+                self._deps.metrics.connections.labels("ok").inc()
                 log.info("the manager has accepted this edge", manager=manager, epoch=epoch)
             case Reject():
-                raise Rejected(command)
+                raise EdgeRejected(command)
             case Run(request):
-                self._parts.requests.start(request, self._reply)
+                self._deps.requests.start(request, self._reply)
             case Stop(id_):
-                self._parts.requests.cancel(id_)
+                self._deps.requests.cancel(id_)
             case _:
                 assert_never(command)
 
@@ -234,7 +234,7 @@ class Stream:
 
     # how it ended
 
-    def _refused(self, error: Rejected) -> float | None:
+    def _refused(self, error: EdgeRejected) -> float | None:
         """How long to wait when the manager or its rules say so; None: as after any failure."""
         refusal = error.refusal
         if refusal.code in _STANDBY:
@@ -247,7 +247,7 @@ class Stream:
         return refusal.retry_after_s or None
 
     def _lost(self, state: State, result: str, reason: str) -> None:
-        self._parts.metrics.connections.labels(result).inc()
+        self._deps.metrics.connections.labels(result).inc()
         if (state, reason) != (self.state, self.reason):
             log.warning("not connected to the manager", state=state, reason=reason)
         self.state, self.reason = state, reason

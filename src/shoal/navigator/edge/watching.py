@@ -17,21 +17,21 @@ from shoal.base.logs import get_logger
 from shoal.base.tasks import run_all, wait_first
 from shoal.client import Client, ResourceType, Scope
 from shoal.errors import Forbidden, NotFound, Unauthorized
-from shoal.navigator.edge.books import FAILING, FORBIDDEN, MISSING, SYNCED, WAITING
-from shoal.navigator.edge.discovery import Discovery
+from shoal.navigator.edge.discovery import KindDiscovery
+from shoal.navigator.edge.kind_rows import FAILING, FORBIDDEN, MISSING, SYNCED, WAITING
 from shoal.navigator.edge.reading import ROW, ReportedResource
 from shoal.navigator.edge.reporting import Namespaces, key_of
-from shoal.navigator.model import CONTROL_PLANE_CONFIG, KINDS, Kind
+from shoal.navigator.model import CONTROL_PLANE_CONFIG, KINDS, ReportedKind
 from shoal.reconcile.cache import Cache, Change, ChangeType
 from shoal.reconcile.reflector import Reflector, ReflectorConfig
 
 log = get_logger("navigator.edge.watching")
 
-WATCHED: Mapping[str, Kind] = {name: kind for name, kind in KINDS.items() if kind is not CONTROL_PLANE_CONFIG}
+WATCHED: Mapping[str, ReportedKind] = {name: kind for name, kind in KINDS.items() if kind is not CONTROL_PLANE_CONFIG}
 _GONE_AFTER = 3  # looks that agree
 
 
-class Rows(Protocol):
+class RowSink(Protocol):
     """Where rows and statuses go."""
 
     def put(self, kind: str, key: str, data: bytes) -> object: ...
@@ -46,7 +46,7 @@ class Rows(Protocol):
 class _Watched:
     """One kind."""
 
-    def __init__(self, kind: Kind, rows: Rows) -> None:
+    def __init__(self, kind: ReportedKind, rows: RowSink) -> None:
         self.kind = kind
         self.cache = Cache(transform=lambda obj: obj)
         self.gone = asyncio.Event()  # the server does not know the resource
@@ -94,14 +94,14 @@ class Watching:
     def __init__(
         self,
         client: Client,
-        rows: Rows,
+        rows: RowSink,
         *,
         namespaces: Namespaces,
         clock: Clock,
         random: Callable[[], float],
         backoff: Backoff,
         discovery_s: float,
-        kinds: Mapping[str, Kind] = WATCHED,
+        kinds: Mapping[str, ReportedKind] = WATCHED,
     ) -> None:
         self._client = client
         self._namespaces = namespaces
@@ -111,7 +111,7 @@ class Watching:
         self._kinds = {name: _Watched(kind, rows) for name, kind in kinds.items()}
         self._missing: frozenset[str] = frozenset()  # as last seen
         optional = [kind for kind in kinds.values() if kind.istio]
-        self._discovery = Discovery(client, optional, clock=clock, every_s=discovery_s, heard=self._looked)
+        self._discovery = KindDiscovery(client, optional, clock=clock, every_s=discovery_s, heard=self._looked)
 
     async def run(self) -> None:
         """Until cancelled."""

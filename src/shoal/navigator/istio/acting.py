@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from shoal.kube.objects import Obj
-from shoal.navigator.istio.attachment import Surroundings, attached, selected, served_gateways, surroundings
+from shoal.navigator.istio.attachment import PolicyTargets, attached, policy_targets, selected, served_gateways
 from shoal.navigator.istio.hosts import full_name, visible
 from shoal.navigator.istio.model import Acting, Mesh
 from shoal.navigator.istio.mtls import peer_policies
-from shoal.navigator.istio.outbound import Imports, Rules, imports_of, sidecar_for
+from shoal.navigator.istio.outbound import DestinationRules, Imports, imports_of, sidecar_for
 from shoal.navigator.istio.resources import (
     MESH,
-    Registry,
+    ServiceRegistry,
     Workload,
     gateway_name,
     gateways_of,
@@ -34,12 +34,12 @@ _SHOWN = 3  # hosts named in a reason
 def find_acting(mesh: Mesh, workload: Workload) -> list[Acting]:
     if workload.proxy == "none":
         return []
-    around = surroundings(mesh, workload)
-    found = [*_peers(mesh, workload), *_policies(mesh, workload, around, "authorizationpolicies")]
+    targets = policy_targets(mesh, workload)
+    found = [*_peers(mesh, workload), *_policies(mesh, workload, targets, "authorizationpolicies")]
     if workload.proxy != "ztunnel":
         imports = imports_of(mesh, workload)
         for kind in ("requestauthentications", "wasmplugins", "envoyfilters"):
-            found += _policies(mesh, workload, around, kind)
+            found += _policies(mesh, workload, targets, kind)
         found += _sidecars(mesh, workload)
         found += _gateways(mesh, workload)
         found += _routes(mesh, workload, imports)
@@ -72,9 +72,9 @@ def _peers(mesh: Mesh, workload: Workload) -> Iterator[Acting]:
             yield _acting(policy, why)
 
 
-def _policies(mesh: Mesh, workload: Workload, around: Surroundings, kind: str) -> Iterator[Acting]:
+def _policies(mesh: Mesh, workload: Workload, targets: PolicyTargets, kind: str) -> Iterator[Acting]:
     for policy in mesh.objects.get(kind, ()):
-        reason = attached(policy, workload, around, mesh.root_namespace)
+        reason = attached(policy, workload, targets, mesh.root_namespace)
         if reason:
             yield _acting(policy, reason)
 
@@ -115,7 +115,7 @@ def _rules(mesh: Mesh, workload: Workload, imports: Imports) -> Iterator[Acting]
         "service": "a rule of the called service's namespace",
         "root": "a rule of the root namespace",
     }
-    for chosen in Rules(mesh, Registry(mesh)).chosen(workload, imports):
+    for chosen in DestinationRules(mesh, ServiceRegistry(mesh)).chosen(workload, imports):
         yield _acting(chosen.rule, f"decides how the workload calls {_hosts(chosen.hosts)}: {words[chosen.by]}")
 
 

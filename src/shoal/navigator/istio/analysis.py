@@ -5,7 +5,7 @@ from __future__ import annotations
 from shoal.errors import NotFound
 from shoal.navigator.istio.acting import find_acting
 from shoal.navigator.istio.mistakes import routes, rules, selectors
-from shoal.navigator.istio.mistakes.finding import ERROR, Ground
+from shoal.navigator.istio.mistakes.finding import ERROR, MeshLookup
 from shoal.navigator.istio.model import Acting, Mesh, Mistake
 from shoal.navigator.istio.resources import name_of, namespace_of, workload_of
 
@@ -20,6 +20,6 @@ def acting_on(mesh: Mesh, namespace: str, pod: str) -> list[Acting]:
 
 def mistakes(mesh: Mesh) -> list[Mistake]:
     """All that is found, errors first."""
-    ground = Ground(mesh)
-    found = [it for family in (routes, rules, selectors) for it in family.find(ground)]
+    lookup = MeshLookup(mesh)
+    found = [it for family in (routes, rules, selectors) for it in family.find(lookup)]
     return sorted(found, key=lambda it: (it.severity != ERROR, it.namespace, it.kind, it.name, it.path, it.message))

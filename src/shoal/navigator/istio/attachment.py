@@ -25,7 +25,7 @@ _USE_WAYPOINT_NAMESPACE = "istio.io/use-waypoint-namespace"
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class PolicyTargets:
     """What a policy may target through this workload: Gateways it serves (``ns/name``), and for a waypoint the services
     and service entries that use it."""
 
@@ -34,18 +34,18 @@ class Surroundings:
     entries: Collection[str] = field(default_factory=frozenset)
 
 
-def surroundings(mesh: Mesh, workload: Workload) -> Surroundings:
+def policy_targets(mesh: Mesh, workload: Workload) -> PolicyTargets:
     gateways = frozenset(
         f"{namespace_of(it)}/{name_of(it)}" for it in served_gateways(mesh, workload)
     )  # fmt: skip
     if not workload.waypoint:
-        return Surroundings(gateways)
+        return PolicyTargets(gateways)
     namespaces = {name_of(it): labels_of(it) for it in mesh.namespaces}
     users = [
         frozenset(f"{namespace_of(it)}/{name_of(it)}" for it in objects if _uses(it, namespaces, workload))
         for objects in (mesh.services, mesh.objects.get("serviceentries", ()))
     ]
-    return Surroundings(gateways, users[0], users[1])
+    return PolicyTargets(gateways, users[0], users[1])
 
 
 def _uses(obj: Obj, namespaces: Mapping[str, Mapping[str, str]], waypoint: Workload) -> bool:
@@ -62,17 +62,17 @@ def served_gateways(mesh: Mesh, workload: Workload) -> list[Obj]:
     return [it for it in mesh.objects.get("gateways", ()) if selects(workload_selector(it), workload.labels)]
 
 
-def attached(policy: Obj, workload: Workload, around: Surroundings, root_namespace: str) -> str:
+def attached(policy: Obj, workload: Workload, targets: PolicyTargets, root_namespace: str) -> str:
     """Why a policy with ``selector`` or ``targetRefs`` acts on a workload; empty when it does not."""
     home = namespace_of(policy)
     refs = target_refs(policy)
     for ref in refs:
-        if _is(ref, CLASSIC, "Gateway") and _within(ref, home) and f"{home}/{ref.get('name')}" in around.gateways:
+        if _is(ref, CLASSIC, "Gateway") and _within(ref, home) and f"{home}/{ref.get('name')}" in targets.gateways:
             return f"targets the Gateway {ref.get('name')}, which this workload serves"
     if refs and not workload.gateway_api_name:
         return ""
     if refs:
-        return _targeted(refs, home, workload, around, root_namespace)
+        return _targeted(refs, home, workload, targets, root_namespace)
     if workload.waypoint:
         return ""  # only what targets it acts on a waypoint
     return selected(policy, workload, root_namespace)
@@ -91,13 +91,13 @@ def selected(policy: Obj, workload: Workload, root_namespace: str) -> str:
     return "for the whole mesh" if home == root_namespace else f"for all of namespace {home}"
 
 
-def _targeted(refs: Collection[Obj], home: str, workload: Workload, around: Surroundings, root_namespace: str) -> str:
+def _targeted(refs: Collection[Obj], home: str, workload: Workload, targets: PolicyTargets, root_namespace: str) -> str:
     for ref in refs:
         name = ref.get("name", "")
         if workload.waypoint:
-            if _is(ref, "", "Service") and f"{home}/{name}" in around.services:
+            if _is(ref, "", "Service") and f"{home}/{name}" in targets.services:
                 return f"targets the Service {name}, which uses this waypoint"
-            if _is(ref, CLASSIC, "ServiceEntry") and f"{home}/{name}" in around.entries:
+            if _is(ref, CLASSIC, "ServiceEntry") and f"{home}/{name}" in targets.entries:
                 return f"targets the ServiceEntry {name}, which uses this waypoint"
             if _is(ref, GATEWAY_API, "GatewayClass") and home == root_namespace and name == WAYPOINT_CLASS:
                 return "targets all waypoints"

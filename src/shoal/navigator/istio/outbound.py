@@ -9,7 +9,7 @@ from shoal.kube.objects import Obj
 from shoal.navigator.istio.hosts import covers, full_name, most_specific, visible
 from shoal.navigator.istio.model import Mesh
 from shoal.navigator.istio.resources import (
-    Registry,
+    ServiceRegistry,
     Workload,
     created,
     namespace_of,
@@ -63,7 +63,7 @@ def imports_of(mesh: Mesh, workload: Workload) -> Imports:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenRule:
     """A DestinationRule that decides for hosts, and whose namespace made it so."""
 
     rule: Obj
@@ -71,10 +71,10 @@ class Chosen:
     by: str  # client, service, root
 
 
-class Rules:
+class DestinationRules:
     """The DestinationRules of a mesh, by namespace and full host."""
 
-    def __init__(self, mesh: Mesh, registry: Registry) -> None:
+    def __init__(self, mesh: Mesh, registry: ServiceRegistry) -> None:
         self._mesh = mesh
         self._registry = registry
         self._by: dict[str, dict[str, list[Obj]]] = {}
@@ -102,7 +102,7 @@ class Rules:
                 return patterns[found], by
         return [], ""
 
-    def chosen(self, workload: Workload, imports: Imports) -> list[Chosen]:
+    def chosen(self, workload: Workload, imports: Imports) -> list[ChosenRule]:
         """The rules that decide for at least one host that the workload may call."""
         hosts: dict[int, list[str]] = {}
         rules: dict[int, tuple[Obj, str]] = {}
@@ -111,7 +111,7 @@ class Rules:
             for rule in found:
                 hosts.setdefault(id(rule), []).append(host)
                 rules.setdefault(id(rule), (rule, by))
-        return [Chosen(rule, tuple(sorted(set(hosts[key]))), by) for key, (rule, by) in rules.items()]
+        return [ChosenRule(rule, tuple(sorted(set(hosts[key]))), by) for key, (rule, by) in rules.items()]
 
     def _callable(self, client: str, imports: Imports) -> Iterable[tuple[str, str]]:
         for host, service in self._registry.kubernetes.items():

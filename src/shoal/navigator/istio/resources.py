@@ -110,7 +110,7 @@ def workload_of(pod: Obj) -> Workload:
     return Workload(namespace_of(pod), name_of(pod), labels_of(pod), proxy_of(pod))
 
 
-class Registry:
+class ServiceRegistry:
     """The services that a mesh knows by name: Kubernetes' and those of ServiceEntries."""
 
     def __init__(self, mesh: Mesh) -> None:

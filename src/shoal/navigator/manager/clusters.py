@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from shoal.navigator.manager.index import Index
-from shoal.navigator.manager.protocol import SYNCED, WAITING, Identified, Session
+from shoal.navigator.manager.protocol import SYNCED, WAITING, EdgeSession, Identified
 from shoal.navigator.manager.rows import StoredCluster
 from shoal.navigator.model import Cluster, Freshness, KindStatus
 
 
 @dataclass(slots=True, kw_only=True)
-class Known:
+class KnownCluster:
     """``heard_s`` is monotonic, everything with ``ms`` is wall time."""
 
     name: str
@@ -31,7 +31,7 @@ class Known:
     saved_ms: int = 0  # the ``heard_ms`` that is stored
     connected_ms: int = 0  # 0: nobody is connected
     statuses: Mapping[str, KindStatus] = field(default_factory=dict)
-    session: Session | None = None  # while somebody is connected
+    session: EdgeSession | None = None  # while somebody is connected
     described: tuple[tuple[object, ...], Cluster] | None = None  # as it was asked for last, and what that depended on
 
     def stored(self) -> StoredCluster:
@@ -45,7 +45,7 @@ class Known:
         return self.session.statuses if self.session is not None else self.statuses
 
 
-def freshness(known: Known, now_s: float, *, limit_s: float) -> Freshness:
+def freshness(known: KnownCluster, now_s: float, *, limit_s: float) -> Freshness:
     if known.session is None:
         return Freshness.DISCONNECTED
     if now_s - known.heard_s > limit_s:
@@ -60,32 +60,32 @@ class Clusters:
         self._index = index
         self._stale_intervals = stale_intervals
         self._keep_alive_s = keep_alive_s
-        self.known: dict[str, Known] = {}
+        self.known: dict[str, KnownCluster] = {}
 
     def restore(self, stored: StoredCluster) -> None:
-        self.known[stored.name] = Known(
+        self.known[stored.name] = KnownCluster(
             name=stored.name, edge=stored.edge, epoch=stored.epoch, software=stored.software, metadata=stored.metadata,
             interval_s=stored.interval_s, first_ms=stored.first_ms, heard_ms=stored.heard_ms, saved_ms=stored.heard_ms,
             statuses={status.kind: status for status in stored.statuses},
         )  # fmt: skip
 
-    def prepared(self, claim: Identified, session: Session, now_ms: int) -> Known:
+    def prepared(self, claim: Identified, session: EdgeSession, now_ms: int) -> KnownCluster:
         """What will be known once the claim is stored."""
         before = self.known.get(claim.cluster)
-        return Known(
+        return KnownCluster(
             name=claim.cluster, edge=claim.edge, epoch=session.epoch, software=claim.software, metadata=claim.metadata,
             interval_s=claim.interval_s, first_ms=before.first_ms if before is not None else now_ms, heard_ms=now_ms,
             saved_ms=now_ms, connected_ms=now_ms, session=session,
         )  # fmt: skip
 
-    def claimed(self, known: Known, now_s: float) -> None:
+    def claimed(self, known: KnownCluster, now_s: float) -> None:
         known.heard_s = now_s
         self.known[known.name] = known
 
-    def heard(self, known: Known, now_s: float, now_ms: int) -> None:
+    def heard(self, known: KnownCluster, now_s: float, now_ms: int) -> None:
         known.heard_s, known.heard_ms = now_s, max(known.heard_ms, now_ms)
 
-    def lost(self, known: Known) -> None:
+    def lost(self, known: KnownCluster) -> None:
         """What was known stays, with its age."""
         known.statuses = dict(known.current_statuses())
         known.session, known.connected_ms = None, 0
@@ -93,7 +93,7 @@ class Clusters:
     def forget(self, name: str) -> None:
         self.known.pop(name, None)
 
-    def limit_s(self, known: Known) -> float:
+    def limit_s(self, known: KnownCluster) -> float:
         return self._stale_intervals * max(known.interval_s, self._keep_alive_s)
 
     def list_(self, now_s: float) -> list[Cluster]:
@@ -103,7 +103,7 @@ class Clusters:
         known = self.known.get(name)
         return self.describe(known, now_s) if known is not None else None
 
-    def describe(self, known: Known, now_s: float) -> Cluster:
+    def describe(self, known: KnownCluster, now_s: float) -> Cluster:
         """Every question asks for all clusters, and most are as they were."""
         index = self._index.clusters.get(known.name)
         state = freshness(known, now_s, limit_s=self.limit_s(known))
@@ -114,7 +114,7 @@ class Clusters:
         return known.described[1]
 
 
-def _describe(known: Known, state: Freshness, counts: Mapping[str, int]) -> Cluster:
+def _describe(known: KnownCluster, state: Freshness, counts: Mapping[str, int]) -> Cluster:
     statuses = known.current_statuses()
     kinds = [
         KindStatus(kind=kind, state=found.state, error=found.error, since_s=found.since_s, rows=counts.get(kind, 0))

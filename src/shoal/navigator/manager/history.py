@@ -89,8 +89,8 @@ class ManagerHistory:
             found = self._index.clusters.get(name)
             if found is not None:
                 tables[name] = {
-                    kind: {key: row for key, row in shelf.rows.items() if row.changed_at_s <= at_s}
-                    for kind, shelf in found.shelves.items()
+                    kind: {key: row for key, row in kind_index.rows.items() if row.changed_at_s <= at_s}
+                    for kind, kind_index in found.kind_indexes.items()
                 }
             await asyncio.sleep(0)
         return tables

@@ -77,7 +77,7 @@ class Postings:
         return len(self._values)
 
 
-class Shelf:
+class KindIndex:
     """The rows of one kind in one cluster."""
 
     __slots__ = ("_fields", "_labels", "_namespaces", "digest", "rows")
@@ -157,41 +157,41 @@ class Shelf:
 class ClusterIndex:
     """The shelves of one cluster. Implements ``Held`` for the stream of its edge."""
 
-    __slots__ = ("changes", "name", "shelves")
+    __slots__ = ("changes", "name", "kind_indexes")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.shelves: dict[str, Shelf] = {}
+        self.kind_indexes: dict[str, KindIndex] = {}
         self.changes = 0  # so far
 
     def fingerprint(self, kind: str, key: str) -> int | None:
-        shelf = self.shelves.get(kind)
-        row = shelf.rows.get(key) if shelf is not None else None
+        kind_index = self.kind_indexes.get(kind)
+        row = kind_index.rows.get(key) if kind_index is not None else None
         return row.fingerprint if row is not None else None
 
     def keys(self, kind: str) -> Set[str]:
-        shelf = self.shelves.get(kind)
-        return shelf.rows.keys() if shelf is not None else _NO_KEYS
+        kind_index = self.kind_indexes.get(kind)
+        return kind_index.rows.keys() if kind_index is not None else _NO_KEYS
 
     def digest(self, kind: str) -> tuple[int, int]:
-        shelf = self.shelves.get(kind)
-        return (shelf.digest.count, shelf.digest.value) if shelf is not None else (0, 0)
+        kind_index = self.kind_indexes.get(kind)
+        return (kind_index.digest.count, kind_index.digest.value) if kind_index is not None else (0, 0)
 
     def put(self, key: str, row: Row) -> None:
-        shelf = self.shelves.get(row.kind)
-        if shelf is None:
-            shelf = self.shelves[intern(row.kind)] = Shelf()
-        shelf.put(key, row)
+        kind_index = self.kind_indexes.get(row.kind)
+        if kind_index is None:
+            kind_index = self.kind_indexes[intern(row.kind)] = KindIndex()
+        kind_index.put(key, row)
         self.changes += 1
 
     def remove(self, kind: str, key: str) -> None:
-        shelf = self.shelves.get(kind)
-        if shelf is not None:
-            shelf.remove(key)
+        kind_index = self.kind_indexes.get(kind)
+        if kind_index is not None:
+            kind_index.remove(key)
             self.changes += 1
 
     def counts(self) -> dict[str, int]:
-        return {kind: len(shelf.rows) for kind, shelf in self.shelves.items()}
+        return {kind: len(kind_index.rows) for kind, kind_index in self.kind_indexes.items()}
 
 
 class Index:
@@ -212,30 +212,32 @@ class Index:
         self.clusters.pop(name, None)
 
     def rows(self, kind: str, *, cluster: str = "", namespace: str = "") -> Iterator[Row]:
-        for shelf in self._shelves(kind, cluster):
-            yield from shelf.of_namespace(namespace) if namespace else list(shelf.rows.values())
+        for kind_index in self._kind_indexes(kind, cluster):
+            yield from kind_index.of_namespace(namespace) if namespace else list(kind_index.rows.values())
 
     def row(self, cluster: str, kind: str, key: str) -> Row | None:
         found = self.clusters.get(cluster)
-        shelf = found.shelves.get(kind) if found is not None else None
-        return shelf.rows.get(key) if shelf is not None else None
+        kind_index = found.kind_indexes.get(kind) if found is not None else None
+        return kind_index.rows.get(key) if kind_index is not None else None
 
     def labelled(self, kind: str, label: str, value: str, *, cluster: str = "") -> Iterator[Row]:
-        for shelf in self._shelves(kind, cluster):
-            yield from shelf.labelled(label, value)
+        for kind_index in self._kind_indexes(kind, cluster):
+            yield from kind_index.labelled(label, value)
 
     def having(self, kind: str, field: str, value: str, *, cluster: str = "") -> Iterator[Row]:
-        for shelf in self._shelves(kind, cluster):
-            yield from shelf.having(field, value)
+        for kind_index in self._kind_indexes(kind, cluster):
+            yield from kind_index.having(field, value)
 
     def __len__(self) -> int:
-        return sum(len(shelf.rows) for cluster in self.clusters.values() for shelf in cluster.shelves.values())
+        return sum(
+            len(kind_index.rows) for cluster in self.clusters.values() for kind_index in cluster.kind_indexes.values()
+        )
 
-    def _shelves(self, kind: str, cluster: str) -> Iterable[Shelf]:
+    def _kind_indexes(self, kind: str, cluster: str) -> Iterable[KindIndex]:
         clusters = self.clusters
         names = (cluster,) if cluster else tuple(clusters)
-        found = (clusters[name].shelves.get(kind) for name in names if name in clusters)
-        return [shelf for shelf in found if shelf is not None]
+        found = (clusters[name].kind_indexes.get(kind) for name in names if name in clusters)
+        return [kind_index for kind_index in found if kind_index is not None]
 
 
 def _labels(row: Row) -> Mapping[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from protobuf import Oneof
 
-from shoal.navigator.manager.registry import Refused
+from shoal.navigator.manager.registry import ClaimRefused
 from shoal.wire.navigator.v1 import navigator_pb as pb
 
 
@@ -23,7 +23,7 @@ class Outbox:
         self._resync: dict[str, None] = {}
         self._echo: pb.KeepAlive | None = None
         self._probe: pb.KeepAlive | None = None
-        self._refused: Refused | None = None
+        self._refused: ClaimRefused | None = None
         self._ended = False
 
     def accept(self, accepted: pb.Accepted) -> None:
@@ -54,7 +54,7 @@ class Outbox:
         self._probe = alive
         self._wake.set()
 
-    def refuse(self, refused: Refused) -> None:
+    def refuse(self, refused: ClaimRefused) -> None:
         """Say so, and end. The first reason counts."""
         if self._refused is None:
             self._refused = refused
@@ -66,7 +66,7 @@ class Outbox:
         self._wake.set()
 
     @property
-    def refused(self) -> Refused | None:
+    def refused(self) -> ClaimRefused | None:
         return self._refused
 
     async def next(self) -> pb.ManagerMessage | None:
@@ -100,7 +100,7 @@ class Outbox:
         return None
 
 
-def _rejected(refused: Refused) -> pb.ManagerMessage:
+def _rejected(refused: ClaimRefused) -> pb.ManagerMessage:
     code = pb.RejectionCode[refused.code]
     body = pb.Rejected(code=code, message=refused.message, retry_after_seconds=refused.retry_after_s)
     return _message("rejected", body)

@@ -27,12 +27,12 @@ from shoal.navigator.manager.encoding import (
 )
 from shoal.navigator.manager.rows import (
     PIECE_ROWS,
-    Changed,
-    Claimed,
-    Ended,
-    Forgotten,
-    Heard,
+    ClusterClaimed,
+    ClusterHeard,
+    ClusterRemoved,
     RowKey,
+    RowsChanged,
+    SessionEnded,
     StoredCluster,
     StoredRow,
     StoredSession,
@@ -324,7 +324,7 @@ async def _end_sessions(connection: asyncpg.Connection) -> None:
 
 async def _apply(connection: asyncpg.Connection, write: StoredWrite) -> None:
     match write:
-        case Changed(cluster, at_ms, puts, removals):
+        case RowsChanged(cluster, at_ms, puts, removals):
             if removals:
                 kinds, keys = _columns(removals, 2)
                 await connection.execute(_SAVE_HISTORY, cluster, kinds, keys, [None] * len(keys), at_ms, True)
@@ -334,7 +334,7 @@ async def _apply(connection: asyncpg.Connection, write: StoredWrite) -> None:
                 kinds, keys, prints, data = _columns(rows, 4)
                 await connection.execute(_SAVE_HISTORY, cluster, kinds, keys, prints, at_ms, False)
                 await connection.execute(_PUT, cluster, kinds, keys, prints, data, at_ms)
-        case Claimed(cluster):
+        case ClusterClaimed(cluster):
             await connection.execute(_END_OLDER, cluster.name, cluster.epoch)
             await connection.execute(_SAVE_CLUSTER, *cluster_values(cluster))
             await connection.execute(
@@ -345,14 +345,14 @@ async def _apply(connection: asyncpg.Connection, write: StoredWrite) -> None:
                 cluster.edge,
                 cluster.heard_ms,
             )
-        case Heard(cluster, heard_ms, statuses):
+        case ClusterHeard(cluster, heard_ms, statuses):
             await connection.execute(
                 "UPDATE nav_clusters SET heard_ms = $1, statuses = $2 WHERE name = $3",
                 heard_ms,
                 statuses_text(statuses),
                 cluster,
             )
-        case Ended(cluster, epoch, at_ms):
+        case SessionEnded(cluster, epoch, at_ms):
             await connection.execute(
                 "UPDATE nav_sessions SET ended_ms = greatest($1, connected_ms + 1) "
                 "WHERE cluster = $2 AND epoch = $3 AND ended_ms = 0",
@@ -360,7 +360,7 @@ async def _apply(connection: asyncpg.Connection, write: StoredWrite) -> None:
                 cluster,
                 epoch,
             )
-        case Forgotten(cluster, at_ms):
+        case ClusterRemoved(cluster, at_ms):
             await connection.execute(
                 "INSERT INTO nav_history (cluster, kind, key, fingerprint, since_ms, until_ms, removed, data) SELECT "
                 "cluster, kind, key, fingerprint, changed_ms, $1, true, data FROM nav_rows WHERE cluster = $2",

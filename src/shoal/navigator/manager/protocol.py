@@ -20,7 +20,7 @@ from typing import Protocol
 from protobuf import Oneof
 
 from shoal.navigator.digest import fingerprint
-from shoal.navigator.manager.registry import Refused, Rejection
+from shoal.navigator.manager.registry import ClaimRefused, RejectionReason
 from shoal.navigator.model import KindStatus
 from shoal.wire.navigator.v1 import navigator_pb as pb
 
@@ -106,7 +106,7 @@ class Echo:
     at_ms: int
 
 
-Step = Write | Delivered | Echo | Refused | None
+Step = Write | Delivered | Echo | ClaimRefused | None
 
 
 @dataclass(slots=True)
@@ -120,7 +120,7 @@ class _Invalid(Exception):
     pass
 
 
-def identified(message: pb.EdgeMessage | None) -> Identified | Refused:
+def identified(message: pb.EdgeMessage | None) -> Identified | ClaimRefused:
     """The claim in the first message of a stream."""
     body = message.body if message is not None else None
     if message is None or body is None or body.field != "identification":
@@ -153,7 +153,7 @@ def identified(message: pb.EdgeMessage | None) -> Identified | Refused:
     )
 
 
-class Session:
+class EdgeSession:
     """From the acceptance of a claim to the end of its stream."""
 
     def __init__(
@@ -201,19 +201,19 @@ class Session:
 
     def receive(self, message: pb.EdgeMessage) -> Step:
         if message.edge != self.edge:
-            return Refused(Rejection.INVALID_MESSAGE, f"edge: this stream belongs to {self.edge!r}")
+            return ClaimRefused(RejectionReason.INVALID_MESSAGE, f"edge: this stream belongs to {self.edge!r}")
         if message.epoch < self.epoch:
-            return Refused(Rejection.STALE_EPOCH, f"epoch {message.epoch}: {self.epoch} is the newest")
+            return ClaimRefused(RejectionReason.STALE_EPOCH, f"epoch {message.epoch}: {self.epoch} is the newest")
         if message.epoch > self.epoch or message.sequence != self.sequence + 1:
-            return Refused(
-                Rejection.INVALID_MESSAGE,
+            return ClaimRefused(
+                RejectionReason.INVALID_MESSAGE,
                 f"epoch {message.epoch}, sequence {message.sequence}: expected {self.epoch} and {self.sequence + 1}",
             )
         self.sequence = message.sequence
         try:
             return self._step(message.body)
         except _Invalid as error:
-            return Refused(Rejection.INVALID_MESSAGE, str(error))
+            return ClaimRefused(RejectionReason.INVALID_MESSAGE, str(error))
 
     def stored(self, write: Write) -> list[Answer]:
         """What to answer once a write is stored and can be seen."""
@@ -378,5 +378,5 @@ def _key(key: str) -> str:
     return key
 
 
-def _not_identified(message: str) -> Refused:
-    return Refused(Rejection.INVALID_IDENTIFICATION, message)
+def _not_identified(message: str) -> ClaimRefused:
+    return ClaimRefused(RejectionReason.INVALID_IDENTIFICATION, message)

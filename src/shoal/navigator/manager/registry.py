@@ -14,7 +14,7 @@ _STANDBY_LONGEST_S = 5.0
 _STANDBY_SHORTEST_S = 0.5
 
 
-class Rejection(StrEnum):
+class RejectionReason(StrEnum):
     """Why an edge is sent away; the names are those of the wire, without their prefix."""
 
     ACTIVE_CONNECTION_EXISTS = "ACTIVE_CONNECTION_EXISTS"
@@ -26,16 +26,16 @@ class Rejection(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class ClaimRefused:
     """``retry_after_s`` 0: when the edge thinks best."""
 
-    code: Rejection
+    code: RejectionReason
     message: str
     retry_after_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
+class ClaimGranted:
     """``replaced`` is the epoch that has to end, 0 for none."""
 
     epoch: int
@@ -50,7 +50,7 @@ class _Holder:
     lost_at: float = float("-inf")  # when it was last lost
 
 
-class Registry:
+class ClaimRegistry:
     def __init__(self, *, grace_s: float) -> None:
         self._grace_s = grace_s
         self._holders: dict[str, _Holder] = {}
@@ -59,16 +59,16 @@ class Registry:
         """What was stored by the process before: its edges were lost at the latest now."""
         self._holders[cluster] = _Holder(edge, epoch, active=False, lost_at=now)
 
-    def claim(self, cluster: str, edge: str, now: float) -> Granted | Refused:
+    def claim(self, cluster: str, edge: str, now: float) -> ClaimGranted | ClaimRefused:
         holder = self._holders.get(cluster)
         if holder is None:
             self._holders[cluster] = _Holder(edge, 1, active=True)
-            return Granted(1)
+            return ClaimGranted(1)
         if holder.edge != edge and (refused := self._occupied(cluster, holder, now)) is not None:
             return refused
         replaced = holder.epoch if holder.active else 0
         holder.edge, holder.epoch, holder.active = edge, holder.epoch + 1, True
-        return Granted(holder.epoch, replaced)
+        return ClaimGranted(holder.epoch, replaced)
 
     def release(self, cluster: str, epoch: int, now: float) -> bool:
         """The stream of this epoch has ended; False when a newer one has taken over before."""
@@ -95,19 +95,19 @@ class Registry:
         holder = self._holders.get(cluster)
         return holder.epoch if holder is not None else 0
 
-    def _occupied(self, cluster: str, holder: _Holder, now: float) -> Refused | None:
+    def _occupied(self, cluster: str, holder: _Holder, now: float) -> ClaimRefused | None:
         if holder.active:
             # Often enough to meet the grace period that will follow, whose end is then told exactly.
             again_s = min(_STANDBY_LONGEST_S, max(_STANDBY_SHORTEST_S, self._grace_s / 2))
-            return Refused(
-                Rejection.ACTIVE_CONNECTION_EXISTS,
+            return ClaimRefused(
+                RejectionReason.ACTIVE_CONNECTION_EXISTS,
                 f"cluster {cluster!r} is held by edge {holder.edge!r}: one edge per cluster",
                 again_s,
             )
         left_s = holder.lost_at + self._grace_s - now
         if left_s > 0:
-            return Refused(
-                Rejection.RECENT_DISCONNECTION,
+            return ClaimRefused(
+                RejectionReason.RECENT_DISCONNECTION,
                 f"edge {holder.edge!r} was lost a moment ago and may return to cluster {cluster!r}",
                 left_s,
             )

@@ -7,30 +7,30 @@ from shoal.base.logs import get_logger
 from shoal.errors import ServiceUnavailable
 from shoal.navigator.manager.clusters import Clusters
 from shoal.navigator.manager.config import ManagerConfig
-from shoal.navigator.manager.ledger import Ledger
 from shoal.navigator.manager.metrics import ManagerMetrics
-from shoal.navigator.manager.registry import Registry
-from shoal.navigator.manager.rows import Forgotten, Heard, Rows
+from shoal.navigator.manager.registry import ClaimRegistry
+from shoal.navigator.manager.row_writer import RowWriter
+from shoal.navigator.manager.rows import ClusterHeard, ClusterRemoved, Rows
 
 _PAUSE_S = 0.05  # between two pieces, for the writers
 
 _log = get_logger("navigator.retention")
 
 
-class Keeper:
+class RetentionLoop:
     def __init__(
         self,
         rows: Rows,
-        ledger: Ledger,
+        row_writer: RowWriter,
         clusters: Clusters,
-        registry: Registry,
+        registry: ClaimRegistry,
         config: ManagerConfig,
         metrics: ManagerMetrics,
         *,
         clock: Clock,
     ) -> None:
         self._rows = rows
-        self._ledger = ledger
+        self._row_writer = row_writer
         self._clusters = clusters
         self._registry = registry
         self._config = config
@@ -64,7 +64,9 @@ class Keeper:
         for known in self._clusters.known.values():
             if known.heard_ms != known.saved_ms:
                 known.saved_ms = known.heard_ms
-                self._ledger.post(Heard(known.name, known.heard_ms, tuple(known.current_statuses().values())))
+                self._row_writer.post(
+                    ClusterHeard(known.name, known.heard_ms, tuple(known.current_statuses().values()))
+                )
 
     async def _forget(self, now_ms: int) -> None:
         limit_ms = round(self._config.forget_after_s * 1000)
@@ -73,5 +75,5 @@ class Keeper:
         for known in list(self._clusters.known.values()):
             if known.session is None and now_ms - known.heard_ms > limit_ms and self._registry.forget(known.name):
                 self._clusters.forget(known.name)
-                await self._ledger.write(Forgotten(known.name, self._ledger.stamp_ms()))
+                await self._row_writer.write(ClusterRemoved(known.name, self._row_writer.stamp_ms()))
                 _log.info("cluster forgotten", cluster=known.name, silent_s=(now_ms - known.heard_ms) / 1000)

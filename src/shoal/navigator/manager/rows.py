@@ -77,14 +77,14 @@ class StoredToken:
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
+class ClusterClaimed:
     """``cluster.epoch`` holds the cluster from ``cluster.heard_ms`` on; sessions of older epochs have ended."""
 
     cluster: StoredCluster
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class RowsChanged:
     cluster: str
     at_ms: int
     puts: Sequence[Put]
@@ -92,28 +92,28 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ClusterHeard:
     cluster: str
     heard_ms: int
     statuses: Sequence[KindStatus]
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class SessionEnded:
     cluster: str
     epoch: int
     at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class Forgotten:
+class ClusterRemoved:
     """The cluster and all its rows are removed; the history keeps them as long as it keeps anything."""
 
     cluster: str
     at_ms: int
 
 
-StoredWrite = Claimed | Changed | Heard | Ended | Forgotten
+StoredWrite = ClusterClaimed | RowsChanged | ClusterHeard | SessionEnded | ClusterRemoved
 
 
 class Rows(Protocol):

@@ -19,18 +19,18 @@ from shoal.base.clock import Clock, Timer
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
 from shoal.errors import BadRequest, ServiceUnavailable
-from shoal.navigator.manager.clusters import Clusters, Known
+from shoal.navigator.manager.clusters import Clusters, KnownCluster
 from shoal.navigator.manager.config import ManagerConfig
 from shoal.navigator.manager.edges import EdgeLinks
 from shoal.navigator.manager.index import Index
-from shoal.navigator.manager.ledger import Ledger, StaleEpoch
 from shoal.navigator.manager.metrics import ManagerMetrics
 from shoal.navigator.manager.objects import InvalidRow, make_rows
 from shoal.navigator.manager.outbox import Outbox
-from shoal.navigator.manager.protocol import Delivered, Echo, Identified, Session, Write, identified
-from shoal.navigator.manager.registry import Refused, Registry, Rejection
-from shoal.navigator.manager.rows import Changed, Claimed, Ended, Heard, StoredToken
-from shoal.navigator.manager.tokens import EDGE, Tokens
+from shoal.navigator.manager.protocol import Delivered, Echo, EdgeSession, Identified, Write, identified
+from shoal.navigator.manager.registry import ClaimRefused, ClaimRegistry, RejectionReason
+from shoal.navigator.manager.row_writer import RowWriter, StaleEpoch
+from shoal.navigator.manager.rows import ClusterClaimed, ClusterHeard, RowsChanged, SessionEnded, StoredToken
+from shoal.navigator.manager.tokens import EDGE, NavigatorTokens
 from shoal.wire.navigator.v1 import navigator_pb as pb
 from shoal.wire.navigator.v1.navigator_connect import ManagerService
 
@@ -47,8 +47,8 @@ class _Stream:
         self.outbox = Outbox()
         self.cluster = ""
         self.epoch = 0  # 0: no claim was granted
-        self.known: Known | None = None
-        self.session: Session | None = None
+        self.known: KnownCluster | None = None
+        self.session: EdgeSession | None = None
         self.heard_s = 0.0
         self.probed_s: float | None = None  # since when an answer is waited for
         self.timer: Timer | None = None
@@ -57,12 +57,12 @@ class _Stream:
 class ManagerCalls(ManagerService):
     def __init__(
         self,
-        registry: Registry,
+        registry: ClaimRegistry,
         clusters: Clusters,
         index: Index,
-        ledger: Ledger,
+        row_writer: RowWriter,
         links: EdgeLinks,
-        tokens: Tokens,
+        tokens: NavigatorTokens,
         config: ManagerConfig,
         metrics: ManagerMetrics,
         *,
@@ -72,7 +72,7 @@ class ManagerCalls(ManagerService):
         self._registry = registry
         self._clusters = clusters
         self._index = index
-        self._ledger = ledger
+        self._row_writer = row_writer
         self._links = links
         self._tokens = tokens
         self._config = config
@@ -97,7 +97,7 @@ class ManagerCalls(ManagerService):
         """End the streams whose token does not work any more."""
         for stream in list(self._streams):
             if stream.token is not None and not self._tokens.works(stream.token.id):
-                self._refuse(stream, Refused(Rejection.BAD_TOKEN, "the token was revoked or has expired"))
+                self._refuse(stream, ClaimRefused(RejectionReason.BAD_TOKEN, "the token was revoked or has expired"))
 
     def end_all(self) -> None:
         """The process stops: edges come back to whoever is next."""
@@ -144,42 +144,42 @@ class ManagerCalls(ManagerService):
                 self._refuse(stream, refused)
         except ConnectError as error:
             if error.code is Code.RESOURCE_EXHAUSTED:
-                self._refuse(stream, Refused(Rejection.INVALID_MESSAGE, error.message))
+                self._refuse(stream, ClaimRefused(RejectionReason.INVALID_MESSAGE, error.message))
         except StaleEpoch:
-            self._refuse(stream, Refused(Rejection.STALE_EPOCH, "another claim has taken over"))
+            self._refuse(stream, ClaimRefused(RejectionReason.STALE_EPOCH, "another claim has taken over"))
         except (InvalidRow, BadRequest) as error:
-            self._refuse(stream, Refused(Rejection.INVALID_MESSAGE, str(error)))
+            self._refuse(stream, ClaimRefused(RejectionReason.INVALID_MESSAGE, str(error)))
         except Exception as error:
             _log.error("a stream failed", error=error, cluster=stream.cluster, epoch=stream.epoch)
         finally:
             if stream.outbox.refused is None:
                 stream.outbox.end()
 
-    async def _claim(self, stream: _Stream, claim: Identified | Refused) -> Refused | None:
-        if isinstance(claim, Refused):
+    async def _claim(self, stream: _Stream, claim: Identified | ClaimRefused) -> ClaimRefused | None:
+        if isinstance(claim, ClaimRefused):
             return claim
         if stream.token is None:
-            return Refused(Rejection.BAD_TOKEN, "a bearer token of an edge is needed, and one that works")
+            return ClaimRefused(RejectionReason.BAD_TOKEN, "a bearer token of an edge is needed, and one that works")
         if stream.token.cluster != claim.cluster:
-            return Refused(Rejection.BAD_TOKEN, f"the token is bound to cluster {stream.token.cluster!r}")
+            return ClaimRefused(RejectionReason.BAD_TOKEN, f"the token is bound to cluster {stream.token.cluster!r}")
         granted = self._registry.claim(claim.cluster, claim.edge, self._clock.monotonic())
-        if isinstance(granted, Refused):
+        if isinstance(granted, ClaimRefused):
             return granted
         stream.cluster, stream.epoch = claim.cluster, granted.epoch
         older = self._holding.get(claim.cluster)
         if older is not None:
-            self._refuse(older, Refused(Rejection.STALE_EPOCH, f"epoch {granted.epoch} has taken over"))
+            self._refuse(older, ClaimRefused(RejectionReason.STALE_EPOCH, f"epoch {granted.epoch} has taken over"))
         self._holding[claim.cluster] = stream
         before = self._clusters.known.get(claim.cluster)
-        session = Session(
+        session = EdgeSession(
             claim,
             granted.epoch,
             self._index.cluster(claim.cluster),
             statuses=before.current_statuses() if before is not None else None,
         )
-        now_ms = self._ledger.stamp_ms()
+        now_ms = self._row_writer.stamp_ms()
         known = self._clusters.prepared(claim, session, now_ms)
-        await self._ledger.write(Claimed(known.stored()))
+        await self._row_writer.write(ClusterClaimed(known.stored()))
         if not self._registry.holds(claim.cluster, granted.epoch):
             raise StaleEpoch
         self._clusters.claimed(known, self._clock.monotonic())
@@ -192,7 +192,7 @@ class ManagerCalls(ManagerService):
         _log.info("cluster claimed", cluster=claim.cluster, edge=claim.edge, epoch=granted.epoch)
         return None
 
-    async def _take(self, stream: _Stream, message: pb.EdgeMessage) -> Refused | None:
+    async def _take(self, stream: _Stream, message: pb.EdgeMessage) -> ClaimRefused | None:
         session = stream.session
         assert session is not None
         self._heard(stream)
@@ -201,7 +201,7 @@ class ManagerCalls(ManagerService):
         match step:
             case None:
                 return None
-            case Refused():
+            case ClaimRefused():
                 return step
             case Echo(at_ms):
                 stream.outbox.echo(pb.KeepAlive(at_ms=at_ms))
@@ -213,13 +213,13 @@ class ManagerCalls(ManagerService):
                 assert_never(step)
         return None
 
-    async def _store(self, stream: _Stream, session: Session, write: Write) -> None:
+    async def _store(self, stream: _Stream, session: EdgeSession, write: Write) -> None:
         if write.puts or write.removals:
-            begun_s, at_ms = self._clock.monotonic(), self._ledger.stamp_ms()
+            begun_s, at_ms = self._clock.monotonic(), self._row_writer.stamp_ms()
             changed = ((put.kind, put.key, put.fingerprint, put.data) for put in write.puts)
             rows = await make_rows(session.cluster, changed, at_ms)
-            await self._ledger.write(
-                Changed(session.cluster, at_ms, write.puts, write.removals), epoch=session.epoch, rows=rows
+            await self._row_writer.write(
+                RowsChanged(session.cluster, at_ms, write.puts, write.removals), epoch=session.epoch, rows=rows
             )
             self._metrics.visible_s.observe(self._clock.monotonic() - begun_s)
         for answer in session.stored(write):
@@ -256,9 +256,9 @@ class ManagerCalls(ManagerService):
 
     def _unidentified(self, stream: _Stream) -> None:
         if not stream.epoch:
-            self._refuse(stream, Refused(Rejection.INVALID_IDENTIFICATION, "no identification came in time"))
+            self._refuse(stream, ClaimRefused(RejectionReason.INVALID_IDENTIFICATION, "no identification came in time"))
 
-    def _refuse(self, stream: _Stream, refused: Refused) -> None:
+    def _refuse(self, stream: _Stream, refused: ClaimRefused) -> None:
         if stream.outbox.refused is None:
             self._metrics.claims.labels(refused.code).inc()
             _log.info("edge refused", cluster=stream.cluster, epoch=stream.epoch, code=str(refused.code),
@@ -280,6 +280,6 @@ class ManagerCalls(ManagerService):
         if known is not None:
             self._clusters.lost(known)
             known.saved_ms = known.heard_ms
-            self._ledger.post(Heard(known.name, known.heard_ms, tuple(known.statuses.values())))
-        self._ledger.post(Ended(stream.cluster, stream.epoch, self._ledger.stamp_ms()))
+            self._row_writer.post(ClusterHeard(known.name, known.heard_ms, tuple(known.statuses.values())))
+        self._row_writer.post(SessionEnded(stream.cluster, stream.epoch, self._row_writer.stamp_ms()))
         _log.info("edge lost", cluster=stream.cluster, epoch=stream.epoch)

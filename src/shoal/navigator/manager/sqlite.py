@@ -33,12 +33,12 @@ from shoal.navigator.manager.encoding import (
 )
 from shoal.navigator.manager.rows import (
     PIECE_ROWS,
-    Changed,
-    Claimed,
-    Ended,
-    Forgotten,
-    Heard,
+    ClusterClaimed,
+    ClusterHeard,
+    ClusterRemoved,
     RowKey,
+    RowsChanged,
+    SessionEnded,
     StoredCluster,
     StoredRow,
     StoredSession,
@@ -301,9 +301,9 @@ def _nothing(_connection: sqlite3.Connection) -> None:
 
 def _apply(connection: sqlite3.Connection, write: StoredWrite) -> None:
     match write:
-        case Changed(cluster, at_ms, puts, removals):
+        case RowsChanged(cluster, at_ms, puts, removals):
             _change(connection, cluster, at_ms, puts, removals)
-        case Claimed(cluster):
+        case ClusterClaimed(cluster):
             connection.execute(_END_OLDER, (cluster.name, cluster.epoch))
             connection.execute(_SAVE_CLUSTER, cluster_values(cluster))
             connection.execute(
@@ -311,18 +311,18 @@ def _apply(connection: sqlite3.Connection, write: StoredWrite) -> None:
                 "VALUES (?, ?, ?, ?, 0)",
                 (cluster.name, cluster.epoch, cluster.edge, cluster.heard_ms),
             )
-        case Heard(cluster, heard_ms, statuses):
+        case ClusterHeard(cluster, heard_ms, statuses):
             connection.execute(
                 "UPDATE nav_clusters SET heard_ms = ?, statuses = ? WHERE name = ?",
                 (heard_ms, statuses_text(statuses), cluster),
             )
-        case Ended(cluster, epoch, at_ms):
+        case SessionEnded(cluster, epoch, at_ms):
             connection.execute(
                 "UPDATE nav_sessions SET ended_ms = max(?, connected_ms + 1) "
                 "WHERE cluster = ? AND epoch = ? AND ended_ms = 0",
                 (at_ms, cluster, epoch),
             )
-        case Forgotten(cluster, at_ms):
+        case ClusterRemoved(cluster, at_ms):
             connection.execute(
                 "INSERT INTO nav_history (cluster, kind, key, fingerprint, since_ms, until_ms, removed, data) SELECT "
                 "cluster, kind, key, fingerprint, changed_ms, ?, 1, data FROM nav_rows WHERE cluster = ?",

@@ -29,7 +29,7 @@ _PATIENCE_S = 5.0  # without the database, what was read last is believed for so
 _log = get_logger("navigator.tokens")
 
 
-class Tokens:
+class NavigatorTokens:
     def __init__(self, rows: Rows, *, clock: Clock, new_id: Callable[[], str]) -> None:
         self._rows = rows
         self._clock = clock

@@ -24,15 +24,15 @@ from shoal.navigator.manager.config import ManagerConfig
 from shoal.navigator.manager.edges import EdgeLinks
 from shoal.navigator.manager.history import ManagerHistory
 from shoal.navigator.manager.index import Index
-from shoal.navigator.manager.ledger import Ledger
 from shoal.navigator.manager.live import LiveView
 from shoal.navigator.manager.metrics import ManagerMetrics
 from shoal.navigator.manager.objects import make_row
-from shoal.navigator.manager.registry import Registry
-from shoal.navigator.manager.retention import Keeper
+from shoal.navigator.manager.registry import ClaimRegistry
+from shoal.navigator.manager.retention import RetentionLoop
+from shoal.navigator.manager.row_writer import RowWriter
 from shoal.navigator.manager.rows import Rows
 from shoal.navigator.manager.service import ManagerCalls
-from shoal.navigator.manager.tokens import Tokens
+from shoal.navigator.manager.tokens import NavigatorTokens
 from shoal.navigator.model import Freshness
 from shoal.wire.navigator.v1.navigator_connect import ManagerServiceASGIApplication
 
@@ -64,16 +64,16 @@ class Manager:
         self._loaded = False
         self.config = config
         self.index = Index()
-        self.registry = Registry(grace_s=config.grace_s)
+        self.registry = ClaimRegistry(grace_s=config.grace_s)
         self.clusters = Clusters(self.index, stale_intervals=config.stale_intervals, keep_alive_s=config.keep_alive_s)
-        self.ledger = Ledger(rows, self.index, self.registry, counts, clock=clock, grown=grown)
-        self.tokens = Tokens(rows, clock=clock, new_id=new_id)
+        self.row_writer = RowWriter(rows, self.index, self.registry, counts, clock=clock, grown=grown)
+        self.tokens = NavigatorTokens(rows, clock=clock, new_id=new_id)
         self.edges = EdgeLinks(config, counts, clock=clock, new_id=new_id)
         self.view = LiveView(self.index, self.clusters, rows, clock=clock)
         self.history = ManagerHistory(self.index, self.clusters, rows, clock=clock, retention_s=config.retention_s)
-        self.keeper = Keeper(rows, self.ledger, self.clusters, self.registry, config, counts, clock=clock)
+        self.keeper = RetentionLoop(rows, self.row_writer, self.clusters, self.registry, config, counts, clock=clock)
         self.calls = ManagerCalls(
-            self.registry, self.clusters, self.index, self.ledger, self.edges, self.tokens, config, counts,
+            self.registry, self.clusters, self.index, self.row_writer, self.edges, self.tokens, config, counts,
             clock=clock, name=name,
         )  # fmt: skip
         self.app: Application = ManagerServiceASGIApplication(
@@ -100,7 +100,7 @@ class Manager:
         try:
             await run_all(
                 {
-                    "navigator-ledger": self.ledger.run(),
+                    "navigator-ledger": self.row_writer.run(),
                     "navigator-tokens": self.tokens.guard(self.config.guard_s),
                     "navigator-sweep": self.keeper.sweep_forever(),
                     "navigator-heard": self.keeper.save_heard_forever(),
@@ -113,7 +113,7 @@ class Manager:
         """After ``run``: store who was heard when, and let go of the database."""
         try:
             self.keeper.save_heard()
-            await self.ledger.settle()
+            await self.row_writer.settle()
         except ServiceUnavailable as error:
             _log.warning("the end was not stored", reason=str(error))
         finally:
@@ -124,7 +124,7 @@ class Manager:
         """Whether it answers, and the parts."""
         parts = {
             "loaded": "ok" if self._loaded else "reading the database",
-            "database": self.ledger.away or "ok",
+            "database": self.row_writer.away or "ok",
         }
         return all(state == "ok" for state in parts.values()), parts
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from shoal.kube.objects import Obj
 from shoal.kube.times import format_time
 from shoal.node.pods.containers import init_containers
-from shoal.node.pods.model import Role, View
+from shoal.node.pods.model import ContainerRole, PodView
 
 OURS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
 
@@ -23,13 +23,13 @@ class _Value:
 _TRUE = _Value("True")
 
 
-def conditions_of(view: View, groups: Mapping[str, Iterable[Obj]], phase: str, now: float) -> list[Obj]:
+def conditions_of(view: PodView, groups: Mapping[str, Iterable[Obj]], phase: str, now: float) -> list[Obj]:
     """All conditions of the status: what others own as it is, then ours."""
     statuses = {each["name"]: each for group in groups.values() for each in group}
     old = {each["type"]: each for each in view.pod.get("status", {}).get("conditions") or ()}
     before = {each["type"]: each for each in view.old.get("conditions") or ()}
     wanted: dict[str, _Value] = {}
-    for kind, reason, message in view.verdict.conditions if view.verdict is not None else ():
+    for kind, reason, message in view.failure.conditions if view.failure is not None else ():
         wanted[kind] = _Value("True", reason, message)
     containers = _containers_ready(view.pod, statuses, phase)
     wanted |= {
@@ -59,7 +59,7 @@ def _written(kind: str, value: _Value, old: Obj | None, generation: int, now: fl
     return made
 
 
-def _sandbox(view: View) -> _Value:
+def _sandbox(view: PodView) -> _Value:
     ready = view.sandbox is not None and view.sandbox.ready
     return _TRUE if ready else _Value("False")
 
@@ -78,7 +78,7 @@ def _containers_ready(pod: Obj, statuses: Mapping[str, Obj], phase: str) -> _Val
     ended = _ended(phase)
     if ended is not None:
         return ended
-    named = [each["name"] for each, role in init_containers(pod) if role is Role.SIDECAR]
+    named = [each["name"] for each, role in init_containers(pod) if role is ContainerRole.SIDECAR]
     named += [each["name"] for each in pod["spec"]["containers"]]
     unready = [name for name in named if not statuses[name]["ready"]]
     if unready:
@@ -110,7 +110,7 @@ def _initialized(pod: Obj, statuses: Mapping[str, Obj], phase: str) -> _Value:
     incomplete = []
     for each, role in init_containers(pod):
         status = statuses[each["name"]]
-        if not (status["started"] if role is Role.SIDECAR else status["ready"]):
+        if not (status["started"] if role is ContainerRole.SIDECAR else status["ready"]):
             incomplete.append(each["name"])
     if incomplete:
         return _Value("False", "ContainersNotInitialized", f"containers with incomplete status: {_names(incomplete)}")

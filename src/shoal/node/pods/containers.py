@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from zlib import crc32
 
 from shoal.kube.objects import Obj
-from shoal.node.pods.model import Probed, Role, View
-from shoal.node.runtime.model import Container, Phase
+from shoal.node.pods.model import ContainerRole, PodView, Probed
+from shoal.node.runtime.model import Container, ContainerPhase
 
 BACKOFF_BASE_S = 10.0
 BACKOFF_CAP_S = 300.0
@@ -20,21 +20,21 @@ def is_sidecar(container: Obj) -> bool:
     return container.get("restartPolicy") == "Always"
 
 
-def init_containers(pod: Obj) -> Iterator[tuple[Obj, Role]]:
+def init_containers(pod: Obj) -> Iterator[tuple[Obj, ContainerRole]]:
     for each in pod["spec"].get("initContainers") or ():
-        yield each, Role.SIDECAR if is_sidecar(each) else Role.INIT
+        yield each, ContainerRole.SIDECAR if is_sidecar(each) else ContainerRole.INIT
 
 
-def all_containers(pod: Obj) -> Iterator[tuple[Obj, Role]]:
+def all_containers(pod: Obj) -> Iterator[tuple[Obj, ContainerRole]]:
     """Every container of the spec with its role: init and sidecar, main, ephemeral."""
     yield from init_containers(pod)
     for each in pod["spec"]["containers"]:
-        yield each, Role.MAIN
+        yield each, ContainerRole.MAIN
     for each in pod["spec"].get("ephemeralContainers") or ():
-        yield each, Role.EPHEMERAL
+        yield each, ContainerRole.EPHEMERAL
 
 
-def find(pod: Obj, name: str) -> tuple[Obj, Role] | None:
+def find(pod: Obj, name: str) -> tuple[Obj, ContainerRole] | None:
     return next((found for found in all_containers(pod) if found[0]["name"] == name), None)
 
 
@@ -60,14 +60,14 @@ def hash_of(container: Obj) -> str:
     return f"{crc32(text.encode()):08x}"
 
 
-def restarts(container: Obj, role: Role, pod: Obj, exit_code: int) -> bool:
+def restarts(container: Obj, role: ContainerRole, pod: Obj, exit_code: int) -> bool:
     """Whether a container that exited so is started again."""
-    if role is Role.EPHEMERAL:
+    if role is ContainerRole.EPHEMERAL:
         return False
-    if role is Role.SIDECAR:
+    if role is ContainerRole.SIDECAR:
         return True
     policy = container.get("restartPolicy") or pod["spec"].get("restartPolicy", "Always")
-    if role is Role.INIT:
+    if role is ContainerRole.INIT:
         return exit_code != 0 and policy != "Never"
     for rule in container.get("restartPolicyRules") or ():
         if _matches(rule, exit_code):
@@ -104,9 +104,9 @@ def next_crashes(container: Container) -> int:
     return 1 if ran_long(container) else crashes_of(container) + 1
 
 
-def probed(view: View, spec: Obj, container: Container) -> Probed:
+def probed(view: PodView, spec: Obj, container: Container) -> Probed:
     """What is known of a container's probes; before the first result it depends on whether there are any."""
-    if container.phase is not Phase.RUNNING:
+    if container.phase is not ContainerPhase.RUNNING:
         return Probed(started=False, ready=False)
     found = view.probed.get(container.id)
     if found is not None:
@@ -121,7 +121,7 @@ def qualified(pod: Obj) -> str:
     return f"{about['name']}_{about['namespace']}({about['uid']})"
 
 
-def last_attempts(view: View) -> Mapping[str, int]:
+def last_attempts(view: PodView) -> Mapping[str, int]:
     """The highest attempt of each container that is known, also from a status whose containers are gone."""
     found: dict[str, int] = {}
     for group in ("initContainerStatuses", "containerStatuses"):

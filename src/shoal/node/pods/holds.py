@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from shoal.node.pods.model import Wait
+from shoal.node.pods.model import ContainerWait
 
 SANDBOX = ""  # stands for the pod itself: its volumes or its sandbox
 _SHOWN_S = 5.0  # how long a failed pull is shown as such before it is shown as backing off
@@ -13,23 +13,23 @@ _SHOWN_S = 5.0  # how long a failed pull is shown as such before it is shown as 
 
 @dataclass(frozen=True, slots=True)
 class _Hold:
-    wait: Wait
+    wait: ContainerWait
     retry_at: float
     later_at: float | None = None  # from then on it is shown in other words
-    later: Wait | None = None
+    later: ContainerWait | None = None
 
 
 class Holds:
     """By container name. ``rename`` makes the words that a failed pull has once it is old news."""
 
-    def __init__(self, rename: Callable[[str, Wait], Wait]) -> None:
+    def __init__(self, rename: Callable[[str, ContainerWait], ContainerWait]) -> None:
         self._rename = rename
         self._holds: dict[str, _Hold] = {}
 
-    def set(self, name: str, wait: Wait, retry_at: float) -> None:
+    def set(self, name: str, wait: ContainerWait, retry_at: float) -> None:
         self._holds[name] = _Hold(wait, retry_at)
 
-    def set_pull(self, name: str, wait: Wait, retry_at: float, now: float) -> None:
+    def set_pull(self, name: str, wait: ContainerWait, retry_at: float, now: float) -> None:
         """A pull failed: shown as such first, as backing off later."""
         self._holds[name] = _Hold(wait, retry_at, now + min(_SHOWN_S, (retry_at - now) / 2))
 
@@ -46,9 +46,9 @@ class Holds:
     def retry_at(self) -> dict[str, float]:
         return {name: hold.retry_at for name, hold in self._holds.items()}
 
-    def waits(self, now: float) -> dict[str, Wait]:
+    def waits(self, now: float) -> dict[str, ContainerWait]:
         """What is shown for each container now."""
-        found: dict[str, Wait] = {}
+        found: dict[str, ContainerWait] = {}
         for name, hold in tuple(self._holds.items()):
             if hold.later is None and hold.later_at is not None and now >= hold.later_at:
                 hold = self._holds[name] = replace(hold, later=self._rename(name, hold.wait))

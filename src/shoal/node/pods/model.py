@@ -10,7 +10,7 @@ from shoal.kube.objects import Obj
 from shoal.node.runtime.model import Container, Sandbox
 
 
-class Role(StrEnum):
+class ContainerRole(StrEnum):
     """How a container takes part in its pod."""
 
     INIT = "init"  # runs to its end before the next one starts
@@ -20,7 +20,7 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class ContainerWait:
     """Why a container does not run, in the words of its status."""
 
     reason: str
@@ -37,7 +37,7 @@ class Probed:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PodFailure:
     """The node has ended the pod: evicted, past its deadline, or never admitted."""
 
     reason: str
@@ -48,7 +48,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class PodView:
     """Everything that is known of a pod at one moment."""
 
     pod: Obj
@@ -56,12 +56,12 @@ class View:
     sandbox: Sandbox | None = None  # the newest one
     containers: tuple[Container, ...] = ()
     probed: Mapping[str, Probed] = field(default_factory=dict)  # by container id; without an entry: no probe has run
-    waits: Mapping[str, Wait] = field(default_factory=dict)  # by container name: why its last start failed
+    waits: Mapping[str, ContainerWait] = field(default_factory=dict)  # by container name: why its last start failed
     retry_at: Mapping[str, float] = field(default_factory=dict)  # by container name: no start before
     messages: Mapping[str, str] = field(default_factory=dict)  # by container id: what it left as termination message
     host_addresses: tuple[str, ...] = ()
     started_at: float = 0.0  # when this node took the pod
-    verdict: Verdict | None = None
+    failure: PodFailure | None = None
 
     @property
     def deleted(self) -> bool:
@@ -70,7 +70,7 @@ class View:
     @property
     def ending(self) -> bool:
         """Nothing is started any more."""
-        return self.deleted or self.verdict is not None or self.old.get("phase") in ("Succeeded", "Failed")
+        return self.deleted or self.failure is not None or self.old.get("phase") in ("Succeeded", "Failed")
 
 
 # what can be done
@@ -89,7 +89,7 @@ class StopSandbox:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartContainer:
     name: str
-    role: Role
+    role: ContainerRole
     attempt: int
     crashes: int = 0  # short runs in a row before this one; decides the next backoff
 
@@ -121,9 +121,11 @@ Action = CreateSandbox | StopSandbox | StartContainer | KillContainer | RemoveCo
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class PodDecision:
     """What to do now, in order, and when to look again by the clock alone."""
 
     actions: tuple[Action, ...] = ()
     recheck_at: float | None = None
-    waits: Mapping[str, Wait] = field(default_factory=dict)  # by container name: those that are held back for now
+    waits: Mapping[str, ContainerWait] = field(
+        default_factory=dict
+    )  # by container name: those that are held back for now

@@ -25,34 +25,34 @@ from shoal.node.pods.containers import (
 )
 from shoal.node.pods.model import (
     Action,
+    ContainerRole,
+    ContainerWait,
     CreateSandbox,
-    Decision,
     Finish,
     KillContainer,
+    PodDecision,
+    PodView,
     RemoveContainer,
-    Role,
     StartContainer,
     StopSandbox,
     Terminate,
-    View,
-    Wait,
 )
-from shoal.node.runtime.model import Container, Phase
+from shoal.node.runtime.model import Container, ContainerPhase
 
 _KEPT_DEAD = 1  # dead attempts beside the newest one, for ``logs --previous`` and the last state
 
 
-def plan(view: View, now: float) -> Decision:
+def plan(view: PodView, now: float) -> PodDecision:
     """What to do about the pod now."""
     if view.ending:
-        return Decision(_end(view))
+        return PodDecision(_end(view))
     work = _Work(view, now)
     work.run()
-    return Decision(tuple(work.actions), work.recheck_at, work.waits)
+    return PodDecision(tuple(work.actions), work.recheck_at, work.waits)
 
 
-def _end(view: View) -> tuple[Action, ...]:
-    if any(each.phase is Phase.RUNNING for each in view.containers):
+def _end(view: PodView) -> tuple[Action, ...]:
+    if any(each.phase is ContainerPhase.RUNNING for each in view.containers):
         return (Terminate(),)
     if view.sandbox is not None and view.sandbox.ready:
         return (StopSandbox(view.sandbox.id), Finish())
@@ -63,10 +63,10 @@ def _end(view: View) -> tuple[Action, ...]:
 class _Work:
     """One pass over the containers of a pod that is alive."""
 
-    view: View
+    view: PodView
     now: float
     actions: list[Action] = field(default_factory=list)
-    waits: dict[str, Wait] = field(default_factory=dict)
+    waits: dict[str, ContainerWait] = field(default_factory=dict)
     recheck_at: float | None = None
     current: dict[str, Container] = field(default_factory=dict)
     attempts: dict[str, int] = field(default_factory=dict)
@@ -99,7 +99,8 @@ class _Work:
         mains = [(each, self.current.get(each["name"])) for each in pod["spec"]["containers"]]
         if any(container is not None for _, container in mains):
             return any(
-                container is None or restarts(each, Role.MAIN, pod, _code(container)) for each, container in mains
+                container is None or restarts(each, ContainerRole.MAIN, pod, _code(container))
+                for each, container in mains
             )
         inits = ((each, role, self.current.get(each["name"])) for each, role in init_containers(pod))
         return not any(
@@ -122,7 +123,7 @@ class _Work:
         done_before = any(self._here(name) is not None for name in mains)
         finished = done_before and self._all_main_ended()
         for each, role in init_containers(pod):
-            if role is Role.SIDECAR:
+            if role is ContainerRole.SIDECAR:
                 if not finished and not self._sidecar(each) and not done_before:
                     return False
             elif not done_before and not self._init(each):
@@ -137,15 +138,15 @@ class _Work:
 
     def _init(self, each: Obj) -> bool:
         container = self._here(each["name"])
-        if container is None or container.phase in (Phase.CREATED, Phase.UNKNOWN):
-            self._start(each, Role.INIT, container)
+        if container is None or container.phase in (ContainerPhase.CREATED, ContainerPhase.UNKNOWN):
+            self._start(each, ContainerRole.INIT, container)
             return False
-        if container.phase is Phase.RUNNING:
+        if container.phase is ContainerPhase.RUNNING:
             return False
         if container.exit_code == 0:
             return True
-        if restarts(each, Role.INIT, self.view.pod, container.exit_code):
-            self._start(each, Role.INIT, container)
+        if restarts(each, ContainerRole.INIT, self.view.pod, container.exit_code):
+            self._start(each, ContainerRole.INIT, container)
         else:
             self.actions.append(Terminate())
             self.actions += self._stop()
@@ -154,8 +155,8 @@ class _Work:
     def _sidecar(self, each: Obj) -> bool:
         """Whether the sidecar has started, so that what follows it may."""
         container = self._here(each["name"])
-        if container is None or container.phase is not Phase.RUNNING:
-            self._start(each, Role.SIDECAR, container)
+        if container is None or container.phase is not ContainerPhase.RUNNING:
+            self._start(each, ContainerRole.SIDECAR, container)
             return False
         if self._kill(each, container, restart=True):
             return False
@@ -166,15 +167,15 @@ class _Work:
     def _all_main_ended(self) -> bool:
         for each in self.view.pod["spec"]["containers"]:
             container = self._here(each["name"])
-            if container is None or container.phase is not Phase.EXITED:
+            if container is None or container.phase is not ContainerPhase.EXITED:
                 return False
-            if restarts(each, Role.MAIN, self.view.pod, container.exit_code):
+            if restarts(each, ContainerRole.MAIN, self.view.pod, container.exit_code):
                 return False
         return True
 
     def _main(self) -> None:
         if self._all_main_ended():
-            if any(each.phase is Phase.RUNNING for each in self.view.containers):
+            if any(each.phase is ContainerPhase.RUNNING for each in self.view.containers):
                 self.actions.append(Terminate())
             self.actions += self._stop()
             return
@@ -183,18 +184,20 @@ class _Work:
             container = self._here(each["name"])
             if container is None:
                 earlier = self.current.get(each["name"])
-                if earlier is None or restarts(each, Role.MAIN, pod, _code(earlier)):
-                    self._start(each, Role.MAIN, earlier)
-            elif container.phase is Phase.RUNNING:
-                self._kill(each, container, restart=restarts(each, Role.MAIN, pod, 1))
-            elif container.phase is not Phase.EXITED or restarts(each, Role.MAIN, pod, container.exit_code):
-                self._start(each, Role.MAIN, container)
+                if earlier is None or restarts(each, ContainerRole.MAIN, pod, _code(earlier)):
+                    self._start(each, ContainerRole.MAIN, earlier)
+            elif container.phase is ContainerPhase.RUNNING:
+                self._kill(each, container, restart=restarts(each, ContainerRole.MAIN, pod, 1))
+            elif container.phase is not ContainerPhase.EXITED or restarts(
+                each, ContainerRole.MAIN, pod, container.exit_code
+            ):
+                self._start(each, ContainerRole.MAIN, container)
 
     def _ephemeral(self) -> None:
         for each in self.view.pod["spec"].get("ephemeralContainers") or ():
             container = self.current.get(each["name"])
-            if container is None or container.phase is Phase.CREATED:
-                self._start(each, Role.EPHEMERAL, container)
+            if container is None or container.phase is ContainerPhase.CREATED:
+                self._start(each, ContainerRole.EPHEMERAL, container)
 
     # steps that all share
 
@@ -213,12 +216,12 @@ class _Work:
         self.actions.append(KillContainer(container_id=container.id, name=name, message=message, probe=failed))
         return True
 
-    def _start(self, each: Obj, role: Role, last: Container | None) -> None:
+    def _start(self, each: Obj, role: ContainerRole, last: Container | None) -> None:
         """Start a container, unless it is held back by its crashes or by the failure of its last start."""
         name, attempt, crashes = each["name"], 0, 0
         not_before = self.view.retry_at.get(name, 0.0)
-        wait: Wait | None = self.view.waits.get(name)
-        if last is not None and last.phase is Phase.CREATED:
+        wait: ContainerWait | None = self.view.waits.get(name)
+        if last is not None and last.phase is ContainerPhase.CREATED:
             attempt, crashes = last.attempt, crashes_of(last)
         elif last is not None:
             attempt, crashes = last.attempt + 1, next_crashes(last)
@@ -226,8 +229,8 @@ class _Work:
             starts_at = (last.finished_at or 0.0) + delay_s
             if starts_at > max(not_before, self.now):
                 not_before = starts_at
-                wait = Wait("CrashLoopBackOff", self._crash_message(name, delay_s))
-            if last.phase is Phase.UNKNOWN:
+                wait = ContainerWait("CrashLoopBackOff", self._crash_message(name, delay_s))
+            if last.phase is ContainerPhase.UNKNOWN:
                 message = f"Container {name} is in an unknown state, try killing it before restart"
                 self.actions.append(KillContainer(container_id=last.id, name=name, message=message))
         elif name in self.attempts:
@@ -238,7 +241,7 @@ class _Work:
     def _crash_message(self, name: str, delay_s: float) -> str:
         return f"back-off {_duration(delay_s)} restarting failed container={name} pod={qualified(self.view.pod)}"
 
-    def _held(self, name: str, not_before: float, wait: Wait | None) -> bool:
+    def _held(self, name: str, not_before: float, wait: ContainerWait | None) -> bool:
         if not_before <= self.now:
             return False
         if wait is not None:
@@ -249,7 +252,7 @@ class _Work:
 
 def _code(container: Container) -> int:
     """How a container that does not run any more ended; what is not known counts as a failure."""
-    return container.exit_code if container.phase is Phase.EXITED else 137
+    return container.exit_code if container.phase is ContainerPhase.EXITED else 137
 
 
 def _duration(seconds: float) -> str:

@@ -9,9 +9,9 @@ from shoal.base.logs import get_logger
 from shoal.client import TransportError
 from shoal.errors import ApiError, Conflict, NotFound
 from shoal.kube.objects import Obj
-from shoal.node.pods.model import View, Wait
+from shoal.node.pods.deps import PodWorkerDeps
+from shoal.node.pods.model import ContainerWait, PodView
 from shoal.node.pods.status import status_of
-from shoal.node.pods.tools import Tools
 
 log = get_logger("node.pods")
 
@@ -25,8 +25,8 @@ class Written(StrEnum):
 class Reporter:
     """What the API knows of a pod."""
 
-    def __init__(self, tools: Tools, pod: Obj) -> None:
-        self._tools = tools
+    def __init__(self, deps: PodWorkerDeps, pod: Obj) -> None:
+        self._deps = deps
         self._latest = pod  # the object of the newest revision that we have seen
         self._uid: str = pod["metadata"]["uid"]
         self.status: Obj = pod.get("status") or {}  # as last written, or as the API had it at first
@@ -36,12 +36,12 @@ class Reporter:
         """The API shows the pod so."""
         self._latest = pod
 
-    async def write(self, view: View, waits: Mapping[str, Wait], now: float) -> Written:
-        status = status_of(view, {**view.waits, **waits}, self._tools.runtime_name, now)
+    async def write(self, view: PodView, waits: Mapping[str, ContainerWait], now: float) -> Written:
+        status = status_of(view, {**view.waits, **waits}, self._deps.runtime_name, now)
         if status == self.status or not self.known:
             return Written.DONE
         try:
-            self._latest = await self._tools.pods.replace_status({**self._latest, "status": status})
+            self._latest = await self._deps.pods.replace_status({**self._latest, "status": status})
         except Conflict:
             return await self._catch_up()
         except NotFound:
@@ -56,7 +56,7 @@ class Reporter:
     async def _catch_up(self) -> Written:
         about = self._latest["metadata"]
         try:
-            found = await self._tools.pods.get(about["name"], about["namespace"])
+            found = await self._deps.pods.get(about["name"], about["namespace"])
         except NotFound:
             self.known = False
             return Written.DONE

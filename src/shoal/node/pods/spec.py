@@ -11,11 +11,11 @@ from shoal.node.errors import ConfigFault
 from shoal.node.pods.containers import CRASHES_LABEL, hash_of
 from shoal.node.pods.model import StartContainer
 from shoal.node.runtime.model import (
+    ContainerResources,
     ContainerSpec,
     Image,
     Mount,
     PortMapping,
-    Resources,
     SandboxSpec,
     Security,
 )
@@ -119,7 +119,7 @@ def container_spec(
     )
 
 
-def resources_of(container: Obj) -> Resources:
+def resources_of(container: Obj) -> ContainerResources:
     found = container.get("resources") or {}
     limits, requests = found.get("limits") or {}, found.get("requests") or {}
 
@@ -130,7 +130,7 @@ def resources_of(container: Obj) -> Resources:
         parsed = quantity.parse(str(text))
         return parsed.milli() if milli else parsed.value()
 
-    return Resources(
+    return ContainerResources(
         cpu_request_milli=amount(requests, "cpu", milli=True),
         cpu_limit_milli=amount(limits, "cpu", milli=True),
         memory_request_bytes=amount(requests, "memory"),

@@ -11,9 +11,9 @@ from shoal.node import env
 from shoal.node.errors import ConfigFault, HookFault
 from shoal.node.images import credentials_of
 from shoal.node.pods.containers import find
-from shoal.node.pods.model import Role, StartContainer
+from shoal.node.pods.deps import PodWorkerDeps
+from shoal.node.pods.model import ContainerRole, StartContainer
 from shoal.node.pods.spec import container_spec, hosts_file
-from shoal.node.pods.tools import Tools
 from shoal.node.probes.handlers import Target
 from shoal.node.references import ObjectReference
 from shoal.node.runtime.model import (
@@ -40,47 +40,47 @@ class Started:
 class Starter:
     """Starts containers with the tools of the node."""
 
-    def __init__(self, tools: Tools) -> None:
-        self._tools = tools
+    def __init__(self, deps: PodWorkerDeps) -> None:
+        self._deps = deps
 
-    def surroundings(self, pod: Obj, sandbox: Sandbox | None) -> env.Surroundings:
+    def environment_sources(self, pod: Obj, sandbox: Sandbox | None) -> env.EnvironmentSources:
         """What a pod's environment and volumes may refer to, but for config maps and secrets."""
-        tools = self._tools
+        deps = self._deps
         links = pod["spec"].get("enableServiceLinks") is not False
-        services = env.linked_services(tools.services(), pod["metadata"]["namespace"], all_links=links)
-        return env.Surroundings(
+        services = env.linked_services(deps.services(), pod["metadata"]["namespace"], all_links=links)
+        return env.EnvironmentSources(
             services=services,
             pod_addresses=sandbox.addresses if sandbox is not None else (),
-            host_addresses=tools.host_addresses,
-            allocatable=tools.volumes.allocatable,
+            host_addresses=deps.host_addresses,
+            allocatable=deps.volumes.allocatable,
         )
 
     async def start(self, pod: Obj, sandbox: Sandbox, start: StartContainer, prepared: dict[str, Prepared]) -> Started:
         """Make and start one container. Raises ``NoImage``, ``ConfigFault``, ``CreateFailure``, ``StartFailure`` or
         ``HookFault``, after the event that tells of it."""
-        tools, name = self._tools, start.name
+        deps, name = self._deps, start.name
         found = find(pod, name)
         if found is None:
             raise ConfigFault(f"container {name} is not in the pod any more")
         spec = found[0]
-        image = await tools.images.ensure(pod, spec, credentials_of(await self._pull_secrets(pod)))
+        image = await deps.images.ensure(pod, spec, credentials_of(await self._pull_secrets(pod)))
         try:
             variables = await self._environment(pod, spec, sandbox)
-            mounts = tools.volumes.mounts(pod, spec, prepared, dict(variables), start.attempt)
+            mounts = deps.volumes.mounts(pod, spec, prepared, dict(variables), start.attempt)
             mounts += self._hosts(pod, spec, sandbox)
             made = container_spec(pod, spec, start, image, variables, mounts)
-            container = await tools.runtime.create(sandbox.id, made)
+            container = await deps.runtime.create(sandbox.id, made)
         except (ConfigFault, CreateFailure) as fault:
-            tools.events.warning(pod, "Failed", f"Error: {fault}", container=name)
+            deps.events.warning(pod, "Failed", f"Error: {fault}", container=name)
             raise
-        tools.events.normal(pod, "Created", "Container created", container=name)
+        deps.events.normal(pod, "Created", "Container created", container=name)
         try:
-            container = await tools.runtime.start(container.id)
+            container = await deps.runtime.start(container.id)
         except StartFailure as fault:
-            tools.events.warning(pod, "Failed", f"Error: {fault}", container=name)
+            deps.events.warning(pod, "Failed", f"Error: {fault}", container=name)
             raise
-        tools.events.normal(pod, "Started", "Container started", container=name)
-        if start.role in (Role.MAIN, Role.SIDECAR):
+        deps.events.normal(pod, "Started", "Container started", container=name)
+        if start.role in (ContainerRole.MAIN, ContainerRole.SIDECAR):
             await self._post_start(pod, spec, container, sandbox)
         return Started(container, spec)
 
@@ -89,7 +89,7 @@ class Starter:
         for each in pod["spec"].get("imagePullSecrets") or ():
             name = each.get("name", "")
             try:
-                secret = await self._tools.references.get(ObjectReference("secrets", namespace, name))
+                secret = await self._deps.references.get(ObjectReference("secrets", namespace, name))
             except (ApiError, TransportError):
                 secret = None
             if secret is None:
@@ -97,7 +97,7 @@ class Starter:
             else:
                 found.append(secret)
         if missing:
-            self._tools.events.warning(
+            self._deps.events.warning(
                 pod, "FailedToRetrieveImagePullSecret",
                 f"Unable to retrieve some image pull secrets ({', '.join(missing)}); "
                 "attempting to pull the image may not succeed.",
@@ -110,20 +110,20 @@ class Starter:
         secrets: dict[str, Obj | None] = {}
         try:
             for each in env.references(spec):
-                obj = await self._tools.references.get(ObjectReference(each.resource, namespace, each.name))
+                obj = await self._deps.references.get(ObjectReference(each.resource, namespace, each.name))
                 (config_maps if each.resource == "configmaps" else secrets)[each.name] = obj
         except (ApiError, TransportError) as error:
             raise ConfigFault(str(error)) from error
-        around = replace(self.surroundings(pod, sandbox), config_maps=config_maps, secrets=secrets)
+        sources = replace(self.environment_sources(pod, sandbox), config_maps=config_maps, secrets=secrets)
         own = (("HOSTNAME", pod["spec"].get("hostname") or pod["metadata"]["name"]),)
-        return own + env.environment(pod, spec, around)
+        return own + env.environment(pod, spec, sources)
 
     def _hosts(self, pod: Obj, spec: Obj, sandbox: Sandbox) -> tuple[Mount, ...]:
         if pod["spec"].get("hostNetwork"):
             return ()
         if any(each["mountPath"] == _HOSTS for each in spec.get("volumeMounts") or ()):
             return ()
-        path = self._tools.volumes.folder(pod["metadata"]["uid"]) / "etc-hosts"
+        path = self._deps.volumes.folder(pod["metadata"]["uid"]) / "etc-hosts"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(hosts_file(pod, sandbox.addresses))
         return (Mount(host_path=str(path), container_path=_HOSTS),)
@@ -133,27 +133,27 @@ class Starter:
         if not hook:
             return
         try:
-            await run_hook(self._tools, hook, spec, container, sandbox)
+            await run_hook(self._deps, hook, spec, container, sandbox)
         except HookFault as fault:
-            self._tools.events.warning(pod, "FailedPostStartHook", "PostStartHook failed", container=spec["name"])
+            self._deps.events.warning(pod, "FailedPostStartHook", "PostStartHook failed", container=spec["name"])
             grace_s = float(pod["spec"].get("terminationGracePeriodSeconds") or 0)
-            await self._tools.runtime.stop(container.id, grace_s=grace_s)
+            await self._deps.runtime.stop(container.id, grace_s=grace_s)
             raise fault
 
 
-async def run_hook(tools: Tools, hook: Obj, spec: Obj, container: Container, sandbox: Sandbox) -> None:
+async def run_hook(deps: PodWorkerDeps, hook: Obj, spec: Obj, container: Container, sandbox: Sandbox) -> None:
     """Carry a lifecycle hook out; ``HookFault`` when it fails."""
     target = Target(container=container, spec=spec, address=next(iter(sandbox.addresses), ""))
     try:
         if hook.get("exec"):
-            code, output = await tools.handlers.run(tuple(hook["exec"].get("command") or ()), target)
+            code, output = await deps.handlers.run(tuple(hook["exec"].get("command") or ()), target)
             if code:
                 raise HookFault(f"command exited with {code}: {output.strip()}")
         elif hook.get("httpGet"):
-            status, _ = await tools.handlers.fetch(hook["httpGet"], target, agent="kube-lifecycle")
+            status, _ = await deps.handlers.fetch(hook["httpGet"], target, agent="kube-lifecycle")
             if status >= 400:
                 raise HookFault(f"the request was answered with {status}")
         elif hook.get("sleep"):
-            await tools.clock.sleep(float(hook["sleep"].get("seconds") or 0))
+            await deps.clock.sleep(float(hook["sleep"].get("seconds") or 0))
     except (OSError, ValueError, EOFError, RuntimeFailure) as error:
         raise HookFault(str(error)) from error

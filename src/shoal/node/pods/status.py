@@ -12,8 +12,8 @@ from shoal.kube.objects import Obj
 from shoal.kube.times import format_time
 from shoal.node.pods.conditions import conditions_of
 from shoal.node.pods.containers import all_containers, init_containers, newest, previous, probed, restarts
-from shoal.node.pods.model import Role, View, Wait
-from shoal.node.runtime.model import Container, ExitReason, Phase
+from shoal.node.pods.model import ContainerRole, ContainerWait, PodView
+from shoal.node.runtime.model import Container, ContainerPhase, ExitReason
 
 TERMINAL = ("Succeeded", "Failed")
 _OURS = {
@@ -21,15 +21,17 @@ _OURS = {
     "podIPs", "initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses",
 }  # fmt: skip
 _GROUPS = {
-    Role.INIT: "initContainerStatuses", Role.SIDECAR: "initContainerStatuses", Role.MAIN: "containerStatuses",
-    Role.EPHEMERAL: "ephemeralContainerStatuses",
-}  # fmt: skip
+    ContainerRole.INIT: "initContainerStatuses",
+    ContainerRole.SIDECAR: "initContainerStatuses",
+    ContainerRole.MAIN: "containerStatuses",
+    ContainerRole.EPHEMERAL: "ephemeralContainerStatuses",
+}
 
 
-def status_of(view: View, waits: Mapping[str, Wait], runtime: str, now: float) -> Obj:
+def status_of(view: PodView, waits: Mapping[str, ContainerWait], runtime: str, now: float) -> Obj:
     """The pod's status now. ``waits`` says why containers that should run do not; ``runtime`` is the scheme of ids."""
     theirs = {key: value for key, value in (view.pod.get("status") or {}).items() if key not in _OURS}
-    if view.verdict is not None and view.verdict.rejected:
+    if view.failure is not None and view.failure.rejected:
         generation = view.pod["metadata"].get("generation", 1)
         return {**theirs, "observedGeneration": generation, "phase": "Failed", **_reason(view, "Failed")}
     writer = _Writer(view, waits, runtime)
@@ -52,7 +54,7 @@ def status_of(view: View, waits: Mapping[str, Wait], runtime: str, now: float) -
     return status
 
 
-def _addresses(view: View) -> Obj:
+def _addresses(view: PodView) -> Obj:
     found: Obj = {}
     if view.host_addresses:
         found["hostIP"] = view.host_addresses[0]
@@ -68,25 +70,25 @@ def _addresses(view: View) -> Obj:
     return found
 
 
-def _reason(view: View, phase: str) -> Obj:
-    if view.verdict is not None:
-        return {"reason": view.verdict.reason, "message": view.verdict.message}
+def _reason(view: PodView, phase: str) -> Obj:
+    if view.failure is not None:
+        return {"reason": view.failure.reason, "message": view.failure.message}
     if phase == view.old.get("phase"):
         return {key: view.old[key] for key in ("reason", "message") if view.old.get(key)}
     return {}
 
 
-def _phase_to_report(view: View, phase: str) -> str:
+def _phase_to_report(view: PodView, phase: str) -> str:
     """Ended pods stay as they ended, whatever their containers look like."""
     if view.old.get("phase") in TERMINAL:
         return str(view.old["phase"])
-    return "Failed" if view.verdict is not None else phase
+    return "Failed" if view.failure is not None else phase
 
 
 # phase
 
 
-def phase_of(view: View, groups: Mapping[str, Iterable[Obj]]) -> str:
+def phase_of(view: PodView, groups: Mapping[str, Iterable[Obj]]) -> str:
     """Pending, Running, Succeeded or Failed, from the statuses of the containers."""
     pod = view.pod
     statuses = {each["name"]: each for group in groups.values() for each in group}
@@ -104,7 +106,7 @@ def phase_of(view: View, groups: Mapping[str, Iterable[Obj]]) -> str:
         else:
             stopped += 1
             succeeded += state == "terminated" and ended["exitCode"] == 0
-            restarting += restarts(each, Role.MAIN, pod, ended["exitCode"])
+            restarting += restarts(each, ContainerRole.MAIN, pod, ended["exitCode"])
     if pending or waiting:
         return "Pending"
     if running:
@@ -120,7 +122,7 @@ def _count_init(pod: Obj, statuses: Mapping[str, Obj], initialized: bool) -> tup
     for each, role in init_containers(pod):
         status = statuses[each["name"]]
         state, ended = _state_of(status)
-        if role is Role.INIT:
+        if role is ContainerRole.INIT:
             if state == "running" or ended is None:
                 pending += 1
             elif ended["exitCode"] and not restarts(each, role, pod, ended["exitCode"]):
@@ -146,7 +148,7 @@ def _state_of(status: Obj) -> tuple[str, Obj | None]:
     return "waiting", (status.get("lastState") or {}).get("terminated")
 
 
-def _has_begun(view: View) -> bool:
+def _has_begun(view: PodView) -> bool:
     """Whether a main container has ever started: then initialization is over, whatever sidecars do."""
     names = {each["name"] for each in view.pod["spec"]["containers"]}
     return any(each.name in names and each.started_at is not None for each in view.containers)
@@ -158,7 +160,7 @@ def _has_begun(view: View) -> bool:
 class _Writer:
     """Writes the statuses of single containers."""
 
-    def __init__(self, view: View, waits: Mapping[str, Wait], runtime: str) -> None:
+    def __init__(self, view: PodView, waits: Mapping[str, ContainerWait], runtime: str) -> None:
         self._view = view
         self._waits = waits
         self._runtime = runtime
@@ -166,7 +168,7 @@ class _Writer:
         self._begun = _has_begun(view)
         self._old = {each["name"]: each for group in _GROUPS.values() for each in view.old.get(group) or ()}
 
-    def container(self, each: Obj, role: Role) -> Obj:
+    def container(self, each: Obj, role: ContainerRole) -> Obj:
         name, container = each["name"], self._current.get(each["name"])
         status: Obj = {
             "name": name, "state": {}, "lastState": {}, "ready": False, "restartCount": 0,
@@ -184,16 +186,16 @@ class _Writer:
         self._details(status, each, role, container)
         return status
 
-    def _default_wait(self) -> Wait:
+    def _default_wait(self) -> ContainerWait:
         initializing = bool(self._view.pod["spec"].get("initContainers"))
-        return Wait("PodInitializing" if initializing else "ContainerCreating")
+        return ContainerWait("PodInitializing" if initializing else "ContainerCreating")
 
-    def _absent(self, status: Obj, role: Role) -> None:
+    def _absent(self, status: Obj, role: ContainerRole) -> None:
         """There is no such container: it has not been made yet, or it is lost."""
         old = self._old.get(status["name"])
         status["state"] = {"waiting": _waiting(self._default_wait())}
         if old is None:
-            if role is Role.INIT and self._begun:
+            if role is ContainerRole.INIT and self._begun:
                 status["state"] = {"terminated": _lost_init()}
             return
         for key in ("restartCount", "lastState", "imageID", "containerID"):
@@ -219,11 +221,11 @@ class _Writer:
         status["restartCount"] = container.attempt
         status["imageID"] = container.image_id
         status["containerID"] = self._id(container)
-        if container.phase is Phase.RUNNING:
+        if container.phase is ContainerPhase.RUNNING:
             status["state"] = {"running": {"startedAt": format_time(container.started_at or container.created_at)}}
-        elif container.phase is Phase.EXITED:
+        elif container.phase is ContainerPhase.EXITED:
             status["state"] = {"terminated": self._terminated(container)}
-        elif container.phase is Phase.UNKNOWN:
+        elif container.phase is ContainerPhase.UNKNOWN:
             lost = {"exitCode": 137, "reason": ExitReason.UNKNOWN.value}
             status["state"] = {
                 "terminated": lost | {"message": "The container could not be located when the pod was terminated"}
@@ -232,7 +234,7 @@ class _Writer:
             status["state"] = {"waiting": _waiting(self._default_wait())}
         last = previous(self._view.containers, container)
         old = self._old.get(container.name) or {}
-        if last is not None and last.phase is Phase.EXITED:
+        if last is not None and last.phase is ContainerPhase.EXITED:
             status["lastState"] = {"terminated": self._terminated(last)}
         elif old.get("containerID") == status["containerID"]:
             before = old.get("lastState") or {}
@@ -243,13 +245,13 @@ class _Writer:
         found = probed(self._view, each, container)
         status["started"], status["ready"] = found.started, found.started and found.ready
 
-    def _details(self, status: Obj, each: Obj, role: Role, container: Container | None) -> None:
-        if role is Role.INIT:
+    def _details(self, status: Obj, each: Obj, role: ContainerRole, container: Container | None) -> None:
+        if role is ContainerRole.INIT:
             status["ready"] = status["state"].get("terminated", {}).get("exitCode") == 0
-        elif role is Role.EPHEMERAL:
+        elif role is ContainerRole.EPHEMERAL:
             status["ready"] = False
         resources = each.get("resources") or {}
-        if container is not None and role is not Role.EPHEMERAL:
+        if container is not None and role is not ContainerRole.EPHEMERAL:
             if resources.get("requests"):
                 status["allocatedResources"] = resources["requests"]
             status["resources"] = resources
@@ -273,7 +275,7 @@ class _Writer:
         return f"{self._runtime}://{container.id}"
 
 
-def _waiting(wait: Wait) -> Obj:
+def _waiting(wait: ContainerWait) -> Obj:
     return {"reason": wait.reason} | ({"message": wait.message} if wait.message else {})
 
 

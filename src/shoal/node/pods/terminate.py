@@ -12,10 +12,10 @@ from shoal.base.deadline import within
 from shoal.kube.objects import Obj
 from shoal.node.errors import HookFault
 from shoal.node.pods.containers import find
-from shoal.node.pods.model import Role
+from shoal.node.pods.deps import PodWorkerDeps
+from shoal.node.pods.model import ContainerRole
 from shoal.node.pods.start import run_hook
-from shoal.node.pods.tools import Tools
-from shoal.node.runtime.model import Container, NoSuchContainer, Phase, Sandbox
+from shoal.node.runtime.model import Container, ContainerPhase, NoSuchContainer, Sandbox
 
 LEAST_S = 2.0  # after a hook that took all the time there was
 
@@ -23,8 +23,8 @@ LEAST_S = 2.0  # after a hook that took all the time there was
 class Terminator:
     """Ends containers of one pod. ``hurry`` shortens what is under way."""
 
-    def __init__(self, tools: Tools) -> None:
-        self._tools = tools
+    def __init__(self, deps: PodWorkerDeps) -> None:
+        self._deps = deps
         self._deadline: float | None = None  # monotonic; of the termination under way
         self._ending: set[str] = set()
 
@@ -34,9 +34,9 @@ class Terminator:
 
     async def end_all(self, pod: Obj, sandbox: Sandbox | None, containers: Iterable[Container], grace_s: float) -> None:
         """End what runs; returns when nothing does."""
-        self._deadline = self._tools.clock.monotonic() + grace_s
+        self._deadline = self._deps.clock.monotonic() + grace_s
         sidecars = [each["name"] for each in pod["spec"].get("initContainers") or () if _is_sidecar(pod, each["name"])]
-        running = [each for each in containers if each.phase is Phase.RUNNING]
+        running = [each for each in containers if each.phase is ContainerPhase.RUNNING]
         try:
             first = [each for each in running if each.name not in sidecars]
             await asyncio.gather(*(self._end(pod, sandbox, each, grace_s) for each in first))
@@ -49,7 +49,7 @@ class Terminator:
 
     async def end(self, pod: Obj, sandbox: Sandbox | None, container: Container, grace_s: float, message: str) -> None:
         """End one container for a reason of its own, with its hook."""
-        self._deadline = self._tools.clock.monotonic() + grace_s
+        self._deadline = self._deps.clock.monotonic() + grace_s
         try:
             await self._end(pod, sandbox, container, grace_s, message)
         finally:
@@ -59,20 +59,20 @@ class Terminator:
         """There is less time than was thought."""
         if self._deadline is None:
             return
-        deadline = self._tools.clock.monotonic() + grace_s
+        deadline = self._deps.clock.monotonic() + grace_s
         if deadline < self._deadline:
             self._deadline = deadline
             await asyncio.gather(*(self._stop(each, grace_s) for each in tuple(self._ending)))
 
     def _left_s(self) -> float:
-        return 0.0 if self._deadline is None else self._deadline - self._tools.clock.monotonic()
+        return 0.0 if self._deadline is None else self._deadline - self._deps.clock.monotonic()
 
     async def _end(
         self, pod: Obj, sandbox: Sandbox | None, container: Container, grace_s: float, message: str = ""
     ) -> None:
-        tools, name = self._tools, container.name
-        tools.prober.quiet(container.id)
-        tools.events.normal(pod, "Killing", message or f"Stopping container {name}", container=name)
+        deps, name = self._deps, container.name
+        deps.prober.quiet(container.id)
+        deps.events.normal(pod, "Killing", message or f"Stopping container {name}", container=name)
         if grace_s > 0 and sandbox is not None:
             await self._pre_stop(pod, sandbox, container)
         self._ending.add(container.id)
@@ -83,7 +83,7 @@ class Terminator:
 
     async def _stop(self, container_id: str, grace_s: float) -> None:
         try:
-            await self._tools.runtime.stop(container_id, grace_s=grace_s)
+            await self._deps.runtime.stop(container_id, grace_s=grace_s)
         except NoSuchContainer:
             pass
 
@@ -93,14 +93,14 @@ class Terminator:
         if found is None or not hook:
             return
         try:
-            async with within(self._tools.clock, max(0.0, self._left_s())):
-                await run_hook(self._tools, hook, found[0], container, sandbox)
+            async with within(self._deps.clock, max(0.0, self._left_s())):
+                await run_hook(self._deps, hook, found[0], container, sandbox)
         except TimeoutError:
             pass  # it has had its time; the container is told now
         except HookFault:
-            self._tools.events.warning(pod, "FailedPreStopHook", "PreStopHook failed", container=container.name)
+            self._deps.events.warning(pod, "FailedPreStopHook", "PreStopHook failed", container=container.name)
 
 
 def _is_sidecar(pod: Obj, name: str) -> bool:
     found = find(pod, name)
-    return found is not None and found[1] is Role.SIDECAR
+    return found is not None and found[1] is ContainerRole.SIDECAR

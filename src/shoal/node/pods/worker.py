@@ -21,21 +21,22 @@ from shoal.node import env
 from shoal.node.errors import ConfigFault, HookFault, VolumeFault
 from shoal.node.images import NoImage
 from shoal.node.pods.containers import find, qualified
+from shoal.node.pods.deps import PodWorkerDeps
 from shoal.node.pods.holds import SANDBOX, Holds
 from shoal.node.pods.model import (
     Action,
+    ContainerRole,
+    ContainerWait,
     CreateSandbox,
-    Decision,
     Finish,
     KillContainer,
+    PodDecision,
+    PodFailure,
+    PodView,
     RemoveContainer,
-    Role,
     StartContainer,
     StopSandbox,
     Terminate,
-    Verdict,
-    View,
-    Wait,
 )
 from shoal.node.pods.observe import Lister, of_pod, termination_message
 from shoal.node.pods.plan import plan
@@ -44,15 +45,14 @@ from shoal.node.pods.spec import resources_of, sandbox_spec
 from shoal.node.pods.start import Starter
 from shoal.node.pods.status import TERMINAL
 from shoal.node.pods.terminate import Terminator
-from shoal.node.pods.tools import Tools
 from shoal.node.references import ObjectReference
 from shoal.node.runtime.model import (
     Container,
+    ContainerPhase,
+    ContainerResources,
     CreateFailure,
     ImageFault,
     NoSuchContainer,
-    Phase,
-    Resources,
     RuntimeFailure,
     StartFailure,
 )
@@ -70,17 +70,17 @@ _PULL_FAULTS = (ImageFault.PULL.value, ImageFault.REGISTRY.value)
 class PodWorker:
     """Looks after one pod, known by its uid. ``run`` it as a task; it returns when the pod is gone."""
 
-    def __init__(self, tools: Tools, lister: Lister, pod: Obj, *, verdict: Verdict | None = None) -> None:
-        self._tools = tools
-        self._clock: Clock = tools.clock
+    def __init__(self, deps: PodWorkerDeps, lister: Lister, pod: Obj, *, failure: PodFailure | None = None) -> None:
+        self._deps = deps
+        self._clock: Clock = deps.clock
         self._lister = lister
-        self._starter = Starter(tools)
-        self._terminator = Terminator(tools)
+        self._starter = Starter(deps)
+        self._terminator = Terminator(deps)
         self.pod = pod
-        self._reporter = Reporter(tools, pod)
+        self._reporter = Reporter(deps, pod)
         started = self.status.get("startTime")
         self._started_at = parse_epoch(started) if started else self._clock.wall_s()
-        self._verdict = verdict
+        self._verdict = failure
         self._adopting = True
         self._holds = Holds(self._backing_off)
         self._messages: dict[str, str] = {}
@@ -88,7 +88,7 @@ class PodWorker:
         self._volumes_stale = False
         self._volume_faults = 0
         self._told_backoff: set[tuple[str, int]] = set()
-        self._resources: dict[str, Resources] = {}
+        self._resources: dict[str, ContainerResources] = {}
         self._wake = asyncio.Event()
         self._wake.set()
         self._timer: Timer | None = None
@@ -97,7 +97,7 @@ class PodWorker:
         self._interrupted = False
         self._hurry: set[asyncio.Task[None]] = set()
         self.finished = False
-        self.view: View | None = None  # of the last sync, for the node's own endpoints
+        self.view: PodView | None = None  # of the last sync, for the node's own endpoints
 
     @property
     def uid(self) -> str:
@@ -139,10 +139,10 @@ class PodWorker:
             self._shorten(0.0)
         self.wake()
 
-    def condemn(self, verdict: Verdict) -> None:
+    def condemn(self, failure: PodFailure) -> None:
         """The node ends the pod."""
         if self._verdict is None and not self._ending():
-            self._verdict = verdict
+            self._verdict = failure
             self._interrupt()
             self.wake()
 
@@ -185,7 +185,7 @@ class PodWorker:
 
     async def run(self) -> None:
         about = self.pod["metadata"]
-        self._tools.references.use(self.uid, self._references())
+        self._deps.references.use(self.uid, self._references())
         try:
             with correlated(pod=f"{about['namespace']}/{about['name']}"):
                 while not self.finished:
@@ -210,7 +210,7 @@ class PodWorker:
             await self._sync()
         except (RuntimeFailure, OSError) as error:
             log.warning("the pod could not be looked after", reason=str(error))
-            self._tools.events.warning(self.pod, "FailedSync", f"error syncing pod: {error}")
+            self._deps.events.warning(self.pod, "FailedSync", f"error syncing pod: {error}")
             self._wake_at(self._clock.wall_s() + _RETRY_S)
         except (ApiError, TransportError) as error:
             log.warning("the API did not answer", reason=str(error))
@@ -240,50 +240,50 @@ class PodWorker:
             self._wake_at(self._started_at + limit)
             return
         message = "Pod was active on the node longer than the specified deadline"
-        self._tools.events.normal(self.pod, "DeadlineExceeded", message)
-        self._verdict = Verdict("DeadlineExceeded", message)
+        self._deps.events.normal(self.pod, "DeadlineExceeded", message)
+        self._verdict = PodFailure("DeadlineExceeded", message)
 
     # observing
 
-    async def _observe(self) -> View:
+    async def _observe(self) -> PodView:
         sandbox, containers = of_pod(await self._lister.fresh(), self.uid)
         address = next(iter(sandbox.addresses), "") if sandbox is not None else ""
         for each in containers:
             await self._look_after(each, address)
         self._adopting = False
-        return View(
+        return PodView(
             pod=self.pod, old=self.status, sandbox=sandbox, containers=containers,
-            probed=self._tools.prober.of_pod(self.uid), waits=self._holds.waits(self._clock.wall_s()),
+            probed=self._deps.prober.of_pod(self.uid), waits=self._holds.waits(self._clock.wall_s()),
             messages=dict(self._messages), retry_at=self._holds.retry_at(),
-            host_addresses=self._tools.host_addresses, started_at=self._started_at, verdict=self._verdict,
+            host_addresses=self._deps.host_addresses, started_at=self._started_at, failure=self._verdict,
         )  # fmt: skip
 
     async def _look_after(self, container: Container, address: str) -> None:
         found = find(self.pod, container.name)
         if found is None:
             return
-        if container.phase is Phase.RUNNING and found[1] in (Role.MAIN, Role.SIDECAR):
+        if container.phase is ContainerPhase.RUNNING and found[1] in (ContainerRole.MAIN, ContainerRole.SIDECAR):
             if not self._terminator.active:
                 was_ready = self._adopting and self._was_ready(container)
-                self._tools.prober.follow(self.pod, found[0], container, address, was_ready=was_ready)
-        elif container.phase is Phase.EXITED:
-            await self._tools.prober.forget(container.id)
+                self._deps.prober.follow(self.pod, found[0], container, address, was_ready=was_ready)
+        elif container.phase is ContainerPhase.EXITED:
+            await self._deps.prober.forget(container.id)
             if container.id not in self._messages:
-                tools = self._tools
-                text = await termination_message(tools.runtime, tools.volumes, found[0], container)
+                deps = self._deps
+                text = await termination_message(deps.runtime, deps.volumes, found[0], container)
                 self._messages[container.id] = text
 
     def _was_ready(self, container: Container) -> bool:
-        wanted = f"{self._tools.runtime_name}://{container.id}"
+        wanted = f"{self._deps.runtime_name}://{container.id}"
         statuses = (*(self.status.get("containerStatuses") or ()), *(self.status.get("initContainerStatuses") or ()))
         return any(each.get("containerID") == wanted and each.get("ready") for each in statuses)
 
-    def _backing_off(self, name: str, failed: Wait) -> Wait:
+    def _backing_off(self, name: str, failed: ContainerWait) -> ContainerWait:
         found = find(self.pod, name)
         image = found[0].get("image", "") if found is not None else ""
-        return self._tools.images.backing_off(self.pod, name, image, failed)
+        return self._deps.images.backing_off(self.pod, name, image, failed)
 
-    def _tell_backoffs(self, decision: Decision) -> None:
+    def _tell_backoffs(self, decision: PodDecision) -> None:
         for name, wait in decision.waits.items():
             if wait.reason != "CrashLoopBackOff" or self.view is None:
                 continue
@@ -291,11 +291,11 @@ class PodWorker:
             if (name, attempt) not in self._told_backoff:
                 self._told_backoff = {told for told in self._told_backoff if told[0] != name} | {(name, attempt)}
                 message = f"Back-off restarting failed container {name} in pod {qualified(self.pod)}"
-                self._tools.events.warning(self.pod, "BackOff", message, container=name)
+                self._deps.events.warning(self.pod, "BackOff", message, container=name)
 
     # reporting
 
-    async def _report(self, view: View, decision: Decision) -> None:
+    async def _report(self, view: PodView, decision: PodDecision) -> None:
         """Write the status if it is not what was written last. A write that fails is made up for later."""
         written = await self._reporter.write(view, decision.waits, self._clock.wall_s())
         if written is Written.AGAIN:
@@ -305,7 +305,7 @@ class PodWorker:
 
     # acting
 
-    async def _do(self, view: View, action: Action) -> None:
+    async def _do(self, view: PodView, action: Action) -> None:
         match action:
             case CreateSandbox(attempt):
                 await self._interruptible(self._create_sandbox(attempt))
@@ -314,13 +314,13 @@ class PodWorker:
             case KillContainer():
                 await self._kill(view, action)
             case RemoveContainer(container_id):
-                await self._tools.prober.forget(container_id)
-                await self._tools.runtime.remove(container_id)
+                await self._deps.prober.forget(container_id)
+                await self._deps.runtime.remove(container_id)
                 self._messages.pop(container_id, None)
             case Terminate():
                 await self._terminator.end_all(self.pod, view.sandbox, view.containers, self._grace_s())
             case StopSandbox(sandbox_id):
-                await self._tools.runtime.stop_sandbox(sandbox_id)
+                await self._deps.runtime.stop_sandbox(sandbox_id)
             case Finish():
                 await self._finish()
 
@@ -352,46 +352,46 @@ class PodWorker:
         """Set the volumes up; whether that worked."""
         if self._prepared is not None:
             return True
-        around = self._starter.surroundings(self.pod, self.view.sandbox if self.view is not None else None)
+        sources = self._starter.environment_sources(self.pod, self.view.sandbox if self.view is not None else None)
         try:
-            self._prepared = await self._tools.volumes.prepare(self.pod, around)
+            self._prepared = await self._deps.volumes.prepare(self.pod, sources)
         except VolumeFault as fault:
             message = f'MountVolume.SetUp failed for volume "{fault.volume}" : {fault}'
-            self._tools.events.warning(self.pod, "FailedMount", message)
+            self._deps.events.warning(self.pod, "FailedMount", message)
             delay_s = min(_VOLUME_CAP_S, 0.5 * 2.0**self._volume_faults)
             self._volume_faults = min(self._volume_faults + 1, 10)
-            self._hold(SANDBOX, Wait(""), delay_s)
+            self._hold(SANDBOX, ContainerWait(""), delay_s)
             return False
         self._volume_faults = 0
         return True
 
-    def _hold(self, name: str, wait: Wait, delay_s: float) -> None:
+    def _hold(self, name: str, wait: ContainerWait, delay_s: float) -> None:
         self._holds.set(name, wait, self._clock.wall_s() + delay_s)
 
     async def _create_sandbox(self, attempt: int) -> None:
-        tools = self._tools
+        deps = self._deps
         if not await self._volumes():
             return
         if attempt:
             message = "Pod sandbox changed, it will be killed and re-created."
-            tools.events.normal(self.pod, "SandboxChanged", message)
-        folder = tools.volumes.folder(self.uid)
-        spec = sandbox_spec(self.pod, attempt, str(folder), dns_servers=tools.dns_servers, domain=tools.cluster_domain)
+            deps.events.normal(self.pod, "SandboxChanged", message)
+        folder = deps.volumes.folder(self.uid)
+        spec = sandbox_spec(self.pod, attempt, str(folder), dns_servers=deps.dns_servers, domain=deps.cluster_domain)
         try:
-            await tools.runtime.create_sandbox(spec)
+            await deps.runtime.create_sandbox(spec)
         except CreateFailure as fault:
-            tools.events.warning(self.pod, "FailedCreatePodSandBox", f"Failed to create pod sandbox: {fault}")
-            self._hold(SANDBOX, Wait(""), _RETRY_S)
+            deps.events.warning(self.pod, "FailedCreatePodSandBox", f"Failed to create pod sandbox: {fault}")
+            self._hold(SANDBOX, ContainerWait(""), _RETRY_S)
         else:
             self._holds.clear(SANDBOX)
             self._volumes_stale = True  # those that show the pod's address
 
-    async def _start(self, view: View, action: StartContainer) -> None:
+    async def _start(self, view: PodView, action: StartContainer) -> None:
         name, sandbox = action.name, view.sandbox
         if sandbox is None or not await self._volumes():
             retry_at = self._holds.retry_at().get(SANDBOX)
             if retry_at is not None:
-                self._holds.set(name, Wait("ContainerCreating"), retry_at)
+                self._holds.set(name, ContainerWait("ContainerCreating"), retry_at)
             return
         try:
             started = await self._starter.start(self.pod, sandbox, action, self._prepared or {})
@@ -401,23 +401,23 @@ class PodWorker:
             else:
                 self._holds.set(name, missing.wait, missing.retry_at)
         except ConfigFault as fault:
-            self._hold(name, Wait("CreateContainerConfigError", str(fault)), _RETRY_S)
+            self._hold(name, ContainerWait("CreateContainerConfigError", str(fault)), _RETRY_S)
         except CreateFailure as fault:
-            self._hold(name, Wait("CreateContainerError", str(fault)), _RETRY_S)
+            self._hold(name, ContainerWait("CreateContainerError", str(fault)), _RETRY_S)
         except StartFailure as fault:
-            self._hold(name, Wait("RunContainerError", str(fault)), 0.0)
+            self._hold(name, ContainerWait("RunContainerError", str(fault)), 0.0)
         except HookFault as fault:
-            self._hold(name, Wait("PostStartHookError", str(fault)), 0.0)
+            self._hold(name, ContainerWait("PostStartHookError", str(fault)), 0.0)
         else:
             self._holds.clear(name)
             self._resources[name] = resources_of(started.spec)
 
-    async def _kill(self, view: View, action: KillContainer) -> None:
+    async def _kill(self, view: PodView, action: KillContainer) -> None:
         container = next((each for each in view.containers if each.id == action.container_id), None)
         if container is None:
             return
-        if container.phase is not Phase.RUNNING:
-            await self._tools.runtime.stop(container.id, grace_s=0)
+        if container.phase is not ContainerPhase.RUNNING:
+            await self._deps.runtime.stop(container.id, grace_s=0)
             return
         grace_s = self._grace_s()
         found = find(self.pod, action.name)
@@ -426,34 +426,34 @@ class PodWorker:
             grace_s = grace_s if own is None else float(own)
         await self._terminator.end(self.pod, view.sandbox, container, grace_s, action.message)
 
-    async def _keep_fresh(self, view: View) -> None:
+    async def _keep_fresh(self, view: PodView) -> None:
         """Volumes that show objects follow them; limits follow the spec."""
         if self._ending() or self.finished:
             return
-        renew_at = self._tools.volumes.renew_at(self.uid)
+        renew_at = self._deps.volumes.renew_at(self.uid)
         due = renew_at is not None and renew_at <= self._clock.wall_s()
         if self._prepared is not None and (self._volumes_stale or due):
             self._volumes_stale = False
             try:
-                await self._tools.volumes.refresh(self.pod, self._starter.surroundings(self.pod, view.sandbox))
+                await self._deps.volumes.refresh(self.pod, self._starter.environment_sources(self.pod, view.sandbox))
             except VolumeFault as fault:
                 message = f'MountVolume.SetUp failed for volume "{fault.volume}" : {fault}'
-                self._tools.events.warning(self.pod, "FailedMount", message)
+                self._deps.events.warning(self.pod, "FailedMount", message)
                 self._wake_at(self._clock.wall_s() + _RETRY_S)
-        renew_at = self._tools.volumes.renew_at(self.uid)
+        renew_at = self._deps.volumes.renew_at(self.uid)
         if renew_at is not None:  # one that is past could not be renewed: not at once again
             self._wake_at(max(renew_at, self._clock.wall_s() + 1.0))
         await self._resize(view)
 
-    async def _resize(self, view: View) -> None:
+    async def _resize(self, view: PodView) -> None:
         for each in view.containers:
             found = find(self.pod, each.name)
-            if each.phase is not Phase.RUNNING or found is None:
+            if each.phase is not ContainerPhase.RUNNING or found is None:
                 continue
             wanted = resources_of(found[0])
             if self._resources.setdefault(each.name, wanted) != wanted:
                 try:
-                    await self._tools.runtime.update(each.id, wanted)
+                    await self._deps.runtime.update(each.id, wanted)
                 except NoSuchContainer:
                     continue
                 self._resources[each.name] = wanted
@@ -463,21 +463,21 @@ class PodWorker:
     async def _finish(self) -> None:
         """Nothing runs any more. A pod that is being deleted goes for good; one that has ended keeps its logs."""
         for each in self.view.containers if self.view is not None else ():
-            await self._tools.prober.forget(each.id)
+            await self._deps.prober.forget(each.id)
         if not self.pod["metadata"].get("deletionTimestamp"):
             return
         await self._report_end()
         inventory = await self._lister.fresh()
         for sandbox in inventory.sandboxes:
             if sandbox.pod_uid == self.uid:
-                await self._tools.runtime.remove_sandbox(sandbox.id)
-        self._tools.volumes.remove(self.uid)
-        self._tools.references.release(self.uid)
-        self._tools.images.forget(self.uid)
+                await self._deps.runtime.remove_sandbox(sandbox.id)
+        self._deps.volumes.remove(self.uid)
+        self._deps.references.release(self.uid)
+        self._deps.images.forget(self.uid)
         if self._reporter.known:
             about = self.pod["metadata"]
             try:
-                await self._tools.pods.delete(about["name"], about["namespace"], grace_period_s=0, uid=self.uid)
+                await self._deps.pods.delete(about["name"], about["namespace"], grace_period_s=0, uid=self.uid)
             except (NotFound, Conflict):
                 pass
         self.finished = True
@@ -485,4 +485,4 @@ class PodWorker:
     async def _report_end(self) -> None:
         """The last status shows how everything ended."""
         view = await self._observe()
-        await self._report(view, Decision())
+        await self._report(view, PodDecision())

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from shoal.node.probes.model import Answer, Result
-from shoal.node.runtime.model import Connection
+from shoal.node.probes.model import ProbeAnswer, ProbeResult
+from shoal.node.runtime.model import PodConnection
 
 _PATH = "/grpc.health.v1.Health/Check"
 _STATUS = {0: "UNKNOWN", 1: "SERVING", 2: "NOT_SERVING", 3: "SERVICE_UNKNOWN"}
 _UNIMPLEMENTED = "12"
 
 
-async def check(connection: Connection, service: str, authority: str) -> Answer:
+async def check(connection: PodConnection, service: str, authority: str) -> ProbeAnswer:
     """Ask for the health of ``service``; empty means the server as a whole."""
     from h2.config import H2Configuration
     from h2.connection import H2Connection
@@ -37,7 +37,7 @@ async def check(connection: Connection, service: str, authority: str) -> Answer:
     while True:
         data = await connection.read()
         if not data:
-            return Answer(Result.FAILURE, "error: health rpc probe failed: the connection was closed")
+            return ProbeAnswer(ProbeResult.FAILURE, "error: health rpc probe failed: the connection was closed")
         for event in link.receive_data(data):
             if isinstance(event, DataReceived):
                 body += event.data
@@ -47,7 +47,7 @@ async def check(connection: Connection, service: str, authority: str) -> Answer:
             elif isinstance(event, StreamEnded):
                 return _verdict(body, said)
             elif isinstance(event, StreamReset | ConnectionTerminated):
-                return Answer(Result.FAILURE, "error: health rpc probe failed: the stream was reset")
+                return ProbeAnswer(ProbeResult.FAILURE, "error: health rpc probe failed: the stream was reset")
         out = link.data_to_send()
         if out:
             await connection.write(out)
@@ -68,15 +68,17 @@ def _varint(number: int) -> bytes:
     return out + bytes((number,))
 
 
-def _verdict(body: bytes, said: dict[str, str]) -> Answer:
+def _verdict(body: bytes, said: dict[str, str]) -> ProbeAnswer:
     status = said.get("grpc-status", "")
     if status == _UNIMPLEMENTED:
         message = "error: this server does not implement the grpc health protocol (grpc.health.v1.Health)"
-        return Answer(Result.FAILURE, f"{message}: {said.get('grpc-message', '')}")
+        return ProbeAnswer(ProbeResult.FAILURE, f"{message}: {said.get('grpc-message', '')}")
     if status != "0":
-        return Answer(Result.FAILURE, f"error: health rpc probe failed: {said.get('grpc-message') or 'code ' + status}")
+        return ProbeAnswer(
+            ProbeResult.FAILURE, f"error: health rpc probe failed: {said.get('grpc-message') or 'code ' + status}"
+        )
     answer = body[5:]
     number = answer[1] if len(answer) >= 2 and answer[0] == 0x08 else 0
     if number == 1:
-        return Answer(Result.SUCCESS, "service healthy")
-    return Answer(Result.FAILURE, f'service unhealthy (responded with "{_STATUS.get(number, number)}")')
+        return ProbeAnswer(ProbeResult.SUCCESS, "service healthy")
+    return ProbeAnswer(ProbeResult.FAILURE, f'service unhealthy (responded with "{_STATUS.get(number, number)}")')

@@ -16,14 +16,14 @@ from shoal.base.clock import Clock
 from shoal.base.deadline import within
 from shoal.kube.objects import Obj
 from shoal.node.probes.grpc import check as check_grpc
-from shoal.node.probes.model import Answer, Probe, Result, port_of
-from shoal.node.runtime.model import Connection, Container, Runtime, RuntimeFailure, SessionOptions
+from shoal.node.probes.model import Probe, ProbeAnswer, ProbeResult, port_of
+from shoal.node.runtime.model import Container, PodConnection, Runtime, RuntimeFailure, SessionOptions
 from shoal.node.streams import SocketConnection, over_tls
 
 _BODY_LIMIT = 10 * 1024
 _HEAD_LIMIT = 64 * 1024
 
-Dial = Callable[[str, int], Awaitable[Connection]]
+Dial = Callable[[str, int], Awaitable[PodConnection]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,31 +42,31 @@ class Handlers:
         self._runtime = runtime
         self._clock = clock
 
-    async def ask(self, probe: Probe, target: Target) -> Answer:
+    async def ask(self, probe: Probe, target: Target) -> ProbeAnswer:
         """One answer within the probe's time limit. Whatever goes wrong is a failure with its reason."""
         try:
             async with within(self._clock, probe.timeout_s):
                 return await self._ask(probe.handler, target)
         except TimeoutError:
-            return Answer(Result.FAILURE, _late(probe))
+            return ProbeAnswer(ProbeResult.FAILURE, _late(probe))
         except (OSError, ValueError, RuntimeFailure, EOFError) as error:
-            return Answer(Result.FAILURE, str(error))
+            return ProbeAnswer(ProbeResult.FAILURE, str(error))
 
-    async def _ask(self, handler: Obj, target: Target) -> Answer:
+    async def _ask(self, handler: Obj, target: Target) -> ProbeAnswer:
         if handler.get("exec"):
             code, output = await self.run(tuple(handler["exec"].get("command") or ()), target)
-            return Answer(Result.SUCCESS if code == 0 else Result.FAILURE, output)
+            return ProbeAnswer(ProbeResult.SUCCESS if code == 0 else ProbeResult.FAILURE, output)
         if handler.get("httpGet"):
             status, body = await self.fetch(handler["httpGet"], target, agent="kube-probe")
             if 200 <= status < 300:
-                return Answer(Result.SUCCESS, body)
+                return ProbeAnswer(ProbeResult.SUCCESS, body)
             if 300 <= status < 400:
-                return Answer(Result.WARNING, f"Probe terminated redirects, Response body: {body}")
-            return Answer(Result.FAILURE, f"HTTP probe failed with statuscode: {status}")
+                return ProbeAnswer(ProbeResult.WARNING, f"Probe terminated redirects, Response body: {body}")
+            return ProbeAnswer(ProbeResult.FAILURE, f"HTTP probe failed with statuscode: {status}")
         if handler.get("tcpSocket"):
             connection = await self._dial(handler["tcpSocket"], target)
             await connection.close()
-            return Answer(Result.SUCCESS)
+            return ProbeAnswer(ProbeResult.SUCCESS)
         if handler.get("grpc"):
             return await self._grpc(handler["grpc"], target)
         raise ValueError("missing probe handler")
@@ -102,13 +102,13 @@ class Handlers:
         finally:
             await connection.close()
 
-    async def _dial(self, action: Obj, target: Target) -> Connection:
+    async def _dial(self, action: Obj, target: Target) -> PodConnection:
         port = port_of(action["port"], target.spec)
         if action.get("host"):
             return SocketConnection(*await asyncio.open_connection(action["host"], port))
         return await self._runtime.connect(target.container.sandbox_id, port)
 
-    async def _grpc(self, action: Obj, target: Target) -> Answer:
+    async def _grpc(self, action: Obj, target: Target) -> ProbeAnswer:
         connection = await self._runtime.connect(target.container.sandbox_id, int(action["port"]))
         try:
             return await check_grpc(connection, action.get("service") or "", f"{target.address}:{action['port']}")
@@ -138,7 +138,7 @@ class _Reading:
         self.complete = True
 
 
-async def _response(connection: Connection) -> tuple[int, str]:
+async def _response(connection: PodConnection) -> tuple[int, str]:
     reading = _Reading()
     parser = httptools.HttpResponseParser(reading)
     got = 0

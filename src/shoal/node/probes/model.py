@@ -8,7 +8,7 @@ from enum import StrEnum
 from shoal.kube.objects import Obj
 
 
-class Kind(StrEnum):
+class ProbeKind(StrEnum):
     STARTUP = "startup"
     LIVENESS = "liveness"
     READINESS = "readiness"
@@ -18,17 +18,17 @@ class Kind(StrEnum):
         return f"{self.value}Probe"
 
 
-class Result(StrEnum):
+class ProbeResult(StrEnum):
     SUCCESS = "success"
     WARNING = "warning"  # counts as success, and is told
     FAILURE = "failure"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ProbeAnswer:
     """What one probe found."""
 
-    result: Result
+    result: ProbeResult
     message: str = ""
 
 
@@ -36,7 +36,7 @@ class Answer:
 class Probe:
     """When to ask, and how many answers count."""
 
-    kind: Kind
+    kind: ProbeKind
     handler: Obj  # the probe as the pod has it
     delay_s: float = 0.0
     period_s: float = 10.0
@@ -45,7 +45,7 @@ class Probe:
     failures: int = 3
 
 
-def probe_of(container: Obj, kind: Kind) -> Probe | None:
+def probe_of(container: Obj, kind: ProbeKind) -> Probe | None:
     found = container.get(kind.field)
     if not found:
         return None
@@ -61,14 +61,14 @@ def probe_of(container: Obj, kind: Kind) -> Probe | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class ProbeSeries:
     """The answers so far: how often in a row the last one came, and what they add up to (None: nothing yet)."""
 
     last: bool | None = None
     run: int = 0
     verdict: bool | None = None
 
-    def after(self, probe: Probe, success: bool) -> Series:
+    def after(self, probe: Probe, success: bool) -> ProbeSeries:
         """With one more answer."""
         run = self.run + 1 if self.last is success else 1
         enough = run >= (probe.successes if success else probe.failures)

@@ -17,7 +17,7 @@ from shoal.base.tasks import cancel_all
 from shoal.kube.objects import Obj
 from shoal.node.pods.model import Probed
 from shoal.node.probes.handlers import Handlers, Target
-from shoal.node.probes.model import Answer, Kind, Probe, Result, Series, probe_of
+from shoal.node.probes.model import Probe, ProbeAnswer, ProbeKind, ProbeResult, ProbeSeries, probe_of
 from shoal.node.runtime.model import Container
 
 log = get_logger("node.probes")
@@ -29,24 +29,24 @@ Told = Callable[[Obj, str, str, str], None]  # pod, container, reason, message o
 class _Followed:
     pod: Obj
     container: Container
-    series: dict[Kind, Series] = field(default_factory=dict)
-    probes: dict[Kind, Probe] = field(default_factory=dict)
-    tasks: dict[Kind, asyncio.Task[None]] = field(default_factory=dict)
+    series: dict[ProbeKind, ProbeSeries] = field(default_factory=dict)
+    probes: dict[ProbeKind, Probe] = field(default_factory=dict)
+    tasks: dict[ProbeKind, asyncio.Task[None]] = field(default_factory=dict)
     was_ready: bool = False  # before the agent started again
     begun: asyncio.Event = field(default_factory=asyncio.Event)  # the startup probe, if there is one, has succeeded
 
     @property
     def started(self) -> bool:
-        return Kind.STARTUP not in self.probes or self.series[Kind.STARTUP].verdict is True
+        return ProbeKind.STARTUP not in self.probes or self.series[ProbeKind.STARTUP].verdict is True
 
     def probed(self) -> Probed:
         failed = ""
-        for kind in (Kind.LIVENESS, Kind.STARTUP):
+        for kind in (ProbeKind.LIVENESS, ProbeKind.STARTUP):
             if kind in self.probes and self.series[kind].verdict is False:
                 failed = kind.value
         ready = True
-        if Kind.READINESS in self.probes:
-            verdict = self.series[Kind.READINESS].verdict
+        if ProbeKind.READINESS in self.probes:
+            verdict = self.series[ProbeKind.READINESS].verdict
             ready = self.was_ready if verdict is None else verdict
         return Probed(started=self.started, ready=self.started and ready, failed=failed)
 
@@ -75,10 +75,10 @@ class Prober:
         if container.id in self._followed:
             self._followed[container.id].pod = pod
             return
-        probes = {kind: probe for kind in Kind if (probe := probe_of(spec, kind)) is not None}
-        followed = _Followed(pod, container, {kind: Series() for kind in probes}, probes, was_ready=was_ready)
-        if was_ready and Kind.STARTUP in probes:
-            followed.series[Kind.STARTUP] = Series(True, 1, True)
+        probes = {kind: probe for kind in ProbeKind if (probe := probe_of(spec, kind)) is not None}
+        followed = _Followed(pod, container, {kind: ProbeSeries() for kind in probes}, probes, was_ready=was_ready)
+        if was_ready and ProbeKind.STARTUP in probes:
+            followed.series[ProbeKind.STARTUP] = ProbeSeries(True, 1, True)
         if followed.started:
             followed.begun.set()
         self._followed[container.id] = followed
@@ -91,7 +91,7 @@ class Prober:
         """The container is being stopped: only readiness is asked for any more."""
         followed = self._followed.get(container_id)
         if followed is not None:
-            for kind in (Kind.LIVENESS, Kind.STARTUP):
+            for kind in (ProbeKind.LIVENESS, ProbeKind.STARTUP):
                 if kind in followed.tasks:
                     followed.tasks[kind].cancel()
 
@@ -116,26 +116,28 @@ class Prober:
             delay_s = max(delay_s, self._random() * probe.period_s)
         if delay_s > 0:
             await self._clock.sleep(delay_s)
-        if probe.kind is not Kind.STARTUP:
+        if probe.kind is not ProbeKind.STARTUP:
             await followed.begun.wait()
         while True:
             self._settle(followed, probe, await self._handlers.ask(probe, target))
             verdict = followed.series[probe.kind].verdict
-            if verdict is not None and (probe.kind is Kind.STARTUP or (probe.kind is Kind.LIVENESS and not verdict)):
+            if verdict is not None and (
+                probe.kind is ProbeKind.STARTUP or (probe.kind is ProbeKind.LIVENESS and not verdict)
+            ):
                 return
             await self._clock.sleep(probe.period_s)
 
-    def _settle(self, followed: _Followed, probe: Probe, answer: Answer) -> None:
+    def _settle(self, followed: _Followed, probe: Probe, answer: ProbeAnswer) -> None:
         title = probe.kind.value.capitalize()
-        if answer.result is Result.WARNING:
+        if answer.result is ProbeResult.WARNING:
             self._warn(
                 followed.pod, followed.container.name, "ProbeWarning", f"{title} probe warning: {answer.message}"
             )
-        elif answer.result is Result.FAILURE:
+        elif answer.result is ProbeResult.FAILURE:
             self._warn(followed.pod, followed.container.name, "Unhealthy", f"{title} probe failed: {answer.message}")
         before = followed.probed()
         series = followed.series[probe.kind]
-        followed.series[probe.kind] = series.after(probe, answer.result is not Result.FAILURE)
+        followed.series[probe.kind] = series.after(probe, answer.result is not ProbeResult.FAILURE)
         if followed.started:
             followed.begun.set()
         if followed.probed() != before:

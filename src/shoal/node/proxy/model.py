@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class ListenAddress:
     """Where clients connect to."""
 
     protocol: str  # TCP, UDP
@@ -18,7 +18,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Backend:
+class ProxyBackend:
     """A port of a pod."""
 
     address: str
@@ -26,10 +26,10 @@ class Backend:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listener:
+class ProxyListener:
     """One place and the pods behind it; never without any."""
 
-    place: Place
-    backends: tuple[Backend, ...]
+    place: ListenAddress
+    backends: tuple[ProxyBackend, ...]
     affinity_s: float = 0.0  # how long a client stays with its pod; 0: not at all
     node_port: bool = False

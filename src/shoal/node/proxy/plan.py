@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
 from shoal.kube.objects import Obj
-from shoal.node.proxy.model import Backend, Listener, Place
+from shoal.node.proxy.model import ListenAddress, ProxyBackend, ProxyListener
 
 SERVED_PORTS = "shoal.dev/served-ports"  # annotation: where ports are that only root may listen on
 OFFSET = 8000
@@ -19,7 +19,7 @@ _AFFINITY_S = 10800.0
 _CLIENTS = 4096
 
 
-def listeners_of(service: Obj, slices: Iterable[Obj], node_addresses: Sequence[str]) -> tuple[Listener, ...]:
+def listeners_of(service: Obj, slices: Iterable[Obj], node_addresses: Sequence[str]) -> tuple[ProxyListener, ...]:
     """What to listen on for a service."""
     spec = service["spec"]
     addresses = [each for each in spec.get("clusterIPs") or (spec.get("clusterIP"),) if each and each != "None"]
@@ -27,18 +27,18 @@ def listeners_of(service: Obj, slices: Iterable[Obj], node_addresses: Sequence[s
         return ()
     slices = tuple(slices)
     affinity_s = _affinity_s(spec)
-    found: list[Listener] = []
+    found: list[ProxyListener] = []
     for port in spec.get("ports") or ():
         protocol = port.get("protocol") or "TCP"
         backends = backends_of(port.get("name") or "", protocol, slices)
         if protocol not in _PROTOCOLS or not backends:
             continue
         for address in addresses:
-            place = Place(protocol, address, port["port"])
-            found.append(Listener(place=place, backends=backends, affinity_s=affinity_s))
+            place = ListenAddress(protocol, address, port["port"])
+            found.append(ProxyListener(place=place, backends=backends, affinity_s=affinity_s))
         for address in node_addresses if port.get("nodePort") else ():
-            place = Place(protocol, address, port["nodePort"])
-            found.append(Listener(place=place, backends=backends, affinity_s=affinity_s, node_port=True))
+            place = ListenAddress(protocol, address, port["nodePort"])
+            found.append(ProxyListener(place=place, backends=backends, affinity_s=affinity_s, node_port=True))
     return tuple(found)
 
 
@@ -49,10 +49,10 @@ def _affinity_s(spec: Obj) -> float:
     return float(config.get("timeoutSeconds") or _AFFINITY_S)
 
 
-def backends_of(port_name: str, protocol: str, slices: Iterable[Obj]) -> tuple[Backend, ...]:
+def backends_of(port_name: str, protocol: str, slices: Iterable[Obj]) -> tuple[ProxyBackend, ...]:
     """The ready pods; when there are none, those that still answer while they are being ended."""
-    ready: set[Backend] = set()
-    leaving: set[Backend] = set()
+    ready: set[ProxyBackend] = set()
+    leaving: set[ProxyBackend] = set()
     for each in slices:
         if each.get("addressType") == "FQDN":
             continue
@@ -66,11 +66,11 @@ def backends_of(port_name: str, protocol: str, slices: Iterable[Obj]) -> tuple[B
         for endpoint in each.get("endpoints") or () if numbers else ():
             kept = _kept(endpoint.get("conditions") or {}, ready, leaving)
             if kept is not None and endpoint.get("addresses"):
-                kept.update(Backend(endpoint["addresses"][0], number) for number in numbers)
+                kept.update(ProxyBackend(endpoint["addresses"][0], number) for number in numbers)
     return tuple(sorted(ready or leaving))
 
 
-def _kept(conditions: Obj, ready: set[Backend], leaving: set[Backend]) -> set[Backend] | None:
+def _kept(conditions: Obj, ready: set[ProxyBackend], leaving: set[ProxyBackend]) -> set[ProxyBackend] | None:
     is_ready = conditions.get("ready") is not False  # not said means yes
     serving = conditions["serving"] if conditions.get("serving") is not None else is_ready
     if is_ready:
@@ -78,7 +78,7 @@ def _kept(conditions: Obj, ready: set[Backend], leaving: set[Backend]) -> set[Ba
     return leaving if serving and conditions.get("terminating") else None
 
 
-def moved_ports(moved: Iterable[Place], places: Iterable[Place]) -> str:
+def moved_ports(moved: Iterable[ListenAddress], places: Iterable[ListenAddress]) -> str:
     """The annotation's value: ``80:8080`` for each port that is served elsewhere."""
     ports = sorted({each.port for each in moved} & {each.port for each in places})
     return ",".join(f"{port}:{port + OFFSET}" for port in ports)
@@ -95,20 +95,20 @@ def _is_port(text: str) -> bool:
     return text.isascii() and text.isdigit() and 0 < int(text) < 65536
 
 
-class Choice:
+class BackendChoice:
     """Which pod a client gets: in turn, or with affinity the one it had. The clients least heard of are forgotten."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: ProxyListener) -> None:
         self.listener = listener
         self._turn = 0
-        self._stuck: OrderedDict[str, tuple[Backend, float]] = OrderedDict()
+        self._stuck: OrderedDict[str, tuple[ProxyBackend, float]] = OrderedDict()
 
-    def change(self, listener: Listener) -> None:
+    def change(self, listener: ProxyListener) -> None:
         self.listener = listener
         for client in [client for client, (backend, _) in self._stuck.items() if backend not in listener.backends]:
             del self._stuck[client]
 
-    def order(self, client: str, now: float) -> list[Backend]:
+    def order(self, client: str, now: float) -> list[ProxyBackend]:
         """The pods to try, the one to be preferred first; takes a turn."""
         backends = self.listener.backends
         affinity_s = self.listener.affinity_s
@@ -121,7 +121,7 @@ class Choice:
         self._turn = first + 1
         return [*backends[first:], *backends[:first]]
 
-    def took(self, client: str, backend: Backend, now: float) -> None:
+    def took(self, client: str, backend: ProxyBackend, now: float) -> None:
         """The client is with this pod."""
         if self.listener.affinity_s and backend in self.listener.backends:
             self._stuck[client] = (backend, now)

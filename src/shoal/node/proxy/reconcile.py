@@ -13,9 +13,9 @@ from shoal.client import Client, PatchType, builtin
 from shoal.errors import NotFound
 from shoal.kube.objects import Obj
 from shoal.node.proxy.config import ProxyConfig
-from shoal.node.proxy.model import Listener, Place
+from shoal.node.proxy.model import ListenAddress, ProxyListener
 from shoal.node.proxy.plan import OFFSET, PRIVILEGED, SERVED_PORTS, listeners_of, moved_ports
-from shoal.node.proxy.tcp import Budget, TcpRelay
+from shoal.node.proxy.tcp import ConnectionBudget, TcpRelay
 from shoal.node.proxy.udp import UdpRelay
 from shoal.reconcile import DONE, EventRecorder, EventType, Informer, ObjectKey, Result
 
@@ -37,7 +37,7 @@ class _Open:
     """A listener that is open, at its own port or at the one it had to move to."""
 
     relay: TcpRelay | UdpRelay
-    listener: Listener
+    listener: ProxyListener
     moved: bool
 
 
@@ -54,11 +54,11 @@ class ServiceProxy:
         self._events = events
         self._clock = clock
         self._config = config
-        self._budget = Budget(config.connections)
-        self._open: dict[ObjectKey, dict[Place, _Open]] = {}
-        self._owner: dict[Place, ObjectKey] = {}
+        self._budget = ConnectionBudget(config.connections)
+        self._open: dict[ObjectKey, dict[ListenAddress, _Open]] = {}
+        self._owner: dict[ListenAddress, ObjectKey] = {}
         self._leaving: set[TcpRelay | UdpRelay] = set()  # closed, with connections that are not
-        self._told: dict[tuple[ObjectKey, Place], str] = {}
+        self._told: dict[tuple[ObjectKey, ListenAddress], str] = {}
 
     @property
     def listeners(self) -> int:
@@ -78,7 +78,7 @@ class ServiceProxy:
         await self._annotate(key, service)
         return DONE if complete else Result(after_s=self._config.retry_s)
 
-    def _wanted(self, key: ObjectKey, service: Obj | None) -> dict[Place, Listener]:
+    def _wanted(self, key: ObjectKey, service: Obj | None) -> dict[ListenAddress, ProxyListener]:
         if service is None or service["metadata"].get("deletionTimestamp"):
             return {}
         pieces = self._slices.by_index(BY_SERVICE, str(key))
@@ -86,7 +86,7 @@ class ServiceProxy:
 
     # listeners
 
-    async def _ensure(self, key: ObjectKey, service: Obj | None, place: Place, listener: Listener) -> bool:
+    async def _ensure(self, key: ObjectKey, service: Obj | None, place: ListenAddress, listener: ProxyListener) -> bool:
         """Whether the place is served as it should be."""
         present = self._open.get(key, {}).get(place)
         if present is not None:
@@ -119,7 +119,7 @@ class ServiceProxy:
             self._told.pop((key, place), None)
         return True
 
-    async def _opened(self, listener: Listener) -> _Open:
+    async def _opened(self, listener: ProxyListener) -> _Open:
         place = listener.place
         relay: TcpRelay | UdpRelay = UdpRelay(listener) if place.protocol == "UDP" else TcpRelay(listener, self._budget)
         try:
@@ -131,13 +131,13 @@ class ServiceProxy:
             return _Open(relay, listener, True)
         return _Open(relay, listener, False)
 
-    def _complain(self, key: ObjectKey, service: Obj, place: Place, error: OSError) -> None:
+    def _complain(self, key: ObjectKey, service: Obj, place: ListenAddress, error: OSError) -> None:
         if error.errno == errno.EADDRINUSE:
             self._tell(key, service, place, "PortInUse", f"{place} is not served: another program has it")
         else:
             self._tell(key, service, place, "NotServed", f"{place} is not served: {error.strerror or error}")
 
-    def _close(self, key: ObjectKey, place: Place) -> None:
+    def _close(self, key: ObjectKey, place: ListenAddress) -> None:
         """No new connections; those that are open go on until somebody ends them."""
         found = self._open[key].pop(place)
         self._owner.pop(place, None)
@@ -154,7 +154,7 @@ class ServiceProxy:
 
     # what users see
 
-    def _tell(self, key: ObjectKey, service: Obj, place: Place, reason: str, message: str) -> None:
+    def _tell(self, key: ObjectKey, service: Obj, place: ListenAddress, reason: str, message: str) -> None:
         if self._told.get((key, place)) == reason:
             return
         self._told[key, place] = reason

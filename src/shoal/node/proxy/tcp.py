@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import cast
 
 from shoal.base.tasks import cancel_all
-from shoal.node.proxy.model import Backend, Listener
-from shoal.node.proxy.plan import Choice
+from shoal.node.proxy.model import ProxyBackend, ProxyListener
+from shoal.node.proxy.plan import BackendChoice
 
 _BACKLOG = 128
 _BUFFER_BYTES = 256 << 10
@@ -21,7 +21,7 @@ _CONNECT_S = 5.0
 _TRIES = 3
 
 
-class Budget:
+class ConnectionBudget:
     """How many connections there may be."""
 
     def __init__(self, limit: int) -> None:
@@ -113,9 +113,9 @@ class _Side(asyncio.Protocol):
 class TcpRelay:
     """Listens on one place and carries what comes to the pods behind it."""
 
-    def __init__(self, listener: Listener, budget: Budget | None = None) -> None:
-        self._choice = Choice(listener)
-        self._budget = budget or Budget(1 << 20)
+    def __init__(self, listener: ProxyListener, budget: ConnectionBudget | None = None) -> None:
+        self._choice = BackendChoice(listener)
+        self._budget = budget or ConnectionBudget(1 << 20)
         self._server: asyncio.Server | None = None
         self._sides: set[_Side] = set()  # of clients
         self._connecting: set[asyncio.Task[None]] = set()
@@ -138,7 +138,7 @@ class TcpRelay:
             made.close()
             raise
 
-    def change(self, listener: Listener) -> None:
+    def change(self, listener: ProxyListener) -> None:
         """Other pods from now on; connections that are open stay."""
         self._choice.change(listener)
 
@@ -188,7 +188,7 @@ class TcpRelay:
             return
         side.end(abort=True)
 
-    def _took(self, client: str, backend: Backend) -> None:
+    def _took(self, client: str, backend: ProxyBackend) -> None:
         self._choice.took(client, backend, asyncio.get_running_loop().time())
 
 

@@ -6,8 +6,8 @@ import asyncio
 from collections import OrderedDict
 from typing import Any, cast
 
-from shoal.node.proxy.model import Backend, Listener
-from shoal.node.proxy.plan import Choice
+from shoal.node.proxy.model import ProxyBackend, ProxyListener
+from shoal.node.proxy.plan import BackendChoice
 
 _IDLE_S = 60.0
 _CLIENTS = 1024
@@ -16,7 +16,7 @@ _CLIENTS = 1024
 class _Upstream(asyncio.DatagramProtocol):
     """The way to the pod of one client."""
 
-    def __init__(self, relay: UdpRelay, client: Any, backend: Backend) -> None:
+    def __init__(self, relay: UdpRelay, client: Any, backend: ProxyBackend) -> None:
         self._relay = relay
         self._client = client
         self.backend = backend
@@ -44,8 +44,8 @@ class _Upstream(asyncio.DatagramProtocol):
 class UdpRelay(asyncio.DatagramProtocol):
     """Listens on one place and carries what comes to the pods behind it."""
 
-    def __init__(self, listener: Listener) -> None:
-        self._choice = Choice(listener)
+    def __init__(self, listener: ProxyListener) -> None:
+        self._choice = BackendChoice(listener)
         self._transport: asyncio.DatagramTransport | None = None
         self._clients: OrderedDict[Any, _Upstream] = OrderedDict()  # the one heard of longest ago comes first
         self._connecting: set[asyncio.Task[Any]] = set()
@@ -60,7 +60,7 @@ class UdpRelay(asyncio.DatagramProtocol):
         transport, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=(address, port))
         self._transport = transport
 
-    def change(self, listener: Listener) -> None:
+    def change(self, listener: ProxyListener) -> None:
         """Other pods from now on; clients of those that are gone get another one."""
         self._choice.change(listener)
         for client in [each for each, way in self._clients.items() if way.backend not in listener.backends]:

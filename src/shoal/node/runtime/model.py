@@ -78,7 +78,7 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Credentials:
+class RegistryCredentials:
     """For one registry, from a pull secret."""
 
     server: str
@@ -157,7 +157,7 @@ class Mount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resources:
+class ContainerResources:
     """Requests and limits; 0 means none."""
 
     cpu_request_milli: int = 0
@@ -201,7 +201,7 @@ class ContainerSpec:
     env: tuple[tuple[str, str], ...] = ()
     working_dir: str = ""
     mounts: tuple[Mount, ...] = ()
-    resources: Resources = field(default_factory=Resources)
+    resources: ContainerResources = field(default_factory=ContainerResources)
     security: Security = field(default_factory=Security)
     stdin: bool = False  # keep standard input open; else it is at its end from the start
     stdin_once: bool = False  # the first attach that ends closes it
@@ -220,7 +220,7 @@ def argv_of(spec: ContainerSpec) -> tuple[str, ...]:
     return (*spec.image.entrypoint, *(spec.args or spec.image.command))
 
 
-class Phase(StrEnum):
+class ContainerPhase(StrEnum):
     """Where a container is. UNKNOWN: there are traces of it, and what became of it cannot be told."""
 
     CREATED = "created"
@@ -248,7 +248,7 @@ class Container:
     pod_uid: str
     name: str
     attempt: int
-    phase: Phase
+    phase: ContainerPhase
     image_id: str
     image_reference: str
     created_at: float
@@ -274,19 +274,19 @@ class Inventory:
 # what happens by itself
 
 
-class EventKind(StrEnum):
+class RuntimeEventKind(StrEnum):
     STARTED = "started"
     EXITED = "exited"
     SANDBOX = "sandbox"  # a sandbox changed: not ready any more, or gone
-    NOTICE = "notice"  # something a user should know, see ``Event.message``
+    NOTICE = "notice"  # something a user should know, see ``RuntimeEvent.message``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class RuntimeEvent:
     """Something changed: a hint to look at ``list`` now rather than later. A NOTICE becomes a Warning event of the
     pod with ``reason`` (one word, such as ``VolumeRedirected``) and ``message``."""
 
-    kind: EventKind
+    kind: RuntimeEventKind
     pod_uid: str
     container_id: str = ""
     reason: str = ""
@@ -296,7 +296,7 @@ class Event:
 # logs
 
 
-class Stream(StrEnum):
+class OutputStream(StrEnum):
     STDOUT = "stdout"
     STDERR = "stderr"
 
@@ -306,7 +306,7 @@ class LogRecord:
     """One line, with its end of line unless it is ``partial``: the rest comes as the next record of that stream."""
 
     at_ns: int  # since 1970
-    stream: Stream
+    stream: OutputStream
     data: bytes
     partial: bool = False
 
@@ -318,7 +318,7 @@ class LogOptions:
     follow: bool = False  # go on until the container has exited and its log is at the end
     tail: int | None = None
     since_ns: int = 0
-    streams: frozenset[Stream] = frozenset(Stream)
+    streams: frozenset[OutputStream] = frozenset(OutputStream)
 
 
 # sessions
@@ -334,10 +334,10 @@ class SessionOptions:
     tty: bool = False
 
 
-class Session(Protocol):
+class RuntimeSession(Protocol):
     """A running command (``exec``) or a link to the container's own process (``attach``)."""
 
-    def output(self) -> AsyncIterator[tuple[Stream, bytes]]:
+    def output(self) -> AsyncIterator[tuple[OutputStream, bytes]]:
         """Pieces as they come, never empty; ends when all streams are at their end. Read by one reader, which slows
         the command down when it does not read."""
 
@@ -357,7 +357,7 @@ class Session(Protocol):
         """Give the session up: an exec's command is killed, an attach is let go. Safe to call more than once."""
 
 
-class Connection(Protocol):
+class PodConnection(Protocol):
     """Bytes to and from a port of a pod."""
 
     async def read(self, limit: int = 65536) -> bytes:
@@ -426,7 +426,7 @@ class Runtime(Protocol):
         self,
         reference: str,
         *,
-        credentials: tuple[Credentials, ...] = (),
+        credentials: tuple[RegistryCredentials, ...] = (),
         progress: Callable[[PullProgress], None] = lambda _: None,
         command: bool = False,
     ) -> Image:
@@ -463,7 +463,7 @@ class Runtime(Protocol):
     async def remove(self, container_id: str) -> None:
         """Forget it and its log; kills it when it runs."""
 
-    async def update(self, container_id: str, resources: Resources) -> None:
+    async def update(self, container_id: str, resources: ContainerResources) -> None:
         """Apply new requests and limits to a running container, as far as the runtime can."""
 
     async def inspect(self, container_id: str) -> Container:
@@ -472,7 +472,7 @@ class Runtime(Protocol):
     async def list(self) -> Inventory:
         """Everything there is. The truth: what an event says is here at the latest when the event is handed out."""
 
-    def events(self) -> AsyncIterator[Event]:
+    def events(self) -> AsyncIterator[RuntimeEvent]:
         """What happens from the call on, until ``close``. Some may be lost when nobody reads; never the last one."""
 
     # looking inside
@@ -481,14 +481,14 @@ class Runtime(Protocol):
         """Records in order, as many at a time as there are; kept until the container is removed. Raises
         ``NoSuchContainer`` on the first step."""
 
-    async def exec(self, container_id: str, command: tuple[str, ...], options: SessionOptions) -> Session:
+    async def exec(self, container_id: str, command: tuple[str, ...], options: SessionOptions) -> RuntimeSession:
         """Run a command in a running container, with its environment, folder and user. ``StartFailure`` when there is
         no such program, ``NoSuchContainer`` when it does not run."""
 
-    async def attach(self, container_id: str, options: SessionOptions) -> Session:
+    async def attach(self, container_id: str, options: SessionOptions) -> RuntimeSession:
         """What the container writes from now on, and its input. Several may be attached at once."""
 
-    async def connect(self, sandbox_id: str, port: int) -> Connection:
+    async def connect(self, sandbox_id: str, port: int) -> PodConnection:
         """A connection to a TCP port of the pod, at its own loopback or its address; ``ConnectionError`` when nobody
         listens. For port-forward and for probes."""
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from shoal.base.bounded import Closed, DroppingQueue
-from shoal.node.runtime.model import Event
+from shoal.node.runtime.model import RuntimeEvent
 
 _EVENTS = 1024
 
 
 class EventStreams:
     def __init__(self) -> None:
-        self._streams: list[DroppingQueue[Event]] = []
+        self._streams: list[DroppingQueue[RuntimeEvent]] = []
 
-    def listen(self) -> AsyncIterator[Event]:
+    def listen(self) -> AsyncIterator[RuntimeEvent]:
         """Every event from now on, until ``close``."""
-        stream: DroppingQueue[Event] = DroppingQueue(_EVENTS)
+        stream: DroppingQueue[RuntimeEvent] = DroppingQueue(_EVENTS)
         self._streams.append(stream)
         return self._follow(stream)
 
-    def tell(self, event: Event) -> None:
+    def tell(self, event: RuntimeEvent) -> None:
         for stream in self._streams:
             stream.put(event)
 
@@ -29,7 +29,7 @@ class EventStreams:
             stream.close()
         self._streams.clear()
 
-    async def _follow(self, stream: DroppingQueue[Event]) -> AsyncIterator[Event]:
+    async def _follow(self, stream: DroppingQueue[RuntimeEvent]) -> AsyncIterator[RuntimeEvent]:
         try:
             while True:
                 yield await stream.get()

@@ -10,12 +10,12 @@ from shoal.errors import BadRequest, NotFound
 from shoal.kube.times import parse_epoch
 from shoal.node.pods.containers import find, newest, previous
 from shoal.node.pods.worker import PodWorker
-from shoal.node.runtime.model import Container, LogOptions, LogRecord, Phase, Runtime, Stream
+from shoal.node.runtime.model import Container, ContainerPhase, LogOptions, LogRecord, OutputStream, Runtime
 from shoal.node.server.http import Request
 
 _STREAMS = {
-    "": frozenset(Stream), "All": frozenset(Stream), "Stdout": frozenset({Stream.STDOUT}),
-    "Stderr": frozenset({Stream.STDERR}),
+    "": frozenset(OutputStream), "All": frozenset(OutputStream), "Stdout": frozenset({OutputStream.STDOUT}),
+    "Stderr": frozenset({OutputStream.STDERR}),
 }  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def container_for_logs(worker: PodWorker, name: str, *, before: bool) -> Contain
         if found is None:
             raise BadRequest(f'previous terminated container "{name}" in pod "{pod}" not found')
         return found
-    if current is not None and current.phase is Phase.CREATED:
+    if current is not None and current.phase is ContainerPhase.CREATED:
         current = previous(containers, current)
     if current is None:
         reason = _waiting_reason(worker, name)
@@ -94,7 +94,7 @@ def _waiting_reason(worker: PodWorker, name: str) -> str:
 async def text_of(runtime: Runtime, container_id: str, wanted: LogRequest) -> AsyncIterator[bytes]:
     """The log as bytes."""
     left = wanted.limit_bytes
-    begins = dict.fromkeys(Stream, True)  # whether the next record of a stream begins a line
+    begins = dict.fromkeys(OutputStream, True)  # whether the next record of a stream begins a line
     async for batch in runtime.logs(container_id, wanted.options):
         data = b"".join(_line(record, begins, timestamps=wanted.timestamps) for record in batch)
         if left is not None:
@@ -106,7 +106,7 @@ async def text_of(runtime: Runtime, container_id: str, wanted: LogRequest) -> As
             return
 
 
-def _line(record: LogRecord, begins: dict[Stream, bool], *, timestamps: bool) -> bytes:
+def _line(record: LogRecord, begins: dict[OutputStream, bool], *, timestamps: bool) -> bytes:
     stamped = timestamps and begins[record.stream]
     begins[record.stream] = not record.partial
     return _stamp(record.at_ns) + b" " + record.data if stamped else record.data

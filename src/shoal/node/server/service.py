@@ -22,9 +22,9 @@ from shoal.node.pressure import disk_usage
 from shoal.node.resources import amount
 from shoal.node.runtime.model import (
     Container,
+    ContainerPhase,
     ContainerStats,
     NoSuchContainer,
-    Phase,
     RuntimeFailure,
     SessionOptions,
     StartFailure,
@@ -125,7 +125,7 @@ class NodeServer:
             raise NotFound(f'container not found ("{name}")')
         containers = worker.view.containers if worker.view is not None else ()
         found = newest(containers).get(name)
-        if found is None or found.phase is not Phase.RUNNING:
+        if found is None or found.phase is not ContainerPhase.RUNNING:
             raise NotFound(f'container not found ("{name}")')
         return found
 

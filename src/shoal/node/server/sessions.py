@@ -10,7 +10,7 @@ from shoal.base import websocket
 from shoal.base.tasks import cancel_all
 from shoal.base.websocket import Channel, CloseCode, Decoder, Message, Opcode, WebSocketError
 from shoal.errors import BadRequest
-from shoal.node.runtime.model import Connection, Session, SessionOptions, Stream
+from shoal.node.runtime.model import OutputStream, PodConnection, RuntimeSession, SessionOptions
 from shoal.node.server.http import Request
 
 _PIECE = 32 * 1024
@@ -78,7 +78,7 @@ async def accept(request: Request, supported: Sequence[str]) -> Socket:
     return Socket(request, chosen)
 
 
-async def carry(socket: Socket, session: Session, options: SessionOptions) -> None:
+async def carry(socket: Socket, session: RuntimeSession, options: SessionOptions) -> None:
     """Copy between a session and a client until the command ends or the client goes, then say how it ended."""
     outgoing = asyncio.create_task(_output(socket, session), name="session/output")
     incoming = asyncio.create_task(_input(socket, session, options), name="session/input")
@@ -100,14 +100,14 @@ async def carry(socket: Socket, session: Session, options: SessionOptions) -> No
         await socket.close(CloseCode.GOING_AWAY)
 
 
-async def _output(socket: Socket, session: Session) -> None:
+async def _output(socket: Socket, session: RuntimeSession) -> None:
     async for stream, data in session.output():
-        channel = Channel.STDERR if stream is Stream.STDERR else Channel.STDOUT
+        channel = Channel.STDERR if stream is OutputStream.STDERR else Channel.STDOUT
         for start in range(0, len(data), _PIECE):
             await socket.send(channel, data[start : start + _PIECE])
 
 
-async def _input(socket: Socket, session: Session, options: SessionOptions) -> None:
+async def _input(socket: Socket, session: RuntimeSession, options: SessionOptions) -> None:
     while (received := await socket.receive()) is not None:
         channel, data = received
         if channel == Channel.STDIN and options.stdin:
@@ -121,12 +121,12 @@ async def _input(socket: Socket, session: Session, options: SessionOptions) -> N
             await session.close_input()
 
 
-Connect = Callable[[int], Awaitable[Connection]]
+Connect = Callable[[int], Awaitable[PodConnection]]
 
 
 async def forward(socket: Socket, ports: Sequence[int], connect: Connect) -> None:
     """Carry connections: for the i-th port channel 2i has the data and 2i + 1 the errors; both begin with the port."""
-    links: dict[int, Connection] = {}
+    links: dict[int, PodConnection] = {}
     copies: list[asyncio.Task[None]] = []
     try:
         for number, port in enumerate(ports):
@@ -153,7 +153,7 @@ async def forward(socket: Socket, ports: Sequence[int], connect: Connect) -> Non
         await socket.close()
 
 
-async def _serve(socket: Socket, links: dict[int, Connection], copies: list[asyncio.Task[None]]) -> None:
+async def _serve(socket: Socket, links: dict[int, PodConnection], copies: list[asyncio.Task[None]]) -> None:
     """Until the client goes or all ports are at their end."""
     incoming = asyncio.create_task(_to_pod(socket, links), name="forward/input")
     try:
@@ -167,7 +167,7 @@ async def _serve(socket: Socket, links: dict[int, Connection], copies: list[asyn
         await cancel_all(incoming)
 
 
-async def _to_pod(socket: Socket, links: dict[int, Connection]) -> None:
+async def _to_pod(socket: Socket, links: dict[int, PodConnection]) -> None:
     while (received := await socket.receive()) is not None:
         channel, data = received
         link = links.get(channel // 2)
@@ -179,6 +179,6 @@ async def _to_pod(socket: Socket, links: dict[int, Connection]) -> None:
             await link.write_eof()
 
 
-async def _copy(socket: Socket, channel: int, link: Connection) -> None:
+async def _copy(socket: Socket, channel: int, link: PodConnection) -> None:
     while data := await link.read(_PIECE):
         await socket.send(channel, data)

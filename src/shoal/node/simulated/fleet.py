@@ -26,7 +26,7 @@ from shoal.node.runtime.model import ContainerStats
 from shoal.node.simulated import plan
 from shoal.node.simulated.addresses import Addresses
 from shoal.node.simulated.config import FleetConfig
-from shoal.node.simulated.model import Behaviour, Course, Stage, Usage, behaviour_of
+from shoal.node.simulated.model import Behaviour, PodProgress, Stage, Usage, behaviour_of
 from shoal.node.simulated.nodes import Nodes, SimulatedNode
 from shoal.node.simulated.timers import Timers
 from shoal.reconcile import Cache, Change, EventRecorder, EventType, Manager, ObjectKey
@@ -43,7 +43,7 @@ class _Pod:
 
     node: str
     number: int  # of the node, whose address space the pod's address is from
-    course: Course
+    course: PodProgress
     behaviour: Behaviour
     ends_at: float | None = None  # it is being deleted; wall seconds
     written: str = ""  # resourceVersion that our last write made: a state before it is old news
@@ -54,7 +54,7 @@ def node_of(pod: Obj) -> tuple[str, ...]:
     return (name,) if name else ()
 
 
-class Fleet:
+class SimulatedFleet:
     """Simulates the nodes with the fleet's label and the pods that are bound to them. A ``Runnable``."""
 
     name = "simulated-nodes"

@@ -59,7 +59,7 @@ class Stage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
+class PodProgress:
     """How far a pod is. Instants are wall seconds."""
 
     uid: str

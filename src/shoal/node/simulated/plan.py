@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from shoal.kube.objects import Obj
 from shoal.kube.times import format_time, parse_epoch
-from shoal.node.simulated.model import Behaviour, Course, Stage, exit_code_of
+from shoal.node.simulated.model import Behaviour, PodProgress, Stage, exit_code_of
 
 BACKOFF_BASE_S = 10.0
 BACKOFF_CAP_S = 300.0
@@ -29,14 +29,14 @@ Summary = tuple[str, str, int, str, str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PodStep:
     """Where a pod is now, and when to look again."""
 
-    course: Course
+    course: PodProgress
     due: float = NEVER
 
 
-def backoff_s(course: Course) -> float:
+def backoff_s(course: PodProgress) -> float:
     """How long a container that has exited waits for its next start: not at all at first, then 10 s and doubling. A
     long run wipes out what was before it."""
     if not course.restarts or course.exited_at - course.started_at >= BACKOFF_RESET_S:
@@ -44,12 +44,12 @@ def backoff_s(course: Course) -> float:
     return min(BACKOFF_CAP_S, BACKOFF_BASE_S * 2.0 ** min(course.restarts - 1, 10))
 
 
-def resume(pod: Obj, address: str, now: float) -> Course:
+def resume(pod: Obj, address: str, now: float) -> PodProgress:
     """The course of a pod as its status tells it."""
     status = pod.get("status") or {}
     uid = pod["metadata"]["uid"]
     begun_at = parse_epoch(status["startTime"]) if status.get("startTime") else now
-    course = Course(uid=uid, address=status.get("podIP") or address, since=now, begun_at=begun_at)
+    course = PodProgress(uid=uid, address=status.get("podIP") or address, since=now, begun_at=begun_at)
     if status.get("phase") in TERMINAL:
         return replace(course, stage=Stage.FINISHED)
     statuses = status.get("containerStatuses")
@@ -69,79 +69,81 @@ def resume(pod: Obj, address: str, now: float) -> Course:
     return course
 
 
-def advance(course: Course, behaviour: Behaviour, pod: Obj, now: float) -> Step:
+def advance(course: PodProgress, behaviour: Behaviour, pod: Obj, now: float) -> PodStep:
     """Move on to where the pod is at ``now``; several stages at once when time has passed unseen."""
     spec = pod["spec"]
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and course.stage is not Stage.FINISHED and now >= course.begun_at + deadline:
-        return Step(_ended(course, now, 137, "DeadlineExceeded", _DEADLINE))
+        return PodStep(_ended(course, now, 137, "DeadlineExceeded", _DEADLINE))
     step = _advance(course, behaviour, spec.get("restartPolicy", "Always"), now)
     while step.due <= now:
         step = _advance(step.course, behaviour, spec.get("restartPolicy", "Always"), now)
     if deadline is not None and step.course.stage is not Stage.FINISHED:
-        return Step(step.course, min(step.due, course.begun_at + deadline))
+        return PodStep(step.course, min(step.due, course.begun_at + deadline))
     return step
 
 
-def _advance(course: Course, behaviour: Behaviour, policy: str, now: float) -> Step:
+def _advance(course: PodProgress, behaviour: Behaviour, policy: str, now: float) -> PodStep:
     stage = course.stage
     if stage is Stage.WAITING:
         if behaviour.image_error:
-            return Step(course)
+            return PodStep(course)
         starts_at = course.since + behaviour.start_s
         if now < starts_at:
-            return Step(course, starts_at)
+            return PodStep(course, starts_at)
         return _running(replace(course, stage=Stage.RUNNING, since=starts_at, started_at=starts_at), behaviour, now)
     if stage is Stage.RUNNING:
         return _running(course, behaviour, now, policy)
     if stage is Stage.BACKOFF:
         starts_at = course.since + backoff_s(course)
         if now < starts_at:
-            return Step(course, starts_at)
+            return PodStep(course, starts_at)
         restarted = replace(
             course, stage=Stage.RUNNING, since=starts_at, started_at=starts_at, restarts=course.restarts + 1
         )
         return _running(restarted, behaviour, now)
-    return Step(course)
+    return PodStep(course)
 
 
-def _running(course: Course, behaviour: Behaviour, now: float, policy: str = "") -> Step:
+def _running(course: PodProgress, behaviour: Behaviour, now: float, policy: str = "") -> PodStep:
     ends_at = NEVER if behaviour.run_s is None else course.started_at + behaviour.run_s
     if policy and now >= ends_at:
         code = exit_code_of(behaviour, course.uid, course.restarts)
         if policy == "Always" or (policy == "OnFailure" and code):
-            return Step(replace(course, stage=Stage.BACKOFF, since=ends_at, exited_at=ends_at, exit_code=code), ends_at)
-        return Step(_ended(course, ends_at, code))
+            return PodStep(
+                replace(course, stage=Stage.BACKOFF, since=ends_at, exited_at=ends_at, exit_code=code), ends_at
+            )
+        return PodStep(_ended(course, ends_at, code))
     ready_at = course.started_at + behaviour.ready_s
-    return Step(course, min(ends_at, ready_at if ready_at > now else NEVER))
+    return PodStep(course, min(ends_at, ready_at if ready_at > now else NEVER))
 
 
-def _ended(course: Course, at: float, code: int, reason: str = "", message: str = "") -> Course:
+def _ended(course: PodProgress, at: float, code: int, reason: str = "", message: str = "") -> PodProgress:
     return replace(
         course, stage=Stage.FINISHED, since=at, exited_at=at, exit_code=code, reason=reason, message=message
     )  # fmt: skip
 
 
-def stopped(course: Course, now: float) -> Course:
+def stopped(course: PodProgress, now: float) -> PodProgress:
     """The node has ended the pod's containers because it is deleted."""
     return course if course.stage is Stage.FINISHED else _ended(course, now, 143)
 
 
-def rejected(course: Course, reason: str, message: str, now: float) -> Course:
+def rejected(course: PodProgress, reason: str, message: str, now: float) -> PodProgress:
     """The node does not take the pod: it fails without having started."""
     return _ended(course, now, 1, reason, f"Pod was rejected: {message}")
 
 
-def is_ready(course: Course, behaviour: Behaviour, now: float) -> bool:
+def is_ready(course: PodProgress, behaviour: Behaviour, now: float) -> bool:
     return course.stage is Stage.RUNNING and now >= course.started_at + behaviour.ready_s
 
 
-def is_shown(course: Course, behaviour: Behaviour) -> bool:
+def is_shown(course: PodProgress, behaviour: Behaviour) -> bool:
     """Whether a status is written for this stage at all."""
     return course.stage is not Stage.WAITING or behaviour.image_error or behaviour.start_s >= _SHOWN_WAIT_S
 
 
-def _phase(course: Course) -> str:
+def _phase(course: PodProgress) -> str:
     if course.stage is Stage.WAITING:
         return "Pending"
     if course.stage is Stage.FINISHED:
@@ -149,7 +151,7 @@ def _phase(course: Course) -> str:
     return "Running"
 
 
-def _waiting_reason(course: Course, behaviour: Behaviour) -> str:
+def _waiting_reason(course: PodProgress, behaviour: Behaviour) -> str:
     if course.stage is Stage.BACKOFF:
         return "CrashLoopBackOff"
     return "ErrImagePull" if behaviour.image_error else "ContainerCreating"
@@ -172,7 +174,7 @@ def summary_of(status: Obj) -> Summary:
     )
 
 
-def summary(course: Course, behaviour: Behaviour, pod: Obj, now: float) -> Summary:
+def summary(course: PodProgress, behaviour: Behaviour, pod: Obj, now: float) -> Summary:
     """What ``summary_of`` gives for the status that the pod should have."""
     ready = is_ready(course, behaviour, now) and _gates_open(pod)
     kind = {Stage.RUNNING: "running", Stage.FINISHED: "terminated"}.get(course.stage, "waiting")
@@ -181,7 +183,7 @@ def summary(course: Course, behaviour: Behaviour, pod: Obj, now: float) -> Summa
     return _phase(course), "True" if ready else "False", course.restarts, kind, reason, generation
 
 
-def status_of(course: Course, behaviour: Behaviour, pod: Obj, host_address: str, now: float) -> Obj:
+def status_of(course: PodProgress, behaviour: Behaviour, pod: Obj, host_address: str, now: float) -> Obj:
     """The whole status that the pod should have now. What others put there stays."""
     old, spec = pod.get("status") or {}, pod["spec"]
     ready = is_ready(course, behaviour, now)
@@ -216,7 +218,7 @@ def _gates_open(pod: Obj) -> bool:
     return all(conditions.get(gate["conditionType"]) == "True" for gate in gates)
 
 
-def _conditions(old: Iterable[Obj], course: Course, pod: Obj, ready: bool, now: float) -> list[Obj]:
+def _conditions(old: Iterable[Obj], course: PodProgress, pod: Obj, ready: bool, now: float) -> list[Obj]:
     before = {each["type"]: each for each in old}
     started = course.stage is not Stage.WAITING
     unready: tuple[str, str] = ("False", "ContainersNotReady")
@@ -247,7 +249,7 @@ def _condition(old: Obj | None, kind: str, value: str, reason: str, stamp: str, 
     return made
 
 
-def _container(spec: Obj, course: Course, behaviour: Behaviour, ready: bool) -> Obj:
+def _container(spec: Obj, course: PodProgress, behaviour: Behaviour, ready: bool) -> Obj:
     name, image = spec["name"], spec.get("image", "")
     running = course.stage is Stage.RUNNING
     state: Obj
@@ -273,7 +275,7 @@ def _container(spec: Obj, course: Course, behaviour: Behaviour, ready: bool) -> 
     }  # fmt: skip
 
 
-def _init_container(spec: Obj, course: Course, behaviour: Behaviour, ready: bool) -> Obj:
+def _init_container(spec: Obj, course: PodProgress, behaviour: Behaviour, ready: bool) -> Obj:
     if spec.get("restartPolicy") == "Always":
         return _container(spec, course, behaviour, ready)
     started = course.stage is not Stage.WAITING
@@ -286,7 +288,7 @@ def _init_container(spec: Obj, course: Course, behaviour: Behaviour, ready: bool
     }  # fmt: skip
 
 
-def _guest(spec: Obj, old: Obj | None, course: Course, now: float) -> Obj:
+def _guest(spec: Obj, old: Obj | None, course: PodProgress, now: float) -> Obj:
     """An ephemeral container: it runs from when the node sees it for as long as the pod does, and is never ready."""
     name, image = spec["name"], spec.get("image", "")
     before: Obj = (old or {}).get("state") or {}
@@ -306,7 +308,7 @@ def image_error(image: str) -> str:
     return f'failed to pull image "{image}": the pod asks for a simulated failure'
 
 
-def trouble_of(course: Course, behaviour: Behaviour, pod: Obj) -> tuple[str, str] | None:
+def trouble_of(course: PodProgress, behaviour: Behaviour, pod: Obj) -> tuple[str, str] | None:
     """Reason and message of the event that goes with a status, when something is wrong."""
     about, first = pod["metadata"], pod["spec"]["containers"][0]
     if course.stage is Stage.BACKOFF:
@@ -317,11 +319,11 @@ def trouble_of(course: Course, behaviour: Behaviour, pod: Obj) -> tuple[str, str
     return None
 
 
-def container_id(name: str, course: Course) -> str:
+def container_id(name: str, course: PodProgress) -> str:
     return f"simulated://{course.uid}-{name}-{course.restarts}"
 
 
-def _terminated(name: str, course: Course) -> Obj:
+def _terminated(name: str, course: PodProgress) -> Obj:
     return {
         "exitCode": course.exit_code,
         "reason": "Error" if course.exit_code else "Completed",

@@ -21,7 +21,7 @@ from shoal.node.server import stats
 from shoal.node.server.http import ContextOf, HttpsServer, Request
 from shoal.node.server.service import API_SERVER
 from shoal.node.server.sessions import accept
-from shoal.node.simulated.fleet import Fleet
+from shoal.node.simulated.fleet import SimulatedFleet
 from shoal.node.simulated.nodes import SimulatedNode
 from shoal.reconcile import ObjectKey
 
@@ -32,7 +32,9 @@ _NOTHING_THERE = "this pod is simulated: there is nothing to connect to"
 class FleetServer:
     """Serves all nodes of a fleet."""
 
-    def __init__(self, fleet: Fleet, *, clock: Clock, allowed: frozenset[str] = frozenset({API_SERVER})) -> None:
+    def __init__(
+        self, fleet: SimulatedFleet, *, clock: Clock, allowed: frozenset[str] = frozenset({API_SERVER})
+    ) -> None:
         self._fleet = fleet
         self._clock = clock
         self._https = HttpsServer(self.handle, clock=clock, allowed=allowed)

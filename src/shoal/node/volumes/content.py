@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from shoal.kube.objects import Obj
-from shoal.node.env import Surroundings, pod_field, resource_field
+from shoal.node.env import EnvironmentSources, pod_field, resource_field
 from shoal.node.errors import ConfigFault, VolumeFault
 
 DEFAULT_MODE = 0o644
@@ -25,7 +25,7 @@ Files = dict[str, File]  # by path below the volume
 
 
 @dataclass(frozen=True, slots=True)
-class TokenWish:
+class TokenProjection:
     """A service account token that a projection asks for."""
 
     audience: str = ""
@@ -34,11 +34,11 @@ class TokenWish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
+class VolumeSources:
     """Objects that volumes refer to, all of the pod's namespace, and tokens by their wish."""
 
-    around: Surroundings = field(default_factory=Surroundings)
-    tokens: Mapping[TokenWish, str] = field(default_factory=dict)
+    environment: EnvironmentSources = field(default_factory=EnvironmentSources)
+    tokens: Mapping[TokenProjection, str] = field(default_factory=dict)
 
 
 def object_references(volume: Obj) -> Iterable[tuple[str, str]]:
@@ -54,17 +54,19 @@ def object_references(volume: Obj) -> Iterable[tuple[str, str]]:
             yield "secrets", inner.get("name", "")
 
 
-def token_wishes(volume: Obj) -> Iterable[TokenWish]:
+def token_projections(volume: Obj) -> Iterable[TokenProjection]:
     for source in (volume.get("projected") or {}).get("sources") or ():
         if inner := source.get("serviceAccountToken"):
-            yield TokenWish(inner.get("audience") or "", int(inner.get("expirationSeconds") or 3600), inner["path"])
+            yield TokenProjection(
+                inner.get("audience") or "", int(inner.get("expirationSeconds") or 3600), inner["path"]
+            )
 
 
 def is_made_of_objects(volume: Obj) -> bool:
     return any(volume.get(kind) is not None for kind in ("configMap", "secret", "projected", "downwardAPI"))
 
 
-def files_of(volume: Obj, pod: Obj, sources: Sources) -> Files:
+def files_of(volume: Obj, pod: Obj, sources: VolumeSources) -> Files:
     """What the volume holds. ``VolumeFault`` names what is missing."""
     name = volume["name"]
     if (source := volume.get("configMap")) is not None:
@@ -83,7 +85,7 @@ def _mode(source: Obj) -> int:
     return DEFAULT_MODE if found is None else int(found)
 
 
-def _projected(name: str, source: Obj, pod: Obj, sources: Sources) -> Files:
+def _projected(name: str, source: Obj, pod: Obj, sources: VolumeSources) -> Files:
     mode, files = _mode(source), Files()
     for each in source.get("sources") or ():
         if (inner := each.get("configMap")) is not None:
@@ -93,7 +95,9 @@ def _projected(name: str, source: Obj, pod: Obj, sources: Sources) -> Files:
         if (inner := each.get("downwardAPI")) is not None:
             files |= _downward(name, inner, pod, sources, mode)
         if (inner := each.get("serviceAccountToken")) is not None:
-            wish = TokenWish(inner.get("audience") or "", int(inner.get("expirationSeconds") or 3600), inner["path"])
+            wish = TokenProjection(
+                inner.get("audience") or "", int(inner.get("expirationSeconds") or 3600), inner["path"]
+            )
             if wish not in sources.tokens:
                 raise VolumeFault(name, "failed to fetch token: it has not been issued yet")
             files[_checked(name, inner["path"])] = File(sources.tokens[wish].encode(), mode)
@@ -102,9 +106,9 @@ def _projected(name: str, source: Obj, pod: Obj, sources: Sources) -> Files:
     return files
 
 
-def _config_map(name: str, source: Obj, pod: Obj, sources: Sources, mode: int) -> Files:
+def _config_map(name: str, source: Obj, pod: Obj, sources: VolumeSources, mode: int) -> Files:
     wanted = source.get("name", "")
-    obj = sources.around.config_maps.get(wanted)
+    obj = sources.environment.config_maps.get(wanted)
     if obj is None:
         if source.get("optional"):
             return {}
@@ -114,8 +118,8 @@ def _config_map(name: str, source: Obj, pod: Obj, sources: Sources, mode: int) -
     return _selected(name, source, data, mode, "configmap")
 
 
-def _secret(name: str, source: Obj, pod: Obj, wanted: str, sources: Sources, mode: int) -> Files:
-    obj = sources.around.secrets.get(wanted)
+def _secret(name: str, source: Obj, pod: Obj, wanted: str, sources: VolumeSources, mode: int) -> Files:
+    obj = sources.environment.secrets.get(wanted)
     if obj is None:
         if source.get("optional"):
             return {}
@@ -139,14 +143,14 @@ def _selected(name: str, source: Obj, data: Mapping[str, bytes], mode: int, kind
     return files
 
 
-def _downward(name: str, source: Obj, pod: Obj, sources: Sources, mode: int) -> Files:
+def _downward(name: str, source: Obj, pod: Obj, sources: VolumeSources, mode: int) -> Files:
     files = Files()
     for item in source.get("items") or ():
         try:
             if item.get("fieldRef"):
-                text = pod_field(pod, item["fieldRef"]["fieldPath"], sources.around)
+                text = pod_field(pod, item["fieldRef"]["fieldPath"], sources.environment)
             else:
-                text = resource_field(pod, {}, item["resourceFieldRef"], sources.around.allocatable)
+                text = resource_field(pod, {}, item["resourceFieldRef"], sources.environment.allocatable)
         except ConfigFault as fault:
             raise VolumeFault(name, str(fault)) from fault
         own = item.get("mode")

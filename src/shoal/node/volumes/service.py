@@ -18,13 +18,13 @@ from shoal.client import Client, TransportError
 from shoal.errors import ApiError
 from shoal.kube.objects import Obj
 from shoal.kube.quantity import Quantity
-from shoal.node.env import Surroundings, expand
+from shoal.node.env import EnvironmentSources, expand
 from shoal.node.errors import ConfigFault, VolumeFault
 from shoal.node.references import ObjectReference, References
 from shoal.node.runtime.model import Mount
 from shoal.node.volumes import files
-from shoal.node.volumes.content import Sources, files_of, is_made_of_objects, object_references, token_wishes
-from shoal.node.volumes.tokens import Tokens
+from shoal.node.volumes.content import VolumeSources, files_of, is_made_of_objects, object_references, token_projections
+from shoal.node.volumes.tokens import PodTokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Volumes:
         self._references = references
         self._clock = clock
         self.allocatable = allocatable
-        self._tokens = Tokens(client, clock=clock)
+        self._tokens = PodTokens(client, clock=clock)
 
     def folder(self, uid: str) -> Path:
         """What belongs to a pod and goes with it."""
@@ -66,30 +66,30 @@ class Volumes:
         """When a token of the pod has to be renewed."""
         return self._tokens.renew_at(uid)
 
-    async def prepare(self, pod: Obj, around: Surroundings) -> dict[str, Prepared]:
+    async def prepare(self, pod: Obj, sources: EnvironmentSources) -> dict[str, Prepared]:
         """Set up all volumes. ``VolumeFault`` when one cannot be."""
         found: dict[str, Prepared] = {}
         for volume in pod["spec"].get("volumes") or ():
-            found[volume["name"]] = await self._prepare(pod, volume, around)
+            found[volume["name"]] = await self._prepare(pod, volume, sources)
         return found
 
-    async def refresh(self, pod: Obj, around: Surroundings) -> None:
+    async def refresh(self, pod: Obj, sources: EnvironmentSources) -> None:
         """Bring the volumes that are made of objects up to date; a fault leaves the old content."""
         for volume in pod["spec"].get("volumes") or ():
             if is_made_of_objects(volume):
-                await self._prepare(pod, volume, around)
+                await self._prepare(pod, volume, sources)
 
     def remove(self, uid: str) -> None:
         """The pod is gone."""
         self._tokens.forget(uid)
         shutil.rmtree(self.folder(uid), ignore_errors=True)
 
-    async def _prepare(self, pod: Obj, volume: Obj, around: Surroundings) -> Prepared:
+    async def _prepare(self, pod: Obj, volume: Obj, sources: EnvironmentSources) -> Prepared:
         name = volume["name"]
         place = self.folder(pod["metadata"]["uid"]) / "volumes" / name
         try:
             if is_made_of_objects(volume):
-                return await self._from_objects(pod, volume, place, around)
+                return await self._from_objects(pod, volume, place, sources)
             if volume.get("hostPath") is not None:
                 return Prepared(_host_path(name, volume["hostPath"]))
             if volume.get("persistentVolumeClaim") is not None or volume.get("ephemeral") is not None:
@@ -103,18 +103,18 @@ class Volumes:
 
     # made of objects
 
-    async def _from_objects(self, pod: Obj, volume: Obj, place: Path, around: Surroundings) -> Prepared:
+    async def _from_objects(self, pod: Obj, volume: Obj, place: Path, sources: EnvironmentSources) -> Prepared:
         name, namespace = volume["name"], pod["metadata"]["namespace"]
-        config_maps, secrets = dict(around.config_maps), dict(around.secrets)
+        config_maps, secrets = dict(sources.config_maps), dict(sources.secrets)
         try:
             for resource, wanted in object_references(volume):
                 obj = await self._references.get(ObjectReference(resource, namespace, wanted))
                 (config_maps if resource == "configmaps" else secrets)[wanted] = obj
-            tokens = {wish: await self._tokens.get(pod, wish) for wish in token_wishes(volume)}
+            tokens = {wish: await self._tokens.get(pod, wish) for wish in token_projections(volume)}
         except (ApiError, TransportError) as error:
             raise VolumeFault(name, str(error)) from error
-        complete = replace(around, config_maps=config_maps, secrets=secrets, allocatable=self.allocatable)
-        content = files_of(volume, pod, Sources(around=complete, tokens=tokens))
+        complete = replace(sources, config_maps=config_maps, secrets=secrets, allocatable=self.allocatable)
+        content = files_of(volume, pod, VolumeSources(environment=complete, tokens=tokens))
         stamp = self._clock.now().strftime("%Y_%m_%d_%H_%M_%S")
         files.write(place, content, stamp, group=_group(pod))
         return Prepared(place, read_only=True)

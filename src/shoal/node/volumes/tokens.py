@@ -8,7 +8,7 @@ from shoal.base.clock import Clock
 from shoal.client import Client, builtin
 from shoal.kube.objects import Obj
 from shoal.kube.times import parse_epoch
-from shoal.node.volumes.content import TokenWish
+from shoal.node.volumes.content import TokenProjection
 
 _RENEWED_AT = 0.8  # of a token's life
 _LONGEST_S = 24 * 3600.0  # a token is renewed after this long at the latest
@@ -20,15 +20,15 @@ class _Token:
     renew_at: float  # wall seconds
 
 
-class Tokens:
+class PodTokens:
     """Hands out the token of a pod for a wish; the same one until it is time for the next."""
 
     def __init__(self, client: Client, *, clock: Clock) -> None:
         self._accounts = client.of(builtin("serviceaccounts"))
         self._clock = clock
-        self._kept: dict[tuple[str, TokenWish], _Token] = {}
+        self._kept: dict[tuple[str, TokenProjection], _Token] = {}
 
-    async def get(self, pod: Obj, wish: TokenWish) -> str:
+    async def get(self, pod: Obj, wish: TokenProjection) -> str:
         uid = pod["metadata"]["uid"]
         kept = self._kept.get((uid, wish))
         now = self._clock.wall_s()
@@ -41,7 +41,7 @@ class Tokens:
         self._kept[uid, wish] = token
         return token.text
 
-    async def _request(self, pod: Obj, wish: TokenWish) -> Obj:
+    async def _request(self, pod: Obj, wish: TokenProjection) -> Obj:
         about = pod["metadata"]
         bound = {"apiVersion": "v1", "kind": "Pod", "name": about["name"], "uid": about["uid"]}
         spec: Obj = {"expirationSeconds": wish.expires_s, "boundObjectRef": bound}

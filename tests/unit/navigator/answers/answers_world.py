@@ -13,7 +13,7 @@ import orjson
 from shoal.base.clock import RealClock
 from shoal.kube.objects import Obj
 from shoal.navigator.answers.api import Caller
-from shoal.navigator.connections import Connection, Endpoint, Histogram, connections_json
+from shoal.navigator.connections import CallEndpoint, LatencyHistogram, ServiceConnection, connections_json
 from shoal.navigator.model import Freshness
 from shoal.navigator.view import Moment
 from shoal.testing.views import AT_S, MemoryEdges, MemoryFleet, MemoryHistory, MemoryView, a_cluster
@@ -197,10 +197,10 @@ def _answer(cluster: str, requests: float, errors: float) -> Any:
             case ProxyConfig():
                 yield orjson.dumps({"version": "1.31", "listeners": [{"name": "virtualInbound", "port": 15006}]})
             case ServiceConnections():
-                web, db = (Endpoint(cluster, "shop", name) for name in ("web", "db"))
-                histogram = Histogram((10.0, 100.0, INF), (requests * 0.9, requests, requests))
+                web, db = (CallEndpoint(cluster, "shop", name) for name in ("web", "db"))
+                histogram = LatencyHistogram((10.0, 100.0, INF), (requests * 0.9, requests, requests))
                 yield orjson.dumps(connections_json([
-                    Connection(source=web, destination=db, requests=requests, errors=errors, latency_ms=histogram,
+                    ServiceConnection(source=web, destination=db, requests=requests, errors=errors, latency_ms=histogram,
                                reporter="source")]))  # fmt: skip
 
     return answer

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from shoal.errors import ConfigError, Invalid, NotFound, ServiceUnavailable
 from shoal.navigator.answers.changes import shown_moments
-from shoal.navigator.answers.checks import Check, FileChecks, MemoryChecks, read_check, run_check
-from shoal.navigator.answers.diff import FieldChange, Scope, diff_clusters, diff_moments, field_changes
+from shoal.navigator.answers.checks import FileChecks, MemoryChecks, SavedCheck, read_check, run_check
+from shoal.navigator.answers.diff import DiffScope, FieldChange, diff_clusters, diff_moments, field_changes
 from shoal.navigator.answers.fleet import read_deployments
 from shoal.navigator.answers.graph import GraphRequest, graph
 from shoal.navigator.answers.mesh import pod_stub
@@ -24,7 +24,14 @@ from shoal.navigator.answers.query.model import QueryError
 from shoal.navigator.answers.search import Hit, search
 from shoal.navigator.answers.services import service, services
 from shoal.navigator.answers.workloads import workload, workloads
-from shoal.navigator.connections import Connection, Endpoint, Histogram, connections_json, merged, read_connections
+from shoal.navigator.connections import (
+    CallEndpoint,
+    LatencyHistogram,
+    ServiceConnection,
+    connections_json,
+    merged,
+    read_connections,
+)
 from shoal.navigator.summaries import proxy_of
 from shoal.testing.views import AT_S, MemoryEdges, MemoryView, a_cluster
 
@@ -146,7 +153,7 @@ def test_search_says_where_it_found_what_and_how_many_there_are() -> None:
 def test_two_moments_differ_by_what_was_added_removed_and_changed() -> None:
     async def main() -> dict[str, Any]:
         before = await WORLD.history.at(AT_S - 3600)
-        return await diff_moments(before, WORLD.view, Scope(kinds=("services", "pods"), cluster="eu-1"))
+        return await diff_moments(before, WORLD.view, DiffScope(kinds=("services", "pods"), cluster="eu-1"))
 
     found = asyncio.run(main())
     assert [each["name"] for each in found["added"]] == ["db", "batch-7", "web-2"]
@@ -169,7 +176,7 @@ def test_two_clusters_differ_by_what_people_wrote_and_not_by_what_the_clusters_d
         view.put(cluster, "deployments", an_object(
             "web", spec={"replicas": replicas}, metadata=written, status={"readyReplicas": replicas}))  # fmt: skip
     view.put("b", "pods", a_pod("web-1"))
-    found = asyncio.run(diff_clusters(view, "a", "b", Scope()))
+    found = asyncio.run(diff_clusters(view, "a", "b", DiffScope()))
     assert [each["name"] for each in found["removed"]] == ["only"]
     assert found["added"] == []
     assert [(each["kind"], each["fields"]) for each in found["changed"]] == [
@@ -180,7 +187,7 @@ def test_two_clusters_differ_by_what_people_wrote_and_not_by_what_the_clusters_d
 def test_a_difference_that_is_too_large_says_that_it_is_not_complete() -> None:
     view = MemoryView([a_cluster("a"), a_cluster("b")])
     view.put("a", "services", *(a_service(f"s{number}") for number in range(5)))
-    found = asyncio.run(diff_clusters(view, "a", "b", Scope(), limit=3))
+    found = asyncio.run(diff_clusters(view, "a", "b", DiffScope(), limit=3))
     assert (len(found["removed"]), found["totals"]["removed"], found["complete"]) == (3, 5, False)
 
 
@@ -225,32 +232,32 @@ def test_the_history_of_an_object_says_what_each_step_changed() -> None:
 # Checks
 
 
-def run(check: Check) -> dict[str, Any]:
+def run(check: SavedCheck) -> dict[str, Any]:
     return done(run_check(check, WORLD.view, fleet))
 
 
 def test_a_check_holds_or_shows_examples_of_what_is_wrong() -> None:
-    crash = run(Check(name="crash", query="pods where status = CrashLoopBackOff"))
+    crash = run(SavedCheck(name="crash", query="pods where status = CrashLoopBackOff"))
     assert (crash["ok"], crash["total"]) == (False, 2)
     assert [each["name"] for each in crash["examples"]] == ["web-2", "web-1"]
-    assert run(Check(name="x", query="pods where status = Evicted"))["ok"]
-    assert run(Check(name="x", query="pods where ready and region = eu", expect="some"))["ok"]
-    missing = run(Check(name="x", query="pods where region = mars", expect="some"))
+    assert run(SavedCheck(name="x", query="pods where status = Evicted"))["ok"]
+    assert run(SavedCheck(name="x", query="pods where ready and region = eu", expect="some"))["ok"]
+    missing = run(SavedCheck(name="x", query="pods where region = mars", expect="some"))
     assert (missing["ok"], missing["total"], missing["examples"]) == (False, 0, [])
-    assert run(Check(name="x", query="pods where not ready count"))["total"] == 2
+    assert run(SavedCheck(name="x", query="pods where not ready count"))["total"] == 2
 
 
 def test_a_check_whose_query_is_none_any_more_fails_with_the_reason() -> None:
-    found = run(Check(name="old", query="pods where colour = red"))
+    found = run(SavedCheck(name="old", query="pods where colour = red"))
     assert not found["ok"]
     assert "no field 'colour'" in found["error"]
 
 
 def test_checks_outlive_the_process_in_a_file(tmp_path: Path) -> None:
     path = tmp_path / "checks.json"
-    check = Check(name="a", query="pods", expect="some", description="d")
+    check = SavedCheck(name="a", query="pods", expect="some", description="d")
     FileChecks(path).put(check)
-    FileChecks(path).put(Check(name="b", query="nodes"))
+    FileChecks(path).put(SavedCheck(name="b", query="nodes"))
     FileChecks(path).remove("b")
     assert FileChecks(path).all() == {"a": check}
     with pytest.raises(NotFound):
@@ -284,14 +291,14 @@ def test_a_check_is_saved_only_with_a_query_that_is_one() -> None:
 
 # The graph
 
-WEB, DB = Endpoint("eu-1", "shop", "web"), Endpoint("eu-1", "shop", "db")
+WEB, DB = CallEndpoint("eu-1", "shop", "web"), CallEndpoint("eu-1", "shop", "db")
 
 
-def a_connection(requests: float, errors: float = 0.0, *, slow: float = 0.0, **more: Any) -> Connection:
+def a_connection(requests: float, errors: float = 0.0, *, slow: float = 0.0, **more: Any) -> ServiceConnection:
     """``slow`` of the requests take up to a second, the others up to ten milliseconds."""
-    histogram = Histogram((10.0, 1000.0, INF), (requests - slow, requests, requests))
+    histogram = LatencyHistogram((10.0, 1000.0, INF), (requests - slow, requests, requests))
     given: dict[str, Any] = {"source": WEB, "destination": DB, "latency_ms": histogram, **more}
-    return Connection(requests=requests, errors=errors, **given)
+    return ServiceConnection(requests=requests, errors=errors, **given)
 
 
 def asked(edges: MemoryEdges, clusters: list[str]) -> dict[str, Any]:
@@ -299,12 +306,14 @@ def asked(edges: MemoryEdges, clusters: list[str]) -> dict[str, Any]:
     return asyncio.run(graph(edges, clusters, request, deadline_s=5))
 
 
-def answering(*connections: Connection) -> Any:
+def answering(*connections: ServiceConnection) -> Any:
     return lambda request: [orjson.dumps(connections_json(connections))]
 
 
 def test_rates_are_summed_and_the_percentile_is_that_of_all_requests_and_no_average() -> None:
-    fast = a_connection(990.0, 9.0, source=Endpoint("us-1", "shop", "web"), destination=Endpoint("us-1", "shop", "db"))
+    fast = a_connection(
+        990.0, 9.0, source=CallEndpoint("us-1", "shop", "web"), destination=CallEndpoint("us-1", "shop", "db")
+    )
     slow = a_connection(10.0, 1.0, slow=10.0)
     found = asked(MemoryEdges({"eu-1": answering(slow), "us-1": answering(fast)}), ["eu-1", "us-1"])
     (pair,) = found["connections"]
@@ -335,7 +344,7 @@ def test_n13_the_success_rate_stays_between_none_and_all_whatever_the_rounding()
 
 
 def test_a_call_between_clusters_that_both_ends_measured_counts_once() -> None:
-    there = Endpoint("us-1", "shop", "db")
+    there = CallEndpoint("us-1", "shop", "db")
     seen = [
         a_connection(7.0, destination=there, reporter="source"),
         a_connection(6.9, destination=there, reporter="destination"),
@@ -358,17 +367,19 @@ _BOUNDS = st.lists(st.sampled_from([1.0, 5.0, 10.0, 50.0, 100.0]), min_size=1, u
 
 
 @st.composite
-def histograms(draw: st.DrawFn) -> Histogram:
+def histograms(draw: st.DrawFn) -> LatencyHistogram:
     bounds = draw(_BOUNDS)
     steps = draw(st.lists(st.integers(0, 5), min_size=len(bounds) + 1, max_size=len(bounds) + 1))
     counts = [float(sum(steps[: number + 1])) for number in range(len(steps))]
-    return Histogram((*bounds, INF), tuple(counts))
+    return LatencyHistogram((*bounds, INF), tuple(counts))
 
 
 @settings(max_examples=100, deadline=None)
 @given(parts=st.lists(histograms(), min_size=1, max_size=4))
-def test_merging_keeps_every_request_and_a_percentile_lies_between_those_of_the_parts(parts: list[Histogram]) -> None:
-    whole = Histogram.merged(parts)
+def test_merging_keeps_every_request_and_a_percentile_lies_between_those_of_the_parts(
+    parts: list[LatencyHistogram],
+) -> None:
+    whole = LatencyHistogram.merged(parts)
     assert whole.total == pytest.approx(sum(part.total for part in parts))
     assert all(low <= high + 1e-9 for low, high in zip(whole.counts, whole.counts[1:], strict=False))
     same = {part.bounds for part in parts}
@@ -380,8 +391,8 @@ def test_merging_keeps_every_request_and_a_percentile_lies_between_those_of_the_
 
 @settings(max_examples=100, deadline=None)
 @given(histogram=histograms(), requests=st.floats(0, 100), errors=st.floats(0, 100))
-def test_what_an_edge_writes_is_read_as_it_was(histogram: Histogram, requests: float, errors: float) -> None:
-    sent = Connection(source=WEB, destination=DB, requests=requests, errors=min(errors, requests), reporter="source",
+def test_what_an_edge_writes_is_read_as_it_was(histogram: LatencyHistogram, requests: float, errors: float) -> None:
+    sent = ServiceConnection(source=WEB, destination=DB, requests=requests, errors=min(errors, requests), reporter="source",
                       latency_ms=histogram)  # fmt: skip
     (read,), warnings = read_connections(orjson.loads(orjson.dumps(connections_json([sent]))), "other")
     assert read == sent

@@ -16,7 +16,7 @@ from shoal.errors import BadRequest
 from shoal.navigator.answers.fleet import Deployments, read_deployments
 from shoal.navigator.answers.query.model import QueryError
 from shoal.navigator.answers.query.parser import parse
-from shoal.navigator.answers.query.run import Page, Result, Runner
+from shoal.navigator.answers.query.run import QueryPage, QueryResult, Runner
 from shoal.navigator.answers.query.values import stamp, stamp_bound
 from shoal.navigator.model import KindStatus
 from shoal.testing.views import AT_S, MemoryView, a_cluster
@@ -24,9 +24,9 @@ from shoal.testing.views import AT_S, MemoryView, a_cluster
 WORLD = the_world()
 
 
-def ask(text: str, page: Page | None = None) -> Result:
+def ask(text: str, page: QueryPage | None = None) -> QueryResult:
     runner = Runner(WORLD.view, lambda: read_deployments(WORLD.fleet))
-    return runner.run(parse(text, now_s=AT_S), page or Page())
+    return runner.run(parse(text, now_s=AT_S), page or QueryPage())
 
 
 def names(text: str) -> list[str]:
@@ -190,7 +190,7 @@ def test_pages_together_are_the_whole_list_also_while_rows_come_and_go(text: str
     paged: list[str] = []
     position = ""
     while True:
-        result = ask(text, Page(2, position))
+        result = ask(text, QueryPage(2, position))
         assert result.total == len(whole)
         paged += [f"{row.cluster}/{row.name}" for row in result.rows]
         position = result.position
@@ -207,7 +207,7 @@ def test_an_order_by_age_stays_while_ages_grow() -> None:
     found: list[str] = []
     position = ""
     while True:
-        result = Runner(view, Deployments).run(parse("pods order by age desc", now_s=view.at_s), Page(2, position))
+        result = Runner(view, Deployments).run(parse("pods order by age desc", now_s=view.at_s), QueryPage(2, position))
         found += [row.name for row in result.rows]
         position = result.position
         view.at_s += 50
@@ -220,16 +220,16 @@ def test_a_row_before_the_position_that_went_away_hides_no_other() -> None:
     view = MemoryView([a_cluster("c")])
     view.put("c", "namespaces", *({"metadata": {"name": name}} for name in "abcd"))
     runner = Runner(view, lambda: read_deployments(WORLD.fleet))
-    first = runner.run(parse("namespaces", now_s=AT_S), Page(2))
+    first = runner.run(parse("namespaces", now_s=AT_S), QueryPage(2))
     view.remove("c", "namespaces", "a")
-    second = runner.run(parse("namespaces", now_s=AT_S), Page(2, first.position))
+    second = runner.run(parse("namespaces", now_s=AT_S), QueryPage(2, first.position))
     assert [row.name for row in second.rows] == ["c", "d"]
 
 
 @pytest.mark.parametrize("position", ["x", "W10", "WzEsWyJhIl1d", "!!", "bnVsbA"])
 def test_a_position_that_is_none_is_refused(position: str) -> None:
     with pytest.raises(BadRequest, match="continue is no position"):
-        ask("pods", Page(2, position))
+        ask("pods", QueryPage(2, position))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from shoal.errors import BadRequest, ServiceUnavailable
-from shoal.navigator.connections import Endpoint, connections_json, read_connections
+from shoal.navigator.connections import CallEndpoint, connections_json, read_connections
 from shoal.navigator.edge.requests.connections import Connections, connections, queries
 
 PAIR = {
@@ -42,7 +42,10 @@ def test_a_service_is_asked_for_as_the_one_called_and_as_the_caller() -> None:
 def test_pairs_have_rates_errors_and_whole_histograms() -> None:
     buckets = [sample(3, le="+Inf"), sample(1, le="5"), sample(2, le="10")]
     (found,) = connections([sample(3)], [sample(0.5)], buckets).values()
-    assert (found.source, found.destination) == (Endpoint("east", "shop", "front"), Endpoint("west", "shop", "stock"))
+    assert (found.source, found.destination) == (
+        CallEndpoint("east", "shop", "front"),
+        CallEndpoint("west", "shop", "stock"),
+    )
     assert (found.requests, found.errors, found.reporter) == (3.0, 0.5, "source")
     assert found.latency_ms.bounds == (5.0, 10.0, float("inf")) and found.latency_ms.counts == (1.0, 2.0, 3.0)
     assert read_connections(orjson.loads(orjson.dumps(connections_json([found]))), "x") == ([found], [])

@@ -88,7 +88,7 @@ class World:
             self.now_s = max(self.now_s, due_s)
 
     def held(self, kind: str) -> dict[str, bytes]:
-        return {key: row for key, (row, _) in self.machine.books[kind].rows.items()}
+        return {key: row for key, (row, _) in self.machine.kind_rows[kind].rows.items()}
 
     def equal(self, kind: str) -> bool:
         return self.model.rows.get(kind, {}) == self.held(kind)
@@ -478,5 +478,5 @@ def test_two_edges_of_one_cluster_name_the_same_digest(rows: list[tuple[str, int
         first.put("pods", key, data(key, size))
     for key, size in sorted(latest.items()):
         second.put("pods", key, data(key, size))
-    mine, other = first.books["pods"].digest, second.books["pods"].digest
+    mine, other = first.kind_rows["pods"].digest, second.kind_rows["pods"].digest
     assert (mine.count, mine.value) == (other.count, other.value)

@@ -16,7 +16,7 @@ from shoal.base.tasks import cancel_all
 from shoal.navigator.edge.config import ConnectionConfig, SyncConfig, read_join_file
 from shoal.navigator.edge.metrics import EdgeMetrics
 from shoal.navigator.edge.protocol import Claim, EdgeMachine
-from shoal.navigator.edge.stream import GaveUp, Stream, StreamParts
+from shoal.navigator.edge.stream import EdgeStream, GaveUp, StreamDeps
 from shoal.testing.navigator import ManagerModel, RecordingManager, Refusal, recording_manager
 from shoal.testing.proxy import TcpProxy
 from shoal.wire.navigator.v1 import navigator_pb as pb
@@ -80,8 +80,8 @@ class Line:
         self.requests = NoRequests()
         self.metrics = EdgeMetrics(Metrics())
         path = join or manager.join_file()
-        self.stream = Stream(
-            StreamParts(
+        self.stream = EdgeStream(
+            StreamDeps(
                 machine=self.machine, join=lambda: read_join_file(path),
                 claim=lambda: Claim(edge="e1", cluster="east", metadata={}, software="test"), requests=self.requests,
                 config=config, metrics=self.metrics, clock=clock or RealClock(), random=lambda: 0.5,
@@ -114,7 +114,7 @@ async def line(model: ManagerModel | None = None, *, proxied: bool = False, **se
 
 
 def equal(manager: RecordingManager, made: Line) -> bool:
-    held = {key: row for key, (row, _) in made.machine.books["pods"].rows.items()}
+    held = {key: row for key, (row, _) in made.machine.kind_rows["pods"].rows.items()}
     return manager.model.rows.get("pods", {}) == held
 
 

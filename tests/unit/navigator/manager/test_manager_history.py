@@ -16,10 +16,10 @@ from shoal.base.tasks import cancel_all
 from shoal.errors import BadRequest, Expired
 from shoal.navigator.digest import fingerprint
 from shoal.navigator.manager.config import ManagerConfig
-from shoal.navigator.manager.ledger import StaleEpoch
 from shoal.navigator.manager.objects import make_rows
 from shoal.navigator.manager.protocol import Put
-from shoal.navigator.manager.rows import Changed, Claimed, Ended, StoredCluster
+from shoal.navigator.manager.row_writer import StaleEpoch
+from shoal.navigator.manager.rows import ClusterClaimed, RowsChanged, SessionEnded, StoredCluster
 from shoal.navigator.manager.sqlite import SqliteRows
 from shoal.navigator.manager.wiring import Manager
 from shoal.navigator.model import Freshness
@@ -34,7 +34,7 @@ async def opened(folder: Path, clock: FakeClock, config: ManagerConfig = CONFIG)
         SqliteRows(folder / "n.db"), clock=clock, new_id=lambda: "id", config=config, metrics=Metrics()
     )  # fmt: skip
     await manager.open()
-    writing = asyncio.create_task(manager.ledger.run(), name="ledger")
+    writing = asyncio.create_task(manager.row_writer.run(), name="ledger")
     try:
         yield manager
     finally:
@@ -44,10 +44,10 @@ async def opened(folder: Path, clock: FakeClock, config: ManagerConfig = CONFIG)
 
 async def put(manager: Manager, version: int, *, epoch: int = 0, key: str = "a/p") -> None:
     data = b'{"metadata":{"name":"p","labels":{"v":"%d"}}}' % version
-    at_ms = manager.ledger.stamp_ms()
+    at_ms = manager.row_writer.stamp_ms()
     one = Put("pods", key, data, fingerprint("pods", key, data))
     rows = await make_rows("east", [(one.kind, one.key, one.fingerprint, one.data)], at_ms)
-    await manager.ledger.write(Changed("east", at_ms, [one], []), epoch=epoch, rows=rows)
+    await manager.row_writer.write(RowsChanged("east", at_ms, [one], []), epoch=epoch, rows=rows)
 
 
 def run(main: Callable[[], Awaitable[None]]) -> None:
@@ -108,12 +108,12 @@ def test_a_moment_knows_who_held_the_cluster(tmp_path: Path, clock: FakeClock) -
     async def main() -> None:
         async with opened(tmp_path, clock) as manager:
             begun_ms = round(clock.wall_s() * 1000)
-            await manager.ledger.write(
-                Claimed(StoredCluster(name="east", edge="e1", epoch=1, heard_ms=begun_ms, first_ms=begun_ms))
+            await manager.row_writer.write(
+                ClusterClaimed(StoredCluster(name="east", edge="e1", epoch=1, heard_ms=begun_ms, first_ms=begun_ms))
             )
             await put(manager, 0)
             await clock.advance(10.0)
-            await manager.ledger.write(Ended("east", 1, manager.ledger.stamp_ms()))
+            await manager.row_writer.write(SessionEnded("east", 1, manager.row_writer.stamp_ms()))
             await clock.advance(10.0)
             for ago_s, expected in ((15.0, Freshness.HEALTHY), (5.0, Freshness.DISCONNECTED)):
                 past = await manager.history.at(clock.wall_s() - ago_s)

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from shoal.errors import ConfigError
 from shoal.navigator.digest import KindDigest, fingerprint
-from shoal.navigator.manager.clusters import Clusters, Known
+from shoal.navigator.manager.clusters import Clusters, KnownCluster
 from shoal.navigator.manager.config import ManagerConfig
 from shoal.navigator.manager.index import FIELDS, Index, Postings, terms
 from shoal.navigator.manager.objects import InvalidRow, make_row
-from shoal.navigator.manager.protocol import Identified, Session
+from shoal.navigator.manager.protocol import EdgeSession, Identified
 from shoal.navigator.model import Freshness, Row
 from shoal.testing.managers import digest_of, edge_message
 from shoal.wire.navigator.v1 import navigator_pb as pb
@@ -128,14 +128,14 @@ def test_n10_a_change_in_one_cluster_rebuilds_nothing_and_leaves_the_others_alon
         for number in range(200):
             index.cluster(cluster).put(*row_of(cluster, pod(f"p{number}", app="web", n=str(number))))
     west = index.clusters["west"]
-    shelf, rows = west.shelves["pods"], dict(west.shelves["pods"].rows)
-    before = dict(index.clusters["east"].shelves["pods"].rows)
+    kind_index, rows = west.kind_indexes["pods"], dict(west.kind_indexes["pods"].rows)
+    before = dict(index.clusters["east"].kind_indexes["pods"].rows)
     reads = list(index.labelled("pods", "app", "web"))
     index.cluster("east").put(*row_of("east", pod("p7", app="db", n="7")))
     index.cluster("east").remove("pods", "a/p8")
-    assert index.clusters["west"] is west and west.shelves["pods"] is shelf
-    assert all(shelf.rows[key] is row for key, row in rows.items())
-    after = index.clusters["east"].shelves["pods"].rows
+    assert index.clusters["west"] is west and west.kind_indexes["pods"] is kind_index
+    assert all(kind_index.rows[key] is row for key, row in rows.items())
+    after = index.clusters["east"].kind_indexes["pods"].rows
     assert [key for key, row in before.items() if after.get(key) is not row] == ["a/p7", "a/p8"]
     assert len(reads) == 400, "what was read before stays as it was"
 
@@ -181,14 +181,14 @@ def test_data_that_is_no_object_is_refused(data: bytes) -> None:
 # freshness
 
 
-def known(interval_s: float, kinds: tuple[str, ...] = ("pods",)) -> tuple[Clusters, Known]:
+def known(interval_s: float, kinds: tuple[str, ...] = ("pods",)) -> tuple[Clusters, KnownCluster]:
     index = Index()
     clusters = Clusters(index, stale_intervals=3.0, keep_alive_s=1.0)
     claim = Identified(
         cluster="east", edge="e1", metadata={"region": "eu"}, software="", kinds=kinds, interval_s=interval_s,
         max_message_bytes=0,
     )  # fmt: skip
-    session = Session(claim, 1, index.cluster("east"))
+    session = EdgeSession(claim, 1, index.cluster("east"))
     made = clusters.prepared(claim, session, 0)
     clusters.claimed(made, 0.0)
     verification = pb.Verification(digests=[digest_of(kind, {}) for kind in kinds])
@@ -218,7 +218,7 @@ def test_freshness_goes_from_initializing_over_healthy_and_stale_to_disconnected
     clusters.lost(east)
     found = clusters.get("east", 31.0)
     assert found is not None and found.freshness is Freshness.DISCONNECTED and found.region == "eu"
-    again = Session(
+    again = EdgeSession(
         Identified(
             cluster="east", edge="e1", metadata={}, software="", kinds=("pods",), interval_s=1.0, max_message_bytes=0
         ),

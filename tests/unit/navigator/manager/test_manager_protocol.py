@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.navigator.digest import KindDigest, fingerprint
-from shoal.navigator.manager.protocol import Answer, Delivered, Echo, Identified, Session, Step, Write, identified
-from shoal.navigator.manager.registry import Refused, Rejection
+from shoal.navigator.manager.protocol import Answer, Delivered, Echo, EdgeSession, Identified, Step, Write, identified
+from shoal.navigator.manager.registry import ClaimRefused, RejectionReason
 from shoal.navigator.model import KindStatus
 from shoal.testing.managers import (
     change_put,
@@ -60,7 +60,7 @@ class Conversation:
 
     def __init__(self, held: Shelves | None = None, epoch: int = 1, statuses: object = None) -> None:
         self.held = held or Shelves()
-        self.session = Session(CLAIM, epoch, self.held)
+        self.session = EdgeSession(CLAIM, epoch, self.held)
         self.sequence = 0
 
     def say(self, field: str, body: object) -> Step:
@@ -80,8 +80,8 @@ class Conversation:
         ]
 
 
-def code(step: object) -> Rejection:
-    assert isinstance(step, Refused), step
+def code(step: object) -> RejectionReason:
+    assert isinstance(step, ClaimRefused), step
     return step.code
 
 
@@ -103,7 +103,7 @@ def test_a_claim_must_name_a_cluster_an_edge_and_its_kinds() -> None:
         pb.EdgeMessage(edge="e1", sequence=1, body=identification().body),
     ]
     for message in wrong:
-        assert code(identified(message)) is Rejection.INVALID_IDENTIFICATION, message
+        assert code(identified(message)) is RejectionReason.INVALID_IDENTIFICATION, message
 
 
 @pytest.mark.parametrize(("said", "meant"), [(0.0, 30.0), (5.0, 5.0), (float("nan"), 30.0), (1e9, 3600.0), (-1.0, 0.1)])
@@ -116,18 +116,20 @@ def test_messages_are_numbered_without_gaps_within_an_epoch() -> None:
     alive = pb.KeepAlive(at_ms=1)
 
     def said(**more: object) -> Step:
-        session = Session(CLAIM, 3, Shelves())
+        session = EdgeSession(CLAIM, 3, Shelves())
         return session.receive(edge_message("keep_alive", alive, **({"sequence": 1, "epoch": 3} | more)))  # type: ignore[arg-type]
 
     assert said() == Echo(1)
-    assert code(said(sequence=0)) is Rejection.INVALID_MESSAGE
-    assert code(said(sequence=2)) is Rejection.INVALID_MESSAGE
-    assert code(said(epoch=2)) is Rejection.STALE_EPOCH
-    assert code(said(epoch=4)) is Rejection.INVALID_MESSAGE
-    assert code(said(edge="e2")) is Rejection.INVALID_MESSAGE
-    session = Session(CLAIM, 3, Shelves())
+    assert code(said(sequence=0)) is RejectionReason.INVALID_MESSAGE
+    assert code(said(sequence=2)) is RejectionReason.INVALID_MESSAGE
+    assert code(said(epoch=2)) is RejectionReason.STALE_EPOCH
+    assert code(said(epoch=4)) is RejectionReason.INVALID_MESSAGE
+    assert code(said(edge="e2")) is RejectionReason.INVALID_MESSAGE
+    session = EdgeSession(CLAIM, 3, Shelves())
     session.receive(edge_message("keep_alive", alive, sequence=1, epoch=3))
-    assert code(session.receive(edge_message("keep_alive", alive, sequence=1, epoch=3))) is Rejection.INVALID_MESSAGE
+    assert (
+        code(session.receive(edge_message("keep_alive", alive, sequence=1, epoch=3))) is RejectionReason.INVALID_MESSAGE
+    )
 
 
 @pytest.mark.parametrize(
@@ -150,7 +152,7 @@ def test_messages_are_numbered_without_gaps_within_an_epoch() -> None:
     ],
 )
 def test_a_message_that_makes_no_sense_is_refused(field: str, body: object) -> None:
-    assert code(Conversation().say(field, body)) is Rejection.INVALID_MESSAGE
+    assert code(Conversation().say(field, body)) is RejectionReason.INVALID_MESSAGE
 
 
 def test_a_transfer_replaces_the_kind_and_only_differences_are_written() -> None:
@@ -241,7 +243,7 @@ def test_keep_alives_are_answered_once_and_end() -> None:
 def test_acceptance_names_what_is_held() -> None:
     held = Shelves()
     held.rows = {"pods": {"a/1": b"1"}, "nodes": {"n": b"n"}}
-    accepted = Session(CLAIM, 4, held).accepted("m", 99)
+    accepted = EdgeSession(CLAIM, 4, held).accepted("m", 99)
     assert (accepted.epoch, accepted.max_message_bytes) == (4, 99)
     assert list(accepted.held) == [digest_of("pods", {"a/1": b"1"}), digest_of("services", {})]
 

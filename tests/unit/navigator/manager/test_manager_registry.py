@@ -5,31 +5,31 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.navigator.manager.registry import Granted, Refused, Registry, Rejection
+from shoal.navigator.manager.registry import ClaimGranted, ClaimRefused, ClaimRegistry, RejectionReason
 
 GRACE_S = 10.0
 
 
-def registry() -> Registry:
-    return Registry(grace_s=GRACE_S)
+def registry() -> ClaimRegistry:
+    return ClaimRegistry(grace_s=GRACE_S)
 
 
 def test_the_first_claim_is_granted_and_a_second_edge_is_refused() -> None:
     one = registry()
-    assert one.claim("c", "a", 0.0) == Granted(1)
+    assert one.claim("c", "a", 0.0) == ClaimGranted(1)
     refused = one.claim("c", "b", 1000.0)
-    assert isinstance(refused, Refused) and refused.code is Rejection.ACTIVE_CONNECTION_EXISTS
-    assert one.claim("other", "b", 0.0) == Granted(1), "clusters do not concern each other"
+    assert isinstance(refused, ClaimRefused) and refused.code is RejectionReason.ACTIVE_CONNECTION_EXISTS
+    assert one.claim("other", "b", 0.0) == ClaimGranted(1), "clusters do not concern each other"
 
 
 def test_the_same_edge_returns_at_once_and_replaces_its_own_stream() -> None:
     one = registry()
     one.claim("c", "a", 0.0)
-    assert one.claim("c", "a", 1.0) == Granted(2, replaced=1)
+    assert one.claim("c", "a", 1.0) == ClaimGranted(2, replaced=1)
     assert not one.release("c", 1, 2.0), "the end of the old stream is not the end of the new one"
     assert one.holds("c", 2)
     assert one.release("c", 2, 3.0)
-    assert one.claim("c", "a", 3.0) == Granted(3)
+    assert one.claim("c", "a", 3.0) == ClaimGranted(3)
 
 
 def test_a_standby_is_told_the_end_of_the_grace_period_and_takes_over_then() -> None:
@@ -37,18 +37,18 @@ def test_a_standby_is_told_the_end_of_the_grace_period_and_takes_over_then() -> 
     one.claim("c", "a", 0.0)
     one.release("c", 1, 100.0)
     refused = one.claim("c", "b", 104.0)
-    assert isinstance(refused, Refused) and refused.code is Rejection.RECENT_DISCONNECTION
+    assert isinstance(refused, ClaimRefused) and refused.code is RejectionReason.RECENT_DISCONNECTION
     assert refused.retry_after_s == 6.0
-    assert isinstance(one.claim("c", "b", 109.999), Refused)
-    assert one.claim("c", "b", 104.0 + refused.retry_after_s) == Granted(2)
+    assert isinstance(one.claim("c", "b", 109.999), ClaimRefused)
+    assert one.claim("c", "b", 104.0 + refused.retry_after_s) == ClaimGranted(2)
 
 
 def test_a_standby_that_asks_while_the_first_lives_comes_back_within_the_grace_period() -> None:
     for grace_s in (0.0, 0.5, 1.0, 10.0, 600.0):
-        one = Registry(grace_s=grace_s)
+        one = ClaimRegistry(grace_s=grace_s)
         one.claim("c", "a", 0.0)
         refused = one.claim("c", "b", 1.0)
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, ClaimRefused)
         # Either it meets the grace period and is told its end, or there is hardly one to miss.
         assert 0 < refused.retry_after_s <= max(grace_s, 0.5)
 
@@ -56,11 +56,11 @@ def test_a_standby_that_asks_while_the_first_lives_comes_back_within_the_grace_p
 def test_after_a_restart_only_the_last_edge_returns_before_the_grace_period_ends() -> None:
     one = registry()
     one.restore("c", "a", 7, 50.0)
-    assert isinstance(one.claim("c", "b", 51.0), Refused)
-    assert one.claim("c", "a", 51.0) == Granted(8)
+    assert isinstance(one.claim("c", "b", 51.0), ClaimRefused)
+    assert one.claim("c", "a", 51.0) == ClaimGranted(8)
     two = registry()
     two.restore("c", "a", 7, 50.0)
-    assert two.claim("c", "b", 60.0) == Granted(8)
+    assert two.claim("c", "b", 60.0) == ClaimGranted(8)
 
 
 def test_a_cluster_is_forgotten_only_while_nobody_holds_it() -> None:
@@ -69,7 +69,7 @@ def test_a_cluster_is_forgotten_only_while_nobody_holds_it() -> None:
     assert not one.forget("c")
     one.release("c", 1, 1.0)
     assert one.forget("c") and one.epoch("c") == 0
-    assert one.claim("c", "b", 1.0) == Granted(1)
+    assert one.claim("c", "b", 1.0) == ClaimGranted(1)
 
 
 EDGES = st.sampled_from(["a", "b", "c"])
@@ -95,7 +95,7 @@ def test_in_any_order_one_edge_holds_the_cluster_and_epochs_rise(actions: list[t
             edge = str(detail)
             answer = one.claim("c", edge, now)
             mine = bool(granted) and granted[-1][1] == edge
-            if isinstance(answer, Granted):
+            if isinstance(answer, ClaimGranted):
                 assert mine or not granted or (not holder and now >= free_at)
                 assert not granted or answer.epoch > granted[-1][0]
                 assert answer.replaced == (granted[-1][0] if holder else 0)
@@ -103,7 +103,7 @@ def test_in_any_order_one_edge_holds_the_cluster_and_epochs_rise(actions: list[t
                 holder = edge
             else:
                 assert not mine, "the same edge may always return"
-                assert bool(holder) == (answer.code is Rejection.ACTIVE_CONNECTION_EXISTS)
+                assert bool(holder) == (answer.code is RejectionReason.ACTIVE_CONNECTION_EXISTS)
         elif action == "lose" and granted:
             epoch, _ = granted[max(0, len(granted) - 1 - int(str(detail)))]
             lost = one.release("c", epoch, now)

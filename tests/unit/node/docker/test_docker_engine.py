@@ -15,7 +15,7 @@ import pytest
 from shoal.base.clock import FakeClock, RealClock
 from shoal.node.runtime.docker.engine import Engine, EngineError, EngineGone
 from shoal.node.runtime.docker.session import open_attach, open_exec
-from shoal.node.runtime.model import NoSuchContainer, SessionOptions, StartFailure, Stream
+from shoal.node.runtime.model import NoSuchContainer, OutputStream, SessionOptions, StartFailure
 
 Answer = Callable[[str, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -233,7 +233,7 @@ def test_a_connection_is_taken_over_in_both_directions(head: bytes) -> None:
         await session.close_input()
         await session.write(b"too late")
         found = [each async for each in session.output()]
-        assert found == [(Stream.STDERR, b"first"), (Stream.STDOUT, b"hello there")]
+        assert found == [(OutputStream.STDERR, b"first"), (OutputStream.STDOUT, b"hello there")]
         await session.close()
         await session.close()
 
@@ -274,7 +274,7 @@ def test_a_command_that_ends_with_the_same_code_keeps_its_output() -> None:
 
     async def test(engine: Engine, server: Server) -> None:
         session = await open_exec(engine, "c", ("sh", "-c", "foo"), SessionOptions(), clock=RealClock())
-        assert [each async for each in session.output()] == [(Stream.STDERR, b"sh: foo: not found\n")]
+        assert [each async for each in session.output()] == [(OutputStream.STDERR, b"sh: foo: not found\n")]
         assert await session.wait() == 127
         await session.close()
 

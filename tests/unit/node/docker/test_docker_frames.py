@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.node.runtime.docker.frames import BadFrame, Frames, JsonLines, LogLines, instant, instant_ns, log_record
-from shoal.node.runtime.model import Stream
+from shoal.node.runtime.model import OutputStream
 
 
 def frame(stream: int, data: bytes) -> bytes:
@@ -37,7 +37,7 @@ def test_each_stream_gets_its_bytes_in_order_however_they_are_cut(
         for piece in cut(b"".join(frame(*each) for each in frames), sizes)
         for each in reader.feed(piece, whole=whole)
     ]
-    for number, stream in ((1, Stream.STDOUT), (2, Stream.STDERR)):
+    for number, stream in ((1, OutputStream.STDOUT), (2, OutputStream.STDERR)):
         sent = b"".join(data for which, data in frames if which == number)
         assert b"".join(data for which, data in found if which is stream) == sent
     assert all(data for _, data in found)
@@ -47,13 +47,13 @@ def test_each_stream_gets_its_bytes_in_order_however_they_are_cut(
 
 def test_a_piece_of_a_frame_is_handed_on_before_the_rest_has_come() -> None:
     reader = Frames(terminal=False)
-    assert list(reader.feed(frame(1, b"hello")[:10])) == [(Stream.STDOUT, b"he")]
-    assert list(reader.feed(b"llo")) == [(Stream.STDOUT, b"llo")]
-    assert list(reader.feed(frame(2, b"x"))) == [(Stream.STDERR, b"x")]
+    assert list(reader.feed(frame(1, b"hello")[:10])) == [(OutputStream.STDOUT, b"he")]
+    assert list(reader.feed(b"llo")) == [(OutputStream.STDOUT, b"llo")]
+    assert list(reader.feed(frame(2, b"x"))) == [(OutputStream.STDERR, b"x")]
 
 
 def test_a_terminal_has_no_frames() -> None:
-    assert list(Frames(terminal=True).feed(b"\x01\x00anything")) == [(Stream.STDOUT, b"\x01\x00anything")]
+    assert list(Frames(terminal=True).feed(b"\x01\x00anything")) == [(OutputStream.STDOUT, b"\x01\x00anything")]
 
 
 def test_what_has_no_frames_and_what_the_engine_reports_are_errors() -> None:
@@ -93,17 +93,17 @@ _STAMP = b"2024-01-01T00:00:00.000000007Z"
 
 
 def test_a_record_has_its_time_and_exactly_its_bytes() -> None:
-    found = log_record(Stream.STDERR, _STAMP + b"  two spaces \n")
+    found = log_record(OutputStream.STDERR, _STAMP + b"  two spaces \n")
     assert (found.at_ns, found.stream, found.data, found.partial) == (
         1704067200_000000007,
-        Stream.STDERR,
+        OutputStream.STDERR,
         b" two spaces \n",
         False,
     )
-    assert log_record(Stream.STDOUT, _STAMP + b" half").partial
-    assert log_record(Stream.STDOUT, _STAMP + b" \n").data == b"\n"
-    assert log_record(Stream.STDOUT, _STAMP + b"\n").data == b"\n"
-    assert log_record(Stream.STDOUT, b"no time here\n").data == b"no time here\n"
+    assert log_record(OutputStream.STDOUT, _STAMP + b" half").partial
+    assert log_record(OutputStream.STDOUT, _STAMP + b" \n").data == b"\n"
+    assert log_record(OutputStream.STDOUT, _STAMP + b"\n").data == b"\n"
+    assert log_record(OutputStream.STDOUT, b"no time here\n").data == b"no time here\n"
 
 
 @settings(max_examples=100, deadline=None)

@@ -15,16 +15,16 @@ from shoal.node.runtime.docker.engine import choose_version, error_of, target
 from shoal.node.runtime.docker.images import Layers, auth_header, matching, pull_fault
 from shoal.node.runtime.model import (
     Container,
+    ContainerPhase,
+    ContainerResources,
     ContainerSpec,
     CreateFailure,
-    Credentials,
     ExitReason,
     Image,
     ImageFault,
     Mount,
-    Phase,
     PortMapping,
-    Resources,
+    RegistryCredentials,
     RuntimeFailure,
     Sandbox,
     SandboxSpec,
@@ -33,7 +33,7 @@ from shoal.node.runtime.model import (
 from shoal.node.runtime.process.images import parse_reference
 
 CONFIG = DockerConfig(cluster="c1", node="node-1")
-PLACE = bodies.Place(config=CONFIG)
+PLACE = bodies.CreateContext(config=CONFIG)
 SANDBOX = Sandbox(
     id="f" * 64, pod_uid="u1", namespace="ns", name="web", attempt=0, ready=True, addresses=("10.1.2.3",), created_at=1.0
 )  # fmt: skip
@@ -170,7 +170,7 @@ def test_a_container_joins_its_sandbox_and_runs_what_the_pod_says() -> None:
 
 
 def test_limits_become_shares_quotas_and_bytes() -> None:
-    full = Resources(
+    full = ContainerResources(
         cpu_request_milli=250, cpu_limit_milli=1500, memory_request_bytes=100, memory_limit_bytes=200
     )  # fmt: skip
     assert bodies.resources_body(full) == {
@@ -181,8 +181,8 @@ def test_limits_become_shares_quotas_and_bytes() -> None:
         "MemorySwap": 200,
         "MemoryReservation": 100,
     }
-    assert bodies.resources_body(Resources()) == {}
-    assert bodies.resources_body(Resources(cpu_request_milli=1)) == {"CpuShares": 2}
+    assert bodies.resources_body(ContainerResources()) == {}
+    assert bodies.resources_body(ContainerResources(cpu_request_milli=1)) == {"CpuShares": 2}
 
 
 def test_rights_are_as_the_pod_says() -> None:
@@ -243,7 +243,7 @@ def test_a_container_comes_back_with_all_that_it_was_made_with() -> None:
     found = container()
     assert (found.name, found.attempt, found.hash, dict(found.labels)) == ("main", 2, "h", {"a": "b"})
     assert (found.sandbox_id, found.pod_uid, found.image_reference) == (SANDBOX.id, "u1", "busybox:1")
-    assert (found.phase, found.started_at, found.finished_at) == (Phase.CREATED, None, None)
+    assert (found.phase, found.started_at, found.finished_at) == (ContainerPhase.CREATED, None, None)
 
 
 _RAN = {"StartedAt": "2024-01-01T00:00:01Z", "FinishedAt": "2024-01-01T00:00:02Z"}
@@ -252,15 +252,18 @@ _RAN = {"StartedAt": "2024-01-01T00:00:01Z", "FinishedAt": "2024-01-01T00:00:02Z
 @pytest.mark.parametrize(
     ("state", "expected"),
     [
-        ({"Status": "running", "Pid": 7, **_RAN}, (Phase.RUNNING, 0, None)),
-        ({"Status": "paused", **_RAN}, (Phase.RUNNING, 0, None)),
-        ({"Status": "exited", "ExitCode": 0, **_RAN}, (Phase.EXITED, 0, ExitReason.COMPLETED)),
-        ({"Status": "stopped", "ExitCode": 3, **_RAN}, (Phase.EXITED, 3, ExitReason.ERROR)),
-        ({"Status": "exited", "ExitCode": 137, "OOMKilled": True, **_RAN}, (Phase.EXITED, 137, ExitReason.OOM_KILLED)),
-        ({"Status": "created", "ExitCode": 127, "Error": "no x"}, (Phase.EXITED, 127, ExitReason.START_ERROR)),
-        ({"Status": "created", "ExitCode": 1, "Error": "no x"}, (Phase.EXITED, 128, ExitReason.START_ERROR)),
-        ({"Status": "exited", "ExitCode": 128}, (Phase.EXITED, 128, ExitReason.START_ERROR)),
-        ({"Status": "something"}, (Phase.UNKNOWN, 0, None)),
+        ({"Status": "running", "Pid": 7, **_RAN}, (ContainerPhase.RUNNING, 0, None)),
+        ({"Status": "paused", **_RAN}, (ContainerPhase.RUNNING, 0, None)),
+        ({"Status": "exited", "ExitCode": 0, **_RAN}, (ContainerPhase.EXITED, 0, ExitReason.COMPLETED)),
+        ({"Status": "stopped", "ExitCode": 3, **_RAN}, (ContainerPhase.EXITED, 3, ExitReason.ERROR)),
+        (
+            {"Status": "exited", "ExitCode": 137, "OOMKilled": True, **_RAN},
+            (ContainerPhase.EXITED, 137, ExitReason.OOM_KILLED),
+        ),
+        ({"Status": "created", "ExitCode": 127, "Error": "no x"}, (ContainerPhase.EXITED, 127, ExitReason.START_ERROR)),
+        ({"Status": "created", "ExitCode": 1, "Error": "no x"}, (ContainerPhase.EXITED, 128, ExitReason.START_ERROR)),
+        ({"Status": "exited", "ExitCode": 128}, (ContainerPhase.EXITED, 128, ExitReason.START_ERROR)),
+        ({"Status": "something"}, (ContainerPhase.UNKNOWN, 0, None)),
     ],
 )
 def test_states_of_the_engine_are_phases_with_reasons(state: dict[str, Any], expected: tuple[Any, ...]) -> None:
@@ -306,9 +309,9 @@ def test_the_working_set_is_the_use_without_what_can_be_dropped() -> None:
 
 
 def test_credentials_are_those_of_the_images_registry_the_most_exact_first() -> None:
-    hub = Credentials(server="https://index.docker.io/v1/", username="hub")
-    whole = Credentials(server="r.example:5000", username="whole")
-    part = Credentials(server="r.example:5000/team", username="part")
+    hub = RegistryCredentials(server="https://index.docker.io/v1/", username="hub")
+    whole = RegistryCredentials(server="r.example:5000", username="whole")
+    part = RegistryCredentials(server="r.example:5000/team", username="part")
 
     def users(reference: str) -> list[str]:
         return [each.username for each in matching(parse_reference(reference), (hub, whole, part))]
@@ -321,7 +324,7 @@ def test_credentials_are_those_of_the_images_registry_the_most_exact_first() -> 
 
 
 def test_the_header_of_credentials_is_what_engines_read() -> None:
-    header = auth_header(Credentials(server="r", username="ü", password="?~"))
+    header = auth_header(RegistryCredentials(server="r", username="ü", password="?~"))
     assert json.loads(base64.urlsafe_b64decode(header)) == {
         "username": "ü",
         "password": "?~",

@@ -13,14 +13,14 @@ import pytest
 
 from shoal.node.runtime.model import (
     Container,
+    ContainerPhase,
     ContainerSpec,
-    Event,
-    EventKind,
     LogOptions,
-    Phase,
+    OutputStream,
+    RuntimeEvent,
+    RuntimeEventKind,
     SandboxSpec,
     SessionOptions,
-    Stream,
 )
 from shoal.node.runtime.process.runtime import ProcessRuntime
 from shoal.testing.controllers import eventually
@@ -37,7 +37,7 @@ class ProcessNode:
         self.runtime = runtime
         self.sandbox_id = ""
         self.address = ""
-        self.notices: list[Event] = []
+        self.notices: list[RuntimeEvent] = []
 
     async def enter(self, **sandbox: Any) -> None:
         spec = SandboxSpec(pod_uid=f"uid-{next(_numbers)}", namespace="default", name="pod", **sandbox)
@@ -61,12 +61,12 @@ class ProcessNode:
     async def exited(self, container: Container) -> Container:
         async def check() -> Container | None:
             found = await self.runtime.inspect(container.id)
-            return found if found.phase is Phase.EXITED else None
+            return found if found.phase is ContainerPhase.EXITED else None
 
         found: Container = await eventually(check, timeout_s=15)
         return found
 
-    async def output(self, container: Container, stream: Stream = Stream.STDOUT) -> str:
+    async def output(self, container: Container, stream: OutputStream = OutputStream.STDOUT) -> str:
         options = LogOptions(streams=frozenset({stream}))
         found = [each.data async for batch in self.runtime.logs(container.id, options) for each in batch]
         return b"".join(found).decode()
@@ -90,7 +90,7 @@ class ProcessNode:
 
     async def follow(self) -> None:
         async for event in self.runtime.events():
-            if event.kind is EventKind.NOTICE:
+            if event.kind is RuntimeEventKind.NOTICE:
                 self.notices.append(event)
 
 

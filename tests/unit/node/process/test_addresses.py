@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.errors import ConfigError
-from shoal.node.runtime.process.addresses import Addresses, Network, claim_network
+from shoal.node.runtime.process.addresses import Network, PodAddresses, claim_network
 
 
 def test_a_cluster_keeps_its_network_and_no_other_gets_it(tmp_path: Path) -> None:
@@ -55,8 +55,8 @@ def test_nodes_have_addresses_and_blocks_of_their_own_and_find_them_again(tmp_pa
     assert network.blocks("a") != network.blocks("b")
 
 
-def _opened(network: Network, node: str, used: tuple[str, ...] = ()) -> Addresses:
-    found = Addresses(network, node)
+def _opened(network: Network, node: str, used: tuple[str, ...] = ()) -> PodAddresses:
+    found = PodAddresses(network, node)
     found.open(used)
     return found
 

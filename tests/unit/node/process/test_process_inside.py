@@ -16,11 +16,11 @@ from shoal.app.ports import any_free
 from shoal.node.runtime.model import (
     CreateFailure,
     Mount,
+    OutputStream,
     PortMapping,
     SandboxSpec,
     SessionOptions,
     StartFailure,
-    Stream,
 )
 from shoal.testing.controllers import eventually
 
@@ -81,7 +81,7 @@ def test_volumes_are_at_their_places(on_process_node: Run, tmp_path: Path) -> No
         container = await node.sh(script, mounts=volumes(tmp_path))
         await node.exited(container)
         assert await node.output(container) == "valuevalue/etc/passwd\nsame\n"
-        assert "Read-only" in await node.output(container, Stream.STDERR)
+        assert "Read-only" in await node.output(container, OutputStream.STDERR)
         assert (tmp_path / "message").read_text() == "bye\n"
         assert (tmp_path / "data" / "file").read_text() == "new\n"
 
@@ -185,7 +185,7 @@ def test_a_command_that_is_given_up_ends_with_all_its_processes(on_process_node:
         session = await node.runtime.exec(
             container.id, ("sh", "-c", "sleep 1000 & sleep 1000 & echo up; wait"), SessionOptions()
         )
-        assert await anext(session.output()) == (Stream.STDOUT, b"up\n")
+        assert await anext(session.output()) == (OutputStream.STDOUT, b"up\n")
 
         async def all_there() -> bool:
             return await count() == before + 3

@@ -13,7 +13,14 @@ from typing import Any
 
 import pytest
 
-from shoal.node.runtime.model import CreateFailure, ExitReason, Phase, Resources, Security, SessionOptions
+from shoal.node.runtime.model import (
+    ContainerPhase,
+    ContainerResources,
+    CreateFailure,
+    ExitReason,
+    Security,
+    SessionOptions,
+)
 from shoal.node.runtime.process import launch, records, usage
 from shoal.node.runtime.process.shim import processes
 from shoal.testing.controllers import eventually
@@ -55,7 +62,7 @@ def test_containers_go_on_when_the_agent_is_killed_and_another_one_takes_them_ov
     async def test(node: Any) -> None:
         found = {each.name: each for each in (await node.runtime.list()).containers}
         stays = found["stays"]
-        assert (stays.phase, stays.attempt) == (Phase.RUNNING, 2)
+        assert (stays.phase, stays.attempt) == (ContainerPhase.RUNNING, 2)
         assert await node.says(stays, "up") == "up\n"
         assert await node.exec(stays, "sh", "-c", "exit 4") == ("", 4)
         ended = await node.exited(found["ends"])
@@ -107,8 +114,8 @@ def test_a_pid_that_came_again_is_not_taken_for_the_container(on_process_node: R
         identity = records.main_of(folder)
         assert identity is not None and identity.alive
         assert container.identity == str(identity)
-        assert not records.Identity(identity.pid, identity.start - 1, identity.boot).alive
-        assert not records.Identity(identity.pid, identity.start, "another boot").alive
+        assert not records.ProcessIdentity(identity.pid, identity.start - 1, identity.boot).alive
+        assert not records.ProcessIdentity(identity.pid, identity.start, "another boot").alive
 
     on_process_node(test)
 
@@ -133,7 +140,7 @@ def test_a_container_whose_start_is_cut_short_at_any_moment_can_be_ended(on_proc
             starting = asyncio.create_task(node.runtime.start(created.id))
             await asyncio.wait({starting}, timeout=step * 0.004)
             starting.cancel()
-            assert (await node.runtime.stop(created.id, grace_s=0)).phase is Phase.EXITED
+            assert (await node.runtime.stop(created.id, grace_s=0)).phase is ContainerPhase.EXITED
         await eventually(lambda: [each for each in made if usage.stragglers(each) or shims_of(each)] == [])
 
     on_process_node(test)
@@ -198,7 +205,7 @@ def test_orphans_are_reaped_while_the_container_runs(on_process_node: Run) -> No
 def test_more_memory_than_the_limit_ends_the_container(on_process_node: Run) -> None:
     async def test(node: Any) -> None:
         script = "data = bytearray(60 << 20); data[::4096] = b'x' * len(data[::4096]); import time; time.sleep(1000)"
-        limited = Resources(memory_limit_bytes=40 << 20)
+        limited = ContainerResources(memory_limit_bytes=40 << 20)
         container = await node.run(sys.executable, "-I", "-S", "-c", script, resources=limited)
         found = await node.exited(container)
         assert (found.exit_code, found.reason) == (137, ExitReason.OOM_KILLED)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.base.clock import FakeClock
-from shoal.node.runtime.model import LogOptions, LogRecord, Stream
+from shoal.node.runtime.model import LogOptions, LogRecord, OutputStream
 from shoal.node.runtime.process import logs
 from shoal.node.runtime.process.shim import log as shim_log
 
@@ -19,7 +19,7 @@ from shoal.node.runtime.process.shim import log as shim_log
 def written(folder: Path, pieces: list[tuple[str, bytes]], *, max_bytes: int = 1 << 20, files: int = 5) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        log = shim_log.Log(max_bytes, files)
+        log = shim_log.ContainerLog(max_bytes, files)
         for stream, data in pieces:
             log.write(stream, data)
         log.end()
@@ -35,7 +35,7 @@ def records(folder: Path, **options: Any) -> list[LogRecord]:
     return asyncio.run(main())
 
 
-def text(found: list[LogRecord], stream: Stream) -> bytes:
+def text(found: list[LogRecord], stream: OutputStream) -> bytes:
     return b"".join(record.data for record in found if record.stream is stream)
 
 
@@ -56,14 +56,14 @@ def test_what_was_written_is_read_whatever_the_pieces(
         patch.setattr(logs, "_BLOCK_BYTES", block)
         written(folder, pieces)
         found = records(folder)
-        for stream in Stream:
+        for stream in OutputStream:
             expected = b"".join(data for name, data in pieces if name == stream)
             assert text(found, stream) == expected
         for tail in (0, 1, 2, 1000):
-            last = records(folder, tail=tail, streams=frozenset({Stream.STDOUT}))
+            last = records(folder, tail=tail, streams=frozenset({OutputStream.STDOUT}))
             lines = b"".join(data for name, data in pieces if name == "stdout").split(b"\n")
             lines = [line + b"\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
-            assert text(last, Stream.STDOUT) == b"".join(lines[max(0, len(lines) - tail) :] if tail else [])
+            assert text(last, OutputStream.STDOUT) == b"".join(lines[max(0, len(lines) - tail) :] if tail else [])
 
 
 def test_rotation_keeps_the_newest_parts_and_reading_goes_over_all_of_them(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_following_misses_nothing_while_parts_are_rotated_away(tmp_path: Path, m
 
     async def main() -> None:
         clock, over = FakeClock(), asyncio.Event()
-        log = shim_log.Log(4096, 4)
+        log = shim_log.ContainerLog(4096, 4)
         seen: list[bytes] = []
 
         async def follow() -> None:
@@ -108,7 +108,7 @@ def test_following_misses_nothing_while_parts_are_rotated_away(tmp_path: Path, m
 
 def test_a_disk_that_is_full_does_not_end_the_shim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    log = shim_log.Log(4096, 2)
+    log = shim_log.ContainerLog(4096, 2)
     (tmp_path / "log").unlink()
     (tmp_path / "log").symlink_to("/dev/full")
     log._open()

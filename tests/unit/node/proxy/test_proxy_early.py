@@ -11,7 +11,7 @@ import pytest
 import uvloop
 
 from shoal.app.ports import any_free
-from shoal.node.proxy.model import Backend, Listener, Place
+from shoal.node.proxy.model import ListenAddress, ProxyBackend, ProxyListener
 from shoal.node.proxy.tcp import TcpRelay
 
 Run = Callable[[Coroutine[Any, Any, bytes]], bytes]
@@ -26,8 +26,9 @@ async def asked_at_once(*, and_no_more: bool) -> bytes:
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = any_free("127.0.0.1")
-    listener = Listener(
-        place=Place("TCP", "127.0.0.1", port), backends=(Backend("127.0.0.1", server.sockets[0].getsockname()[1]),)
+    listener = ProxyListener(
+        place=ListenAddress("TCP", "127.0.0.1", port),
+        backends=(ProxyBackend("127.0.0.1", server.sockets[0].getsockname()[1]),),
     )
     relay = TcpRelay(listener)
     await relay.open(port)

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.kube.objects import Obj
-from shoal.node.proxy.model import Backend, Listener, Place
-from shoal.node.proxy.plan import Choice, backends_of, listeners_of, moved_ports
+from shoal.node.proxy.model import ListenAddress, ProxyBackend, ProxyListener
+from shoal.node.proxy.plan import BackendChoice, backends_of, listeners_of, moved_ports
 
 
 def service(**spec: Any) -> Obj:
@@ -35,7 +35,7 @@ def test_a_service_is_listened_for_at_its_address_and_at_the_nodes() -> None:
     assert [(str(each.place), each.node_port) for each in found] == [
         ("127.9.128.5:80/TCP", False), ("127.9.0.1:30080/TCP", True), ("127.0.0.1:30080/TCP", True),
     ]  # fmt: skip
-    assert all(each.backends == (Backend("127.9.1.1", 8080),) for each in found)
+    assert all(each.backends == (ProxyBackend("127.9.1.1", 8080),) for each in found)
 
 
 @pytest.mark.parametrize(
@@ -76,19 +76,21 @@ def test_ports_are_matched_by_name_and_protocol_over_all_slices() -> None:
         piece(endpoint("127.9.1.1"), port=1), piece(endpoint("127.9.1.2"), port=2), piece(endpoint("127.9.1.1"), port=1),
         piece(endpoint("127.9.1.3"), protocol="UDP"), piece(endpoint("127.9.1.4"), name="x"), piece(endpoint("a.b"), kind="FQDN"),
     ]  # fmt: skip
-    assert backends_of("http", "TCP", slices) == (Backend("127.9.1.1", 1), Backend("127.9.1.2", 2))
-    assert backends_of("http", "UDP", slices) == (Backend("127.9.1.3", 8080),)
+    assert backends_of("http", "TCP", slices) == (ProxyBackend("127.9.1.1", 1), ProxyBackend("127.9.1.2", 2))
+    assert backends_of("http", "UDP", slices) == (ProxyBackend("127.9.1.3", 8080),)
 
 
 def test_moved_ports_are_written_down_in_order() -> None:
-    places = [Place("TCP", "127.9.128.5", port) for port in (443, 80, 8443)]
+    places = [ListenAddress("TCP", "127.9.128.5", port) for port in (443, 80, 8443)]
     assert moved_ports(places[:2], places) == "80:8080,443:8443"
     assert moved_ports([], places) == ""
 
 
-def choice(count: int, affinity_s: float = 0.0) -> Choice:
-    backends = tuple(Backend(f"127.9.1.{n}", 1) for n in range(1, count + 1))
-    return Choice(Listener(place=Place("TCP", "127.9.128.5", 80), backends=backends, affinity_s=affinity_s))
+def choice(count: int, affinity_s: float = 0.0) -> BackendChoice:
+    backends = tuple(ProxyBackend(f"127.9.1.{n}", 1) for n in range(1, count + 1))
+    return BackendChoice(
+        ProxyListener(place=ListenAddress("TCP", "127.9.128.5", 80), backends=backends, affinity_s=affinity_s)
+    )
 
 
 @settings(max_examples=50, deadline=None)
@@ -110,7 +112,7 @@ def test_a_client_stays_with_its_pod_until_it_is_silent_for_long_or_the_pod_goes
     asked.took("a", first, 9.0)
     assert asked.order("a", 19.0)[0] == first
     rest = tuple(each for each in asked.listener.backends if each != first)
-    asked.change(Listener(place=asked.listener.place, backends=rest, affinity_s=10))
+    asked.change(ProxyListener(place=asked.listener.place, backends=rest, affinity_s=10))
     assert asked.order("a", 19.5)[0] in rest
     asked.took("a", rest[0], 20.0)
     others = {asked.order("a", 40.0)[0] for _ in range(2)}

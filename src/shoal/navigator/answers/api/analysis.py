@@ -23,8 +23,8 @@ from shoal.navigator.answers.api.sources import ROOT, Sources, about, moment_tex
 from shoal.navigator.answers.api.state import PAST
 from shoal.navigator.answers.asking import in_turns
 from shoal.navigator.answers.changes import shown_moments
-from shoal.navigator.answers.checks import Check, check_json, read_check, run_check
-from shoal.navigator.answers.diff import Scope, diff_clusters, diff_moments
+from shoal.navigator.answers.checks import SavedCheck, check_json, read_check, run_check
+from shoal.navigator.answers.diff import DiffScope, diff_clusters, diff_moments
 from shoal.navigator.answers.mesh import acting, found_mistakes
 from shoal.rest.answers import bad_query
 from shoal.rest.operations import Operation, RestCall
@@ -122,7 +122,7 @@ class Analysis:
         return {"items": shown, "total": len(shown), **about(view)}
 
     async def diff(self, call: RestCall[Any], query: AskedDiff) -> Json:
-        scope = Scope(kinds=kinds_of(query.kind), namespace=query.namespace, cluster=query.cluster)
+        scope = DiffScope(kinds=kinds_of(query.kind), namespace=query.namespace, cluster=query.cluster)
         if query.left or query.right:
             if query.from_ or query.to:
                 raise bad_query(invalid("from", query.from_, "two moments or two clusters, not both"))
@@ -137,7 +137,7 @@ class Analysis:
         found = await diff_moments(before, after, scope, limit=query.limit)
         return {"from": moment_text(from_s), "to": moment_text(after.at_s), **found}
 
-    async def _diff_clusters(self, query: AskedDiff, scope: Scope) -> Json:
+    async def _diff_clusters(self, query: AskedDiff, scope: DiffScope) -> Json:
         view = await self._sources.seen(query.at)
         for parameter, name in (("left", query.left), ("right", query.right)):
             if not name:
@@ -185,7 +185,7 @@ class Analysis:
         self._sources.checks.remove(check.name)
         return check_json(check)
 
-    def _check(self, call: RestCall[Any]) -> Check:
+    def _check(self, call: RestCall[Any]) -> SavedCheck:
         known = self._sources.checks.all()
         name = call.path["check"]
         if name not in known:

@@ -25,7 +25,7 @@ from shoal.navigator.answers.api.sources import ROOT, Sources, about, cluster_js
 from shoal.navigator.answers.asking import in_turns
 from shoal.navigator.answers.query.fields import QUERY_KINDS
 from shoal.navigator.answers.query.parser import parse
-from shoal.navigator.answers.query.run import Page, Result, Runner
+from shoal.navigator.answers.query.run import QueryPage, QueryResult, Runner
 from shoal.navigator.answers.search import search
 from shoal.navigator.answers.services import service, services
 from shoal.navigator.answers.workloads import pod_detail, pod_row, workload, workloads
@@ -197,11 +197,11 @@ class State:
     async def _asked(self, asked: Paged, view: View, text: str) -> Json:
         query = parse(text, now_s=view.at_s)
         runner = Runner(view, self._sources.deployments)
-        result = await in_turns(runner.steps(query, Page(asked.limit, asked.position)))
+        result = await in_turns(runner.steps(query, QueryPage(asked.limit, asked.position)))
         return {**_result_json(result), **about(view)}
 
 
-def _result_json(result: Result) -> dict[str, object]:
+def _result_json(result: QueryResult) -> dict[str, object]:
     return {
         "kind": result.kind,
         "columns": [{"name": each.name, "type": each.type} for each in result.columns],

@@ -17,11 +17,11 @@ from shoal.navigator.answers.query.model import (
     Compare,
     Expr,
     FieldRef,
+    FieldType,
     Not,
     Or,
     Order,
     Truth,
-    Type,
 )
 from shoal.navigator.answers.query.patterns import Search, searcher
 from shoal.navigator.answers.query.values import seconds_of, stamp_bound, version_key
@@ -88,11 +88,11 @@ def key_of(values: Sequence[Any], order: Sequence[Order]) -> tuple[Any, ...]:
 def shape_of(order: Order) -> Callable[[Any], Any] | None:
     """What turns a value into what is compared; None for itself."""
     ref = order.ref
-    if ref is not None and ref.type is Type.AGE:
+    if ref is not None and ref.type is FieldType.AGE:
         return _rising if order.descending else _falling  # what began first is the oldest
-    if ref is None or (ref.type in (Type.NUMBER, Type.BOOL) and not ref.nullable):
+    if ref is None or (ref.type in (FieldType.NUMBER, FieldType.BOOL) and not ref.nullable):
         return neg if order.descending else None
-    if ref.type is Type.TEXT and not ref.nullable and not order.descending:
+    if ref.type is FieldType.TEXT and not ref.nullable and not order.descending:
         return None
     return _falling if order.descending else _rising
 
@@ -153,19 +153,19 @@ class _Source:
     def ordered(self, ref: FieldRef) -> str:
         """What rows are put in order by. An age grows while pages are turned, the moment that it is counted from does
         not."""
-        return f"({self._code(ref)} or None)" if ref.type is Type.AGE else self.value(ref)
+        return f"({self._code(ref)} or None)" if ref.type is FieldType.AGE else self.value(ref)
 
     def value(self, ref: FieldRef) -> str:
         code = self._code(ref)
         if ref.many:
             return f"[v for k in {code} if (v := {ref.field.item})]"
         match ref.type:
-            case Type.AGE:
+            case FieldType.AGE:
                 since = self.constant(_since_stamp if ref.field.stamp else _since)
                 return f"{since}({code}, {self.constant(self._now_s)})"
-            case Type.BOOL:
+            case FieldType.BOOL:
                 return f"bool({code})"
-            case Type.MAP:
+            case FieldType.MAP:
                 return f"dict({code})"
             case _:
                 return code
@@ -174,27 +174,27 @@ class _Source:
         ref, op = compare.ref, compare.op
         code = self._code(ref)
         match ref.type:
-            case Type.TEXT:
+            case FieldType.TEXT:
                 return self._text(ref, op, code, compare)
-            case Type.TEXTS:
+            case FieldType.TEXTS:
                 return self._texts(ref, op, code, compare)
-            case Type.NUMBER:
+            case FieldType.NUMBER:
                 return self._number(ref, op, code, compare)
-            case Type.NUMBERS:
+            case FieldType.NUMBERS:
                 item = ref.field.item
                 if op in ("=", "in"):
                     known = self.constant(frozenset(compare.values))
                     return f"(not {known}.isdisjoint([{item} for k in {code}]))"
                 return f"any([{item} {op} {self.constant(compare.values[0])} for k in {code}])"
-            case Type.BOOL:
+            case FieldType.BOOL:
                 return f"(bool({code}) is {self.constant(compare.values[0])})"
-            case Type.AGE:
+            case FieldType.AGE:
                 return self._moment(ref, _FLIPPED[op], code, self._now_s - _seconds(compare))
-            case Type.TIME:
+            case FieldType.TIME:
                 return self._moment(ref, op, code, _seconds(compare))
-            case Type.VERSION:
+            case FieldType.VERSION:
                 return self._version(ref, op, code, compare)
-            case Type.MAP:
+            case FieldType.MAP:
                 raise AssertionError("the parser lets no map through without a key")
 
     def _text(self, ref: FieldRef, op: str, code: str, compare: Compare) -> str:
@@ -255,7 +255,7 @@ class _Source:
 
     def _code(self, ref: FieldRef) -> str:
         field = ref.field
-        if field.type is not Type.MAP:
+        if field.type is not FieldType.MAP:
             return field.code
         if ref.key:
             return f"{field.code}.get({self.constant(ref.key)})"

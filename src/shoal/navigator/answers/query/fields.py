@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from shoal.navigator.answers.query.model import Field, QueryKind, Type
+from shoal.navigator.answers.query.model import FieldType, QueryField, QueryKind
 from shoal.navigator.model import KINDS
 
 APP_LABELS = ("app.kubernetes.io/name", "app")
@@ -15,30 +15,32 @@ APP_LABELS = ("app.kubernetes.io/name", "app")
 DEPLOYMENT_LABEL = "shoal.dev/deployment"
 TEMPLATE_HASH_LABEL = "pod-template-hash"
 
-_TEXT, _TEXTS, _NUMBER, _NUMBERS = Type.TEXT, Type.TEXTS, Type.NUMBER, Type.NUMBERS
-_BOOL, _AGE, _TIME, _MAP = Type.BOOL, Type.AGE, Type.TIME, Type.MAP
+_TEXT, _TEXTS, _NUMBER, _NUMBERS = FieldType.TEXT, FieldType.TEXTS, FieldType.NUMBER, FieldType.NUMBERS
+_BOOL, _AGE, _TIME, _MAP = FieldType.BOOL, FieldType.AGE, FieldType.TIME, FieldType.MAP
 
 
-def _text(name: str, code: str, help_: str, *, repeats: bool = True, needs: str = "", nullable: bool = False) -> Field:
-    return Field(
+def _text(
+    name: str, code: str, help_: str, *, repeats: bool = True, needs: str = "", nullable: bool = False
+) -> QueryField:
+    return QueryField(
         name=name, type=_TEXT, code=code, help=help_, repeats=repeats, needs=_words(needs), nullable=nullable
     )  # fmt: skip
 
 
-def _texts(name: str, code: str, help_: str, item: str = "k", *, repeats: bool = True, needs: str = "") -> Field:
-    return Field(name=name, type=_TEXTS, code=code, help=help_, item=item, repeats=repeats, needs=_words(needs))
+def _texts(name: str, code: str, help_: str, item: str = "k", *, repeats: bool = True, needs: str = "") -> QueryField:
+    return QueryField(name=name, type=_TEXTS, code=code, help=help_, item=item, repeats=repeats, needs=_words(needs))
 
 
-def _number(name: str, code: str, help_: str, *, needs: str = "", nullable: bool = False) -> Field:
-    return Field(name=name, type=_NUMBER, code=code, help=help_, needs=_words(needs), nullable=nullable)
+def _number(name: str, code: str, help_: str, *, needs: str = "", nullable: bool = False) -> QueryField:
+    return QueryField(name=name, type=_NUMBER, code=code, help=help_, needs=_words(needs), nullable=nullable)
 
 
-def _flag(name: str, code: str, help_: str, *, needs: str = "") -> Field:
-    return Field(name=name, type=_BOOL, code=code, help=help_, needs=_words(needs))
+def _flag(name: str, code: str, help_: str, *, needs: str = "") -> QueryField:
+    return QueryField(name=name, type=_BOOL, code=code, help=help_, needs=_words(needs))
 
 
-def _of_cluster(name: str, help_: str) -> Field:
-    return Field(
+def _of_cluster(name: str, help_: str) -> QueryField:
+    return QueryField(
         name=name, type=_TEXT, code=f"{name}_of[row.cluster]", help=help_, needs=(f"{name}_of",), repeats=True,
         of_cluster=True,
     )  # fmt: skip
@@ -49,7 +51,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 _OF_CLUSTER = (
-    Field(
+    QueryField(
         name="cluster", type=_MAP, code="metadata_of[row.cluster]", alone="row.cluster", needs=("metadata_of",),
         of_cluster=True, repeats=True,
         help="its cluster by name; cluster.KEY is what the edge says of it (cluster.version)",
@@ -63,23 +65,41 @@ _COMMON = (
     *_OF_CLUSTER,
     _text("namespace", "row.namespace", "empty for what has none"),
     _text("name", "row.name", "of the object", repeats=False),
-    Field(name="labels", type=_MAP, code="s.labels", help="labels.KEY, or labels['a/b']; alone: whether it is there",
-          repeats=True),
-    Field(name="age", type=_AGE, code="s.created_at", stamp=True, help="since it was created: age > 5m"),
-    Field(name="created", type=_TIME, code="s.created_at", stamp=True, help="created > '2026-01-31T12:00:00Z'"),
-    Field(name="changed", type=_AGE, code="row.changed_at_s", help="since the manager saw it change: changed < 1h"),
+    QueryField(
+        name="labels",
+        type=_MAP,
+        code="s.labels",
+        help="labels.KEY, or labels['a/b']; alone: whether it is there",
+        repeats=True,
+    ),
+    QueryField(name="age", type=_AGE, code="s.created_at", stamp=True, help="since it was created: age > 5m"),
+    QueryField(name="created", type=_TIME, code="s.created_at", stamp=True, help="created > '2026-01-31T12:00:00Z'"),
+    QueryField(
+        name="changed", type=_AGE, code="row.changed_at_s", help="since the manager saw it change: changed < 1h"
+    ),
     _text("app", "app_of(s.labels)", "its app, by the fleet or by its labels", needs="app_of", nullable=True),
-    _text("deployment", f"s.labels.get({DEPLOYMENT_LABEL!r})", "id of the fleet's deployment", nullable=True,
-          repeats=True),
-    _number("revision", f"revision_of.get(s.labels.get({DEPLOYMENT_LABEL!r}))", "of its app, by the fleet",
-            needs="revision_of", nullable=True),
-    _text("project", f"project_of.get(s.labels.get({DEPLOYMENT_LABEL!r}))", "of its app, by the fleet",
-          needs="project_of", nullable=True),
-)  # fmt: skip
+    _text(
+        "deployment", f"s.labels.get({DEPLOYMENT_LABEL!r})", "id of the fleet's deployment", nullable=True, repeats=True
+    ),
+    _number(
+        "revision",
+        f"revision_of.get(s.labels.get({DEPLOYMENT_LABEL!r}))",
+        "of its app, by the fleet",
+        needs="revision_of",
+        nullable=True,
+    ),
+    _text(
+        "project",
+        f"project_of.get(s.labels.get({DEPLOYMENT_LABEL!r}))",
+        "of its app, by the fleet",
+        needs="project_of",
+        nullable=True,
+    ),
+)
 
-_SELECTOR = Field(name="selector", type=_MAP, code="s.selector", help="selector.KEY")
+_SELECTOR = QueryField(name="selector", type=_MAP, code="s.selector", help="selector.KEY")
 
-_OWN: Mapping[str, tuple[Field, ...]] = {
+_OWN: Mapping[str, tuple[QueryField, ...]] = {
     "pods": (
         _text("status", "status_of(s)", "in a word, as kubectl shows it: Running, CrashLoopBackOff, Terminating",
               needs="status_of"),
@@ -106,7 +126,7 @@ _OWN: Mapping[str, tuple[Field, ...]] = {
         _texts("external_ip", "s.external_ips", "addresses outside", repeats=False),
         _text("external_name", "s.external_name", "what an ExternalName stands for"),
         _SELECTOR,
-        Field(name="port", type=_NUMBERS, code="s.ports", item="k.port", help="the ports it listens on"),
+        QueryField(name="port", type=_NUMBERS, code="s.ports", item="k.port", help="the ports it listens on"),
         _number("endpoints", "endpoints_of(row)[0]", "how many, ready or not", needs="endpoints_of"),
         _number("ready_endpoints", "endpoints_of(row)[1]", "how many take traffic", needs="endpoints_of"),
     ),
@@ -119,7 +139,7 @@ _OWN: Mapping[str, tuple[Field, ...]] = {
     "nodes": (
         _flag("ready", "s.ready", "whether it takes pods"),
         _flag("unschedulable", "s.unschedulable", "whether it is cordoned"),
-        Field(name="version", type=Type.VERSION, code="s.version", help="of its kubelet: version < v1.30",
+        QueryField(name="version", type=FieldType.VERSION, code="s.version", help="of its kubelet: version < v1.30",
               repeats=True),
         _text("address", "s.address", "inside the cluster", repeats=False),
         _text("zone", "s.zone", "of the provider"),
@@ -145,7 +165,7 @@ _CLUSTERS = (
     _text("edge", "s.edge", "that reports it, or did last"),
     _number("epoch", "s.epoch", "of the edge's claim"),
     _flag("connected", "bool(s.connected_at_s)", "whether an edge is connected"),
-    Field(name="heard", type=_AGE, code="s.heard_at_s", help="since the last message: heard > 1m"),
+    QueryField(name="heard", type=_AGE, code="s.heard_at_s", help="since the last message: heard > 1m"),
     _texts("failing", "s.kinds", "kinds that the edge may or can not read",
            "k.kind if k.state in ('forbidden', 'failing') else ''"),
     _texts("missing", "s.kinds", "kinds that the cluster does not have", "k.kind if k.state == 'missing' else ''"),
@@ -170,14 +190,14 @@ _WORDS: Mapping[str, str] = {
 }  # fmt: skip
 
 
-def _kind(name: str, fields: Iterable[Field]) -> QueryKind:
+def _kind(name: str, fields: Iterable[QueryField]) -> QueryKind:
     columns = _COLUMNS.get(name, "cluster namespace name host gateway age")
     by_name = {field.name: field for field in fields}
     shown = tuple(column for column in columns.split() if column in by_name)
     return QueryKind(name=name, fields=by_name, columns=shown, words=_words(_WORDS.get(name, "")))
 
 
-def _fields_of(name: str) -> tuple[Field, ...]:
+def _fields_of(name: str) -> tuple[QueryField, ...]:
     if name in _OWN:
         return (*_COMMON, *_OWN[name])
     return (*_COMMON, *_ISTIO) if KINDS[name].istio and name != "istiocontrolplaneconfigs" else _COMMON

@@ -26,7 +26,7 @@ _TOKEN = re.compile(
 _OTHERS = {"==": "=", "=~": "~", "&&": "and", "||": "or", "!": "not"}
 
 
-class Sort(StrEnum):
+class TokenSort(StrEnum):
     WORD = "word"
     TEXT = "text"
     SIGN = "sign"
@@ -34,36 +34,36 @@ class Sort(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
-    sort: Sort
+class QueryToken:
+    sort: TokenSort
     text: str  # of a text in quotes: what is between them
     start: int
     end: int
 
     @property
     def shown(self) -> str:
-        return "the end" if self.sort is Sort.END else repr(self.text)
+        return "the end" if self.sort is TokenSort.END else repr(self.text)
 
 
-def tokens(text: str) -> list[Token]:
+def tokens(text: str) -> list[QueryToken]:
     """``QueryError`` for what begins no token."""
     if len(text) > MAX_LENGTH:
         raise QueryError(text[:60], 0, 1, f"the query has {len(text)} characters: {MAX_LENGTH} are the most")
-    found: list[Token] = []
+    found: list[QueryToken] = []
     at = 0
     while True:
         matched = _TOKEN.match(text, at)
         if matched is None:
             raise _unknown(text, at)
-        sort = Sort(str(matched.lastgroup))
+        sort = TokenSort(str(matched.lastgroup))
         start, at = matched.span(sort.value)
         said = matched[sort.value]
         if said in _OTHERS:
             raise QueryError(text, start, at, f"there is no {said!r}", [_OTHERS[said]])
-        if sort is Sort.TEXT:
+        if sort is TokenSort.TEXT:
             said = said[1:-1].replace(said[0] * 2, said[0])
-        found.append(Token(sort, said, start, at))
-        if sort is Sort.END:
+        found.append(QueryToken(sort, said, start, at))
+        if sort is TokenSort.END:
             return found
 
 

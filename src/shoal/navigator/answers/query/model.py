@@ -10,7 +10,7 @@ from typing import ClassVar
 from shoal.errors import BadRequest
 
 
-class Type(StrEnum):
+class FieldType(StrEnum):
     """What a field holds, which decides what it can be compared with."""
 
     TEXT = "text"
@@ -28,27 +28,27 @@ _EQUAL = ("=", "!=", "in")
 _MATCH = ("~", "!~")
 _ORDER = ("<", "<=", ">", ">=")
 
-OPERATORS: Mapping[Type, tuple[str, ...]] = {
-    Type.TEXT: (*_EQUAL, *_MATCH),
-    Type.TEXTS: (*_EQUAL, *_MATCH),
-    Type.NUMBER: (*_EQUAL, *_ORDER),
-    Type.NUMBERS: (*_EQUAL, *_ORDER),
-    Type.BOOL: ("=", "!="),
-    Type.AGE: _ORDER,
-    Type.TIME: _ORDER,
-    Type.VERSION: (*_EQUAL, *_MATCH, *_ORDER),
-    Type.MAP: (),
+OPERATORS: Mapping[FieldType, tuple[str, ...]] = {
+    FieldType.TEXT: (*_EQUAL, *_MATCH),
+    FieldType.TEXTS: (*_EQUAL, *_MATCH),
+    FieldType.NUMBER: (*_EQUAL, *_ORDER),
+    FieldType.NUMBERS: (*_EQUAL, *_ORDER),
+    FieldType.BOOL: ("=", "!="),
+    FieldType.AGE: _ORDER,
+    FieldType.TIME: _ORDER,
+    FieldType.VERSION: (*_EQUAL, *_MATCH, *_ORDER),
+    FieldType.MAP: (),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
+class QueryField:
     """A name that can be asked for. ``code`` is a Python expression over ``row``, its summary ``s`` and the joins that
     ``needs`` names; for several values it is what is gone through, with ``item`` for each of them as ``k``. A map with
     ``alone`` is that text where no key is given."""
 
     name: str
-    type: Type
+    type: FieldType
     code: str
     help: str = ""
     item: str = "k"
@@ -65,7 +65,7 @@ class QueryKind:
     """Something that can be asked for, with its fields and what a table of it shows."""
 
     name: str
-    fields: Mapping[str, Field]
+    fields: Mapping[str, QueryField]
     columns: tuple[str, ...]
     words: tuple[str, ...] = ()  # other names
 
@@ -74,15 +74,15 @@ class QueryKind:
 class FieldRef:
     """A field as a query names it; ``key`` is that of a map."""
 
-    field: Field
+    field: QueryField
     key: str = ""
     start: int = 0
     end: int = 0
 
     @property
-    def type(self) -> Type:
+    def type(self) -> FieldType:
         field = self.field
-        return Type.TEXT if field.type is Type.MAP and (self.key or field.alone) else field.type
+        return FieldType.TEXT if field.type is FieldType.MAP and (self.key or field.alone) else field.type
 
     @property
     def nullable(self) -> bool:
@@ -90,7 +90,7 @@ class FieldRef:
 
     @property
     def many(self) -> bool:
-        return self.field.type in (Type.TEXTS, Type.NUMBERS)
+        return self.field.type in (FieldType.TEXTS, FieldType.NUMBERS)
 
     @property
     def name(self) -> str:

@@ -16,13 +16,14 @@ from difflib import get_close_matches
 from typing import TypeVar
 
 from shoal.navigator.answers.query.fields import BY_WORD, QUERY_KINDS
-from shoal.navigator.answers.query.lexer import Sort, Token, tokens
+from shoal.navigator.answers.query.lexer import QueryToken, TokenSort, tokens
 from shoal.navigator.answers.query.model import (
     OPERATORS,
     And,
     Compare,
     Expr,
     FieldRef,
+    FieldType,
     Not,
     Or,
     Order,
@@ -30,7 +31,6 @@ from shoal.navigator.answers.query.model import (
     QueryError,
     QueryKind,
     Truth,
-    Type,
     Value,
 )
 from shoal.navigator.answers.query.patterns import PatternError, parse_pattern
@@ -78,7 +78,7 @@ class _Parser:
             by_name = {ref.name: ref for ref in count_by}
             order = tuple(self._listed(lambda: self._ordered(by_name if counted else None)))
         limit = self._limit() if self._takes("limit") else None
-        if self._next.sort is not Sort.END:
+        if self._next.sort is not TokenSort.END:
             raise self._unexpected(self._clauses_left(where, select, order, limit, counted=counted))
         return Query(
             text=self._text, kind=self._kind, where=where, select=select, counted=counted, count_by=count_by,
@@ -89,7 +89,7 @@ class _Parser:
 
     def _known_kind(self) -> QueryKind:
         token = self._next
-        if token.sort is not Sort.WORD:
+        if token.sort is not TokenSort.WORD:
             raise self._error(token, "a query begins with what it asks for", sorted(QUERY_KINDS))
         kind = BY_WORD.get(token.text.lower())
         if kind is None:
@@ -101,7 +101,7 @@ class _Parser:
 
     def _field(self) -> FieldRef:
         token = self._next
-        if token.sort is not Sort.WORD or token.text.lower() in _KEYWORDS:
+        if token.sort is not TokenSort.WORD or token.text.lower() in _KEYWORDS:
             raise self._error(token, f"a field is missing before {token.shown}", self._field_names())
         self._at += 1
         name, dot, key = token.text.partition(".")
@@ -113,14 +113,14 @@ class _Parser:
         if not dot and self._is_sign("["):
             self._at += 1
             key_token = self._next
-            if key_token.sort not in (Sort.TEXT, Sort.WORD):
+            if key_token.sort not in (TokenSort.TEXT, TokenSort.WORD):
                 raise self._error(key_token, "a key is missing", ["a text in quotes"])
             self._at += 1
             key, end = key_token.text, self._next.end
             self._expect("]")
-        if key and field.type is not Type.MAP:
+        if key and field.type is not FieldType.MAP:
             raise self._error(token, f"{name} is {_article(field.type)}, which has no keys", [name])
-        if (dot and not key) or (field.type is Type.MAP and token.text.endswith(".")):
+        if (dot and not key) or (field.type is FieldType.MAP and token.text.endswith(".")):
             raise self._error(token, "a key is missing after the dot", [f"{name}.KEY", f"{name}['KEY']"])
         return FieldRef(field, key, token.start, end)
 
@@ -142,7 +142,7 @@ class _Parser:
         ref = self._field()
         if counted is not None and ref.name not in counted:
             raise self._error(token, f"{ref.name} is not counted by", [_COUNT, *counted])
-        if ref.type is Type.MAP:
+        if ref.type is FieldType.MAP:
             raise self._error(token, f"{ref.name} has no order as a whole", [f"{ref.name}.KEY"])
         return Order(ref.name, self._direction(), ref)
 
@@ -154,7 +154,7 @@ class _Parser:
 
     def _limit(self) -> int:
         token = self._next
-        if token.sort is not Sort.WORD or not token.text.isdecimal() or not 0 < int(token.text[:12]) <= MAX_LIMIT:
+        if token.sort is not TokenSort.WORD or not token.text.isdecimal() or not 0 < int(token.text[:12]) <= MAX_LIMIT:
             raise self._error(token, f"limit is {token.shown}", [f"a whole number from 1 to {MAX_LIMIT}"])
         self._at += 1
         return int(token.text)
@@ -194,22 +194,22 @@ class _Parser:
     def _test(self) -> Expr:
         ref = self._field()
         token = self._next
-        if token.sort is Sort.SIGN and token.text not in ("(", ")", ",", "[", "]", "*"):
+        if token.sort is TokenSort.SIGN and token.text not in ("(", ")", ",", "[", "]", "*"):
             return self._compared(ref, token)
         if self._takes("in"):
             return Compare(ref, self._allowed(ref, "in", token), self._several(ref))
         if token.text.lower() == "not" and self._after.text.lower() == "in":
             self._at += 2
             return Not(Compare(ref, self._allowed(ref, "in", token), self._several(ref)))
-        if ref.type is Type.BOOL or ref.key:
+        if ref.type is FieldType.BOOL or ref.key:
             return Truth(ref)
-        if ref.type is Type.MAP:
+        if ref.type is FieldType.MAP:
             raise self._error(token, f"{ref.name} needs a key", [f"{ref.name}.KEY", f"{ref.name}['KEY']"], ref)
         raise self._error(
             token, f"{ref.name} is {_article(ref.type)} and must be compared", OPERATORS[ref.type], ref
         )  # fmt: skip
 
-    def _compared(self, ref: FieldRef, token: Token) -> Expr:
+    def _compared(self, ref: FieldRef, token: QueryToken) -> Expr:
         op = self._allowed(ref, token.text, token)
         self._at += 1
         value = self._value(ref, op)
@@ -219,8 +219,8 @@ class _Parser:
             return Not(Compare(ref, "~", (value,)))
         return Compare(ref, op, (value,))
 
-    def _allowed(self, ref: FieldRef, op: str, token: Token) -> str:
-        if ref.type is Type.MAP:
+    def _allowed(self, ref: FieldRef, op: str, token: QueryToken) -> str:
+        if ref.type is FieldType.MAP:
             raise self._error(token, f"{ref.name} needs a key", [f"{ref.name}.KEY", f"{ref.name}['KEY']"], ref)
         if op not in OPERATORS[ref.type]:
             raise self._error(
@@ -238,9 +238,14 @@ class _Parser:
 
     def _value(self, ref: FieldRef, op: str) -> Value:
         token = self._next
-        if token.sort not in (Sort.WORD, Sort.TEXT):
+        if token.sort not in (TokenSort.WORD, TokenSort.TEXT):
             raise self._error(token, f"a value is missing before {token.shown}", [_EXAMPLES[ref.type]])
-        if ref.type is Type.NUMBER and op != "in" and token.sort is Sort.WORD and token.text in self._kind.fields:
+        if (
+            ref.type is FieldType.NUMBER
+            and op != "in"
+            and token.sort is TokenSort.WORD
+            and token.text in self._kind.fields
+        ):
             return self._other_number(ref)
         self._at += 1
         if op == "~":
@@ -255,38 +260,38 @@ class _Parser:
     def _other_number(self, ref: FieldRef) -> FieldRef:
         token = self._next
         other = self._field()
-        if other.type is not Type.NUMBER:
-            numbers = [name for name, field in self._kind.fields.items() if field.type is Type.NUMBER]
+        if other.type is not FieldType.NUMBER:
+            numbers = [name for name, field in self._kind.fields.items() if field.type is FieldType.NUMBER]
             raise self._error(token, f"{other.name} is {_article(other.type)}, and {ref.name} a number", numbers)
         return other
 
-    def _pattern(self, token: Token) -> str:
+    def _pattern(self, token: QueryToken) -> str:
         try:
             parse_pattern(token.text)
         except PatternError as error:
-            start = token.start + (1 if token.sort is Sort.TEXT else 0) + error.position
+            start = token.start + (1 if token.sort is TokenSort.TEXT else 0) + error.position
             raise QueryError(self._text, start, start + 1, f"the pattern cannot be used: {error}") from None
         return token.text
 
     # Tokens
 
     @property
-    def _next(self) -> Token:
+    def _next(self) -> QueryToken:
         return self._tokens[self._at]
 
     @property
-    def _after(self) -> Token:
+    def _after(self) -> QueryToken:
         return self._tokens[min(self._at + 1, len(self._tokens) - 1)]
 
     def _takes(self, word: str) -> bool:
         token = self._next
-        if token.sort is Sort.WORD and token.text.lower() == word:
+        if token.sort is TokenSort.WORD and token.text.lower() == word:
             self._at += 1
             return True
         return False
 
     def _is_sign(self, sign: str) -> bool:
-        return self._next.sort is Sort.SIGN and self._next.text == sign
+        return self._next.sort is TokenSort.SIGN and self._next.text == sign
 
     def _expect(self, said: str) -> None:
         if not (self._takes(said) or self._is_sign(said)):
@@ -319,49 +324,54 @@ class _Parser:
     def _unexpected(self, accepted: Iterable[str]) -> QueryError:
         token = self._next
         names = list(accepted)
-        near = _near(token.text, names) if token.sort is Sort.WORD else ""
+        near = _near(token.text, names) if token.sort is TokenSort.WORD else ""
         return self._error(token, f"{token.shown} is not expected here{near}", names)
 
     def _error(
-        self, token: Token, problem: str, accepted: Iterable[str] = (), ref: FieldRef | None = None
+        self, token: QueryToken, problem: str, accepted: Iterable[str] = (), ref: FieldRef | None = None
     ) -> QueryError:  # fmt: skip
         start, end = (ref.start, ref.end) if ref is not None else (token.start, token.end)
         return QueryError(self._text, start, end, problem, list(accepted))
 
 
 _EXAMPLES = {
-    Type.TEXT: "a text in quotes or a word",
-    Type.TEXTS: "a text in quotes or a word",
-    Type.NUMBER: "a number",
-    Type.NUMBERS: "a number",
-    Type.BOOL: "true or false",
-    Type.AGE: "a length of time: 90s, 5m, 1h30m, 2d",
-    Type.TIME: "a moment: '2026-01-31T12:00:00Z', '2026-01-31', or how long ago: 5m",
-    Type.VERSION: "a version: v1.30",
-    Type.MAP: "a key",
+    FieldType.TEXT: "a text in quotes or a word",
+    FieldType.TEXTS: "a text in quotes or a word",
+    FieldType.NUMBER: "a number",
+    FieldType.NUMBERS: "a number",
+    FieldType.BOOL: "true or false",
+    FieldType.AGE: "a length of time: 90s, 5m, 1h30m, 2d",
+    FieldType.TIME: "a moment: '2026-01-31T12:00:00Z', '2026-01-31', or how long ago: 5m",
+    FieldType.VERSION: "a version: v1.30",
+    FieldType.MAP: "a key",
 }
 
 
-def _converted(type_: Type, text: str, now_s: float) -> Value | None:
+def _converted(type_: FieldType, text: str, now_s: float) -> Value | None:
     match type_:
-        case Type.NUMBER | Type.NUMBERS:
+        case FieldType.NUMBER | FieldType.NUMBERS:
             if not _NUMBER.fullmatch(text):
                 return None
             return float(text) if "." in text else int(text)
-        case Type.BOOL:
+        case FieldType.BOOL:
             return _FLAGS.get(text.lower())
-        case Type.AGE:
+        case FieldType.AGE:
             return length_s(text)
-        case Type.TIME:
+        case FieldType.TIME:
             return moment_s(text, now_s)
-        case Type.VERSION:
+        case FieldType.VERSION:
             return text if version_key(text) else None
         case _:
             return text
 
 
-def _article(type_: Type) -> str:
-    words = {Type.TEXTS: "a list of texts", Type.NUMBERS: "a list of numbers", Type.BOOL: "a flag", Type.AGE: "an age"}
+def _article(type_: FieldType) -> str:
+    words = {
+        FieldType.TEXTS: "a list of texts",
+        FieldType.NUMBERS: "a list of numbers",
+        FieldType.BOOL: "a flag",
+        FieldType.AGE: "an age",
+    }
     return words.get(type_, "a " + type_.value)
 
 

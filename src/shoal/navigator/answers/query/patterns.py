@@ -48,7 +48,7 @@ class Chars:
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class Transition:
     """The beginning (``^``) or the end (``$``) of the text."""
 
     end: bool
@@ -71,7 +71,7 @@ class Repeat:
     most: int | None
 
 
-Node = Chars | Edge | Sequence | Either | Repeat
+Node = Chars | Transition | Sequence | Either | Repeat
 Search = Callable[[str], object]
 
 
@@ -109,7 +109,7 @@ def is_simple(node: Node) -> bool:
 def _repeats(node: Node) -> tuple[int, int, bool]:
     """How many repetitions leave much open, how many little, and whether one holds anything with a choice."""
     match node:
-        case Chars() | Edge():
+        case Chars() | Transition():
             return 0, 0, False
         case Sequence(parts) | Either(parts):
             found = [_repeats(part) for part in parts]
@@ -125,7 +125,7 @@ def _repeats(node: Node) -> tuple[int, int, bool]:
 
 def _has_choice(node: Node) -> bool:
     match node:
-        case Chars() | Edge():
+        case Chars() | Transition():
             return False
         case Either():
             return True
@@ -199,7 +199,7 @@ class _Reader:
         if char == ".":
             return Chars(frozenset("\n"), negated=True)
         if char in "^$":
-            return Edge(char == "$")
+            return Transition(char == "$")
         if char == "[":
             return self._class()
         if char == "\\":
@@ -216,7 +216,7 @@ class _Reader:
             return inner
         return self._folded(frozenset(char))
 
-    def _escape(self, *, in_class: bool) -> Chars | Edge:
+    def _escape(self, *, in_class: bool) -> Chars | Transition:
         start, char = self._at - 1, self._next
         self._at += 1
         if char.lower() in _CLASSES:
@@ -224,7 +224,7 @@ class _Reader:
         if char in _CONTROL:
             return Chars(frozenset(_CONTROL[char]))
         if char in "AZ" and not in_class:
-            return Edge(char == "Z")
+            return Transition(char == "Z")
         if char.isalnum():
             raise PatternError(f"\\{char} is not supported", start)
         return self._folded(frozenset(char))
@@ -261,7 +261,7 @@ class _Reader:
         if char != "\\":
             return frozenset(char)
         found = self._escape(in_class=True)
-        if isinstance(found, Edge) or found.negated:
+        if isinstance(found, Transition) or found.negated:
             raise PatternError("that has no meaning inside brackets", start)
         return found.chars
 
@@ -283,7 +283,7 @@ def _source(node: Node) -> str:
                 return re.escape(next(iter(chars)))
             inside = "".join(re.escape(each) if each in r"\]^-[&~|" else each for each in sorted(chars))
             return f"[{'^' if negated else ''}{inside}]"
-        case Edge(end):
+        case Transition(end):
             return r"\Z" if end else r"\A"
         case Sequence(parts):
             return "".join(_source(part) for part in parts)
@@ -295,7 +295,7 @@ def _source(node: Node) -> str:
 
 def _size(node: Node) -> int:
     match node:
-        case Chars() | Edge():
+        case Chars() | Transition():
             return 1
         case Sequence(parts):
             return sum(_size(part) for part in parts) + 1
@@ -311,7 +311,7 @@ class _Step:
 
     to: tuple[int, ...] = ()
     chars: Chars | None = None
-    edge: Edge | None = None
+    edge: Transition | None = None
 
 
 class _State:
@@ -389,7 +389,7 @@ class Automaton:
         match node:
             case Chars():
                 return self._add(_Step((then,), chars=node))
-            case Edge():
+            case Transition():
                 return self._add(_Step((then,), edge=node))
             case Sequence(parts):
                 for part in reversed(parts):

@@ -66,7 +66,7 @@ DeploymentsOf = Callable[[str, str], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class QueryPlan:
     """``of_clusters`` must hold for a cluster; ``lookups`` None means everything in it."""
 
     of_clusters: Expr | None
@@ -81,11 +81,11 @@ class Plan:
         return f"{first}{more} in {where}"
 
 
-def plan(query: Query, deployments_of: DeploymentsOf) -> Plan:
+def plan(query: Query, deployments_of: DeploymentsOf) -> QueryPlan:
     parts = query.where.parts if isinstance(query.where, And) else (query.where,) if query.where is not None else ()
     of_clusters = [part for part in parts if all(ref.field.of_cluster for ref in refs_of(part))]
     found = _lookups(query.where, query, deployments_of) if query.where is not None else None
-    return Plan(_all(of_clusters), found)
+    return QueryPlan(_all(of_clusters), found)
 
 
 def _all(parts: Sequence[Expr]) -> Expr | None:

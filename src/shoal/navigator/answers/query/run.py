@@ -22,8 +22,8 @@ from shoal.navigator.answers.fleet import Deployments
 from shoal.navigator.answers.joins import joins_for
 from shoal.navigator.answers.query.compiled import BY_NAME, Matching, columns, key_of, matching, order_key
 from shoal.navigator.answers.query.fields import CLUSTERS
-from shoal.navigator.answers.query.model import Expr, Field, FieldRef, Order, Query, Type, refs_of
-from shoal.navigator.answers.query.plan import ByField, ByKey, ByLabel, ByNamespace, ByService, Lookup, Plan, plan
+from shoal.navigator.answers.query.model import Expr, FieldRef, FieldType, Order, Query, QueryField, refs_of
+from shoal.navigator.answers.query.plan import ByField, ByKey, ByLabel, ByNamespace, ByService, Lookup, QueryPlan, plan
 from shoal.navigator.model import Cluster, Row
 from shoal.navigator.summaries import SliceSummary
 from shoal.navigator.view import View
@@ -31,7 +31,7 @@ from shoal.navigator.view import View
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 _COUNT = "count"
 _TURN = 20_000  # rows: a few milliseconds
-_UNKNOWN = Field(name="", type=Type.TEXT, code="", nullable=True)
+_UNKNOWN = QueryField(name="", type=FieldType.TEXT, code="", nullable=True)
 _by_key = attrgetter(*BY_NAME)
 
 
@@ -48,7 +48,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class QueryResult:
     """``total`` is how many there are, on all pages; ``position`` is where the next page begins, empty on the last."""
 
     kind: str
@@ -61,12 +61,12 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class QueryPage:
     limit: int | None = None
     after: str = ""
 
 
-ALL = Page()
+ALL = QueryPage()
 
 
 class Runner:
@@ -78,16 +78,16 @@ class Runner:
         self._read = deployments
         self._deployments: Deployments | None = None
 
-    def run(self, query: Query, page: Page = ALL) -> Result:
+    def run(self, query: Query, page: QueryPage = ALL) -> QueryResult:
         steps = self.steps(query, page)
         while True:
             try:
                 next(steps)
             except StopIteration as stop:
-                result: Result = stop.value
+                result: QueryResult = stop.value
                 return result
 
-    def steps(self, query: Query, page: Page = ALL) -> Generator[None, None, Result]:
+    def steps(self, query: Query, page: QueryPage = ALL) -> Generator[None, None, QueryResult]:
         """The same with a stop now and then, so that others get their turn: 200 000 rows take a while. Rows never
         change, and which ones there are is settled before the first stop."""
         made = plan(query, lambda name, value: self._fleet().having(name, value))
@@ -123,7 +123,7 @@ class Runner:
         allowed = {row.cluster for row in test(cluster_row(each) for each in known)}
         return [each for each in known if each.name in allowed]
 
-    def _candidates(self, query: Query, made: Plan, clusters: Sequence[Cluster]) -> Iterator[Iterable[Row]]:
+    def _candidates(self, query: Query, made: QueryPlan, clusters: Sequence[Cluster]) -> Iterator[Iterable[Row]]:
         view, kind = self._view, query.kind.name
         if kind == CLUSTERS:
             yield [cluster_row(each) for each in clusters]
@@ -171,7 +171,7 @@ class Runner:
     def _test(self, query: Query) -> Matching:
         return matching(query.where, self._joins(refs_of(query.where)), now_s=self._now_s)
 
-    def _listed(self, query: Query, found: list[Row], page: Page, shown: str) -> Result:
+    def _listed(self, query: Query, found: list[Row], page: QueryPage, shown: str) -> QueryResult:
         refs = query.select or tuple(FieldRef(query.kind.fields[name]) for name in query.kind.columns)
         key, done, rest = self._key(query), 0, found
         if page.after:
@@ -184,7 +184,7 @@ class Runner:
         more = len(rest) > len(chosen) and (query.limit is None or done < query.limit)
         read = columns(refs, self._joins(refs), now_s=self._now_s)
         names = [ref.name for ref in refs]
-        return Result(
+        return QueryResult(
             kind=query.kind.name,
             columns=tuple(Column(ref.name, str(ref.type)) for ref in refs),
             items=[dict(zip(names, read(row), strict=True)) for row in chosen],
@@ -205,7 +205,7 @@ class Runner:
         place = [*read(row), *_by_key(row)]
         return base64.urlsafe_b64encode(orjson.dumps([done, place])).decode().rstrip("=")
 
-    def _counted(self, query: Query, found: list[Row], shown: str) -> Result:
+    def _counted(self, query: Query, found: list[Row], shown: str) -> QueryResult:
         refs = query.count_by
         read = columns(refs, self._joins(refs), now_s=self._now_s)
         if len(refs) == 1 and refs[0].many:
@@ -221,7 +221,7 @@ class Runner:
         order = query.order or (Order(_COUNT, descending=True),)
         items.sort(key=lambda item: _group_key(item, names, order))
         cut = items if query.limit is None else items[: query.limit]
-        return Result(
+        return QueryResult(
             kind=query.kind.name,
             columns=(*(Column(ref.name, str(ref.type).removesuffix("s")) for ref in refs), Column(_COUNT, "number")),
             items=cut,

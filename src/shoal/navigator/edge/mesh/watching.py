@@ -14,11 +14,11 @@ from shoal.base.tasks import cancel_all
 from shoal.client import Client, Scope, builtin
 from shoal.errors import Forbidden, Unauthorized
 from shoal.kube.objects import Obj
-from shoal.navigator.edge.books import FAILING, FORBIDDEN, SYNCED
+from shoal.navigator.edge.kind_rows import FAILING, FORBIDDEN, SYNCED
 from shoal.navigator.edge.mesh.plan import Istiod, control_plane, istiod_of, mesh_config
-from shoal.navigator.edge.reading import ROW, ToldResource
+from shoal.navigator.edge.reading import ROW, MonitoredResource
 from shoal.navigator.edge.reporting import key_of
-from shoal.navigator.edge.watching import Rows
+from shoal.navigator.edge.watching import RowSink
 from shoal.navigator.model import CONTROL_PLANE_CONFIG
 from shoal.reconcile.cache import Cache, Change, ChangeType
 from shoal.reconcile.informer import Informer
@@ -35,7 +35,7 @@ class ControlPlanes:
     def __init__(
         self,
         client: Client,
-        rows: Rows,
+        rows: RowSink,
         deployments: Cache,
         *,
         clock: Clock,
@@ -92,7 +92,7 @@ class ControlPlanes:
                 self._reads[place] = _Read(self, place)
 
     def informer(self, place: Place, told: Callable[[Exception | None], None]) -> Informer:
-        resource = ToldResource(self._client, builtin("configmaps"), told)
+        resource = MonitoredResource(self._client, builtin("configmaps"), told)
         scope = Scope(namespace=place[0], field_selector=f"metadata.name={place[1]}")
         return Informer(resource, clock=self._clock, random=self._random, scope=scope, config=self._config)
 

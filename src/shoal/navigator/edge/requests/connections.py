@@ -17,7 +17,7 @@ import orjson
 
 from shoal.errors import BadRequest, ServiceUnavailable
 from shoal.kube.objects import Obj
-from shoal.navigator.connections import Connection, Endpoint, Histogram
+from shoal.navigator.connections import CallEndpoint, LatencyHistogram, ServiceConnection
 
 Fetch = Callable[[str], Awaitable[bytes]]  # (path and query) -> body
 
@@ -30,7 +30,7 @@ Pair = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Queries:
+class ConnectionQueries:
     """The three queries of one answer."""
 
     requests: str
@@ -38,7 +38,9 @@ class Queries:
     buckets: str
 
 
-def queries(window_s: float, *, cluster: tuple[str, str] | None, namespace: str, service: str) -> list[Queries]:
+def queries(
+    window_s: float, *, cluster: tuple[str, str] | None, namespace: str, service: str
+) -> list[ConnectionQueries]:
     """All calls, or those to the service and those it makes."""
     limits = [f"{cluster[0]}={_quoted(cluster[1])}"] if cluster is not None else []
     sides: list[list[str]] = [[]]
@@ -50,17 +52,19 @@ def queries(window_s: float, *, cluster: tuple[str, str] | None, namespace: str,
     return [_queries(",".join([*limits, *side]), f"[{max(1, round(window_s))}s]") for side in sides]
 
 
-def _queries(chosen: str, window: str) -> Queries:
+def _queries(chosen: str, window: str) -> ConnectionQueries:
     by = ",".join(_PAIR)
     failed = ",".join(part for part in (chosen, 'response_code=~"[45].."') if part)
-    return Queries(
+    return ConnectionQueries(
         f"sum by ({by}) (rate(istio_requests_total{{{chosen}}}{window}))",
         f"sum by ({by}) (rate(istio_requests_total{{{failed}}}{window}))",
         f"sum by ({by},le) (rate(istio_request_duration_milliseconds_bucket{{{chosen}}}{window}))",
     )
 
 
-def connections(requests: Iterable[Obj], errors: Iterable[Obj], buckets: Iterable[Obj]) -> dict[Pair, Connection]:
+def connections(
+    requests: Iterable[Obj], errors: Iterable[Obj], buckets: Iterable[Obj]
+) -> dict[Pair, ServiceConnection]:
     """The results of the three queries, by pair and by which end measured; pairs without requests are left out."""
     rates = {_pair(sample): _value(sample) for sample in requests}
     failed = {_pair(sample): _value(sample) for sample in errors}
@@ -69,9 +73,9 @@ def connections(requests: Iterable[Obj], errors: Iterable[Obj], buckets: Iterabl
         bound = sample["metric"].get("le", "+Inf")
         latencies.setdefault(_pair(sample), []).append((inf if bound == "+Inf" else float(bound), _value(sample)))
     return {
-        pair: Connection(
-            source=Endpoint(*pair[1:4]),
-            destination=Endpoint(*pair[4:7]),
+        pair: ServiceConnection(
+            source=CallEndpoint(*pair[1:4]),
+            destination=CallEndpoint(*pair[4:7]),
             requests=rate,
             errors=min(rate, failed.get(pair, 0.0)),  # rates are floats: never more than all
             latency_ms=_histogram(latencies.get(pair, [])),
@@ -82,9 +86,9 @@ def connections(requests: Iterable[Obj], errors: Iterable[Obj], buckets: Iterabl
     }
 
 
-def _histogram(buckets: list[tuple[float, float]]) -> Histogram:
+def _histogram(buckets: list[tuple[float, float]]) -> LatencyHistogram:
     rising = sorted(buckets)
-    return Histogram(tuple(bound for bound, _ in rising), tuple(count for _, count in rising))
+    return LatencyHistogram(tuple(bound for bound, _ in rising), tuple(count for _, count in rising))
 
 
 class Connections:
@@ -92,12 +96,12 @@ class Connections:
         self._fetch = fetch
         self._cluster = cluster
 
-    async def between(self, start_s: float, end_s: float, *, namespace: str, service: str) -> list[Connection]:
+    async def between(self, start_s: float, end_s: float, *, namespace: str, service: str) -> list[ServiceConnection]:
         """Rates over all of a time."""
         if not 0 <= start_s < end_s:
             raise BadRequest("the start must lie before the end")
         window_s = max(_SHORTEST_S, end_s - start_s)
-        found: dict[Pair, Connection] = {}
+        found: dict[Pair, ServiceConnection] = {}
         for asked in queries(window_s, cluster=self._cluster, namespace=namespace, service=service):
             results = [await self._query(query, end_s) for query in (asked.requests, asked.errors, asked.buckets)]
             found |= connections(*results)

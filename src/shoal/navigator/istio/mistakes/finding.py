@@ -8,25 +8,25 @@ from functools import cached_property
 
 from shoal.kube.objects import Obj
 from shoal.navigator.istio.model import Mesh, Mistake
-from shoal.navigator.istio.outbound import Rules
-from shoal.navigator.istio.resources import Registry, Workload, name_of, namespace_of, workload_of
+from shoal.navigator.istio.outbound import DestinationRules
+from shoal.navigator.istio.resources import ServiceRegistry, Workload, name_of, namespace_of, workload_of
 
 ERROR, WARNING = "error", "warning"
 
 
-class Ground:
+class MeshLookup:
     """A mesh and what is looked up in it again and again."""
 
     def __init__(self, mesh: Mesh) -> None:
         self.mesh = mesh
-        self.registry = Registry(mesh)
+        self.registry = ServiceRegistry(mesh)
 
     def all(self, kind: str) -> Iterable[Obj]:
         return self.mesh.objects.get(kind, ())
 
     @cached_property
-    def rules(self) -> Rules:
-        return Rules(self.mesh, self.registry)
+    def rules(self) -> DestinationRules:
+        return DestinationRules(self.mesh, self.registry)
 
     @cached_property
     def workloads(self) -> list[Workload]:

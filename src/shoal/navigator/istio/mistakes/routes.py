@@ -8,7 +8,7 @@ from typing import Any
 
 from shoal.kube.objects import Obj
 from shoal.navigator.istio.hosts import audience, full_name, overlap, shared_audience, visible
-from shoal.navigator.istio.mistakes.finding import ERROR, WARNING, Ground, mistake, nearest
+from shoal.navigator.istio.mistakes.finding import ERROR, WARNING, MeshLookup, mistake, nearest
 from shoal.navigator.istio.model import Mistake
 from shoal.navigator.istio.resources import (
     MESH,
@@ -23,21 +23,21 @@ from shoal.navigator.istio.resources import (
 _ALL = {"prefix": "/"}  # every path begins so
 
 
-def find(ground: Ground) -> Iterator[Mistake]:
-    yield from conflicting_hosts(ground)
-    for route in ground.all("virtualservices"):
-        yield from unknown_gateways(ground, route)
-        yield from unknown_destinations(ground, route)
+def find(lookup: MeshLookup) -> Iterator[Mistake]:
+    yield from conflicting_hosts(lookup)
+    for route in lookup.all("virtualservices"):
+        yield from unknown_gateways(lookup, route)
+        yield from unknown_destinations(lookup, route)
         yield from shadowed(route)
 
 
-def conflicting_hosts(ground: Ground) -> Iterator[Mistake]:
+def conflicting_hosts(lookup: MeshLookup) -> Iterator[Mistake]:
     """Sidecars take one VirtualService per host; which one is not defined. Gateways merge theirs."""
     claims: dict[str, list[Obj]] = {}
-    for route in ground.all("virtualservices"):
+    for route in lookup.all("virtualservices"):
         if MESH in gateways_of(route):
             for host in spec_of(route).get("hosts") or []:
-                claims.setdefault(full_name(host, namespace_of(route), ground.mesh.domain), []).append(route)
+                claims.setdefault(full_name(host, namespace_of(route), lookup.mesh.domain), []).append(route)
     for host, routes in claims.items():
         for one, other in combinations(routes, 2):
             if one is other or not shared_audience(_audience(one), _audience(other)):
@@ -58,8 +58,8 @@ def _audience(route: Obj) -> frozenset[str]:
     return audience(spec_of(route).get("exportTo"), namespace_of(route))
 
 
-def unknown_gateways(ground: Ground, route: Obj) -> Iterator[Mistake]:
-    known = {f"{namespace_of(it)}/{name_of(it)}": it for it in ground.all("gateways")}
+def unknown_gateways(lookup: MeshLookup, route: Obj) -> Iterator[Mistake]:
+    known = {f"{namespace_of(it)}/{name_of(it)}": it for it in lookup.all("gateways")}
     hosts = spec_of(route).get("hosts") or []
     home = namespace_of(route)
     for number, written in enumerate(spec_of(route).get("gateways") or []):
@@ -94,12 +94,12 @@ def _served(gateway: Obj, host: str, namespace: str) -> bool:
     return False
 
 
-def unknown_destinations(ground: Ground, route: Obj) -> Iterator[Mistake]:
-    home, domain = namespace_of(route), ground.mesh.domain
+def unknown_destinations(lookup: MeshLookup, route: Obj) -> Iterator[Mistake]:
+    home, domain = namespace_of(route), lookup.mesh.domain
     for path, destination in destinations(route):
         written = destination.get("host", "")
         host = full_name(written, home, domain)
-        owner = _owner(ground, host, home)
+        owner = _owner(lookup, host, home)
         if owner is None:
             yield mistake(
                 "unknown-host",
@@ -107,21 +107,21 @@ def unknown_destinations(ground: Ground, route: Obj) -> Iterator[Mistake]:
                 route,
                 f"{path}.host",
                 f"there is no service {host}",
-                _host_fix(ground, written, host),
+                _host_fix(lookup, written, host),
             )
             continue
-        yield from _unknown_port(ground, route, path, destination, host)
+        yield from _unknown_port(lookup, route, path, destination, host)
         subset = destination.get("subset")
         if subset:
-            yield from _unknown_subset(ground, route, path, host, owner, subset)
+            yield from _unknown_subset(lookup, route, path, host, owner, subset)
 
 
-def _owner(ground: Ground, host: str, client: str) -> str | None:
+def _owner(lookup: MeshLookup, host: str, client: str) -> str | None:
     """The namespace of the service that a host means for a client; None when it means none."""
-    service = ground.registry.kubernetes.get(host)
+    service = lookup.registry.kubernetes.get(host)
     if service is not None:
         return namespace_of(service)
-    for known, entries in ground.registry.entries.items():
+    for known, entries in lookup.registry.entries.items():
         if overlap(known, host):
             for entry in entries:
                 if visible(spec_of(entry).get("exportTo"), namespace_of(entry), client):
@@ -129,15 +129,15 @@ def _owner(ground: Ground, host: str, client: str) -> str | None:
     return None
 
 
-def _host_fix(ground: Ground, written: str, host: str) -> str:
-    whole = f"{written}.svc.{ground.mesh.domain}"
-    if whole in ground.registry.kubernetes:
+def _host_fix(lookup: MeshLookup, written: str, host: str) -> str:
+    whole = f"{written}.svc.{lookup.mesh.domain}"
+    if whole in lookup.registry.kubernetes:
         return f"write {whole}: a name with dots is taken as it is"
-    return nearest(host, ground.registry.names) or "name a Service or a ServiceEntry that exists"
+    return nearest(host, lookup.registry.names) or "name a Service or a ServiceEntry that exists"
 
 
-def _unknown_port(ground: Ground, route: Obj, path: str, destination: Obj, host: str) -> Iterator[Mistake]:
-    service = ground.registry.kubernetes.get(host)
+def _unknown_port(lookup: MeshLookup, route: Obj, path: str, destination: Obj, host: str) -> Iterator[Mistake]:
+    service = lookup.registry.kubernetes.get(host)
     number = (destination.get("port") or {}).get("number")
     ports = [it.get("port") for it in spec_of(service).get("ports") or []] if service is not None else []
     if service is None:
@@ -154,8 +154,8 @@ def _unknown_port(ground: Ground, route: Obj, path: str, destination: Obj, host:
         )
 
 
-def _unknown_subset(ground: Ground, route: Obj, path: str, host: str, owner: str, subset: str) -> Iterator[Mistake]:
-    rules, _ = ground.rules.for_host(host, owner, namespace_of(route))
+def _unknown_subset(lookup: MeshLookup, route: Obj, path: str, host: str, owner: str, subset: str) -> Iterator[Mistake]:
+    rules, _ = lookup.rules.for_host(host, owner, namespace_of(route))
     known = [it.get("name", "") for rule in rules for it in spec_of(rule).get("subsets") or []]
     if subset in known:
         return

@@ -7,7 +7,7 @@ from itertools import combinations
 
 from shoal.kube.objects import Obj
 from shoal.navigator.istio.hosts import full_name, overlap
-from shoal.navigator.istio.mistakes.finding import ERROR, WARNING, Ground, mistake, nearest
+from shoal.navigator.istio.mistakes.finding import ERROR, WARNING, MeshLookup, mistake, nearest
 from shoal.navigator.istio.model import Mistake
 from shoal.navigator.istio.mtls import peer_policies
 from shoal.navigator.istio.resources import (
@@ -23,29 +23,29 @@ from shoal.navigator.istio.resources import (
 _PLAIN = ("DISABLE", "SIMPLE")  # no certificate of the mesh is shown
 
 
-def find(ground: Ground) -> Iterator[Mistake]:
-    yield from contradicting(ground)
-    for rule in ground.all("destinationrules"):
-        host = full_name(spec_of(rule).get("host", ""), namespace_of(rule), ground.mesh.domain)
-        if not any(overlap(host, known) for known in ground.registry.names):
+def find(lookup: MeshLookup) -> Iterator[Mistake]:
+    yield from contradicting(lookup)
+    for rule in lookup.all("destinationrules"):
+        host = full_name(spec_of(rule).get("host", ""), namespace_of(rule), lookup.mesh.domain)
+        if not any(overlap(host, known) for known in lookup.registry.names):
             yield mistake(
                 "unknown-host",
                 WARNING,
                 rule,
                 "spec.host",
                 f"there is no service {host}",
-                nearest(host, ground.registry.names) or "name a Service or a ServiceEntry that exists",
+                nearest(host, lookup.registry.names) or "name a Service or a ServiceEntry that exists",
             )
             continue
-        yield from empty_subsets(ground, rule, host)
-        yield from mtls_mismatch(ground, rule, host)
+        yield from empty_subsets(lookup, rule, host)
+        yield from mtls_mismatch(lookup, rule, host)
 
 
-def contradicting(ground: Ground) -> Iterator[Mistake]:
+def contradicting(lookup: MeshLookup) -> Iterator[Mistake]:
     """Of two rules for one host in one namespace, only the subsets of the second are heard."""
     by: dict[tuple[str, str], list[Obj]] = {}
-    for rule in ground.all("destinationrules"):
-        host = full_name(spec_of(rule).get("host", ""), namespace_of(rule), ground.mesh.domain)
+    for rule in lookup.all("destinationrules"):
+        host = full_name(spec_of(rule).get("host", ""), namespace_of(rule), lookup.mesh.domain)
         by.setdefault((namespace_of(rule), host), []).append(rule)
     for (_, host), rules in by.items():
         for one, other in combinations(rules, 2):
@@ -69,11 +69,11 @@ def contradicting(ground: Ground) -> Iterator[Mistake]:
                     )
 
 
-def empty_subsets(ground: Ground, rule: Obj, host: str) -> Iterator[Mistake]:
-    service = ground.registry.kubernetes.get(host)
+def empty_subsets(lookup: MeshLookup, rule: Obj, host: str) -> Iterator[Mistake]:
+    service = lookup.registry.kubernetes.get(host)
     if service is None or not spec_of(service).get("selector"):
         return
-    pods = ground.registry.selected_by(service)
+    pods = lookup.registry.selected_by(service)
     for number, subset in enumerate(spec_of(rule).get("subsets") or []):
         labels = subset.get("labels") or {}
         if not any(selects(labels, labels_of(pod)) for pod in pods):
@@ -89,15 +89,15 @@ def empty_subsets(ground: Ground, rule: Obj, host: str) -> Iterator[Mistake]:
             )
 
 
-def mtls_mismatch(ground: Ground, rule: Obj, host: str) -> Iterator[Mistake]:
+def mtls_mismatch(lookup: MeshLookup, rule: Obj, host: str) -> Iterator[Mistake]:
     """What clients send and what servers take, where both are set."""
-    service = ground.registry.kubernetes.get(host)
+    service = lookup.registry.kubernetes.get(host)
     mode = (((spec_of(rule).get("trafficPolicy") or {}).get("tls")) or {}).get("mode")
     if service is None or mode is None:
         return
-    for pod in ground.registry.selected_by(service):
+    for pod in lookup.registry.selected_by(service):
         workload = workload_of(pod)
-        taken, policy = peer_policies(ground.mesh, workload).decided()
+        taken, policy = peer_policies(lookup.mesh, workload).decided()
         meshed = workload.proxy in ("sidecar", "ztunnel")
         if mode in _PLAIN and taken == "STRICT" and meshed:
             message = f"clients send {mode} to {host}, whose pods take mutual TLS only"

@@ -8,7 +8,7 @@ from itertools import combinations
 from shoal.kube.objects import Obj
 from shoal.navigator.istio.attachment import missing_targets
 from shoal.navigator.istio.hosts import overlap
-from shoal.navigator.istio.mistakes.finding import ERROR, WARNING, Ground, mistake
+from shoal.navigator.istio.mistakes.finding import ERROR, WARNING, MeshLookup, mistake
 from shoal.navigator.istio.model import Mistake
 from shoal.navigator.istio.resources import (
     created,
@@ -32,23 +32,23 @@ _ONE_PER_NAMESPACE = {"peerauthentications": "PeerAuthentication", "sidecars": "
 _EXPORTED = ("virtualservices", "destinationrules", "serviceentries")
 
 
-def find(ground: Ground) -> Iterator[Mistake]:
-    for gateway in ground.all("gateways"):
-        yield from gateway_without_pods(ground, gateway)
-    yield from gateways_in_conflict(ground)
+def find(lookup: MeshLookup) -> Iterator[Mistake]:
+    for gateway in lookup.all("gateways"):
+        yield from gateway_without_pods(lookup, gateway)
+    yield from gateways_in_conflict(lookup)
     for kind in POLICIES:
-        for policy in ground.all(kind):
-            yield from selecting_nothing(ground, policy)
-            yield from targeting_nothing(ground, policy)
-    yield from unheard(ground)
+        for policy in lookup.all(kind):
+            yield from selecting_nothing(lookup, policy)
+            yield from targeting_nothing(lookup, policy)
+    yield from overridden(lookup)
     for kind in _EXPORTED:
-        for obj in ground.all(kind):
-            yield from exported_to_nobody(ground, obj)
+        for obj in lookup.all(kind):
+            yield from exported_to_nobody(lookup, obj)
 
 
-def gateway_without_pods(ground: Ground, gateway: Obj) -> Iterator[Mistake]:
+def gateway_without_pods(lookup: MeshLookup, gateway: Obj) -> Iterator[Mistake]:
     selector = workload_selector(gateway)
-    routers = [it for it in ground.workloads if it.proxy == "router"]
+    routers = [it for it in lookup.workloads if it.proxy == "router"]
     if any(selects(selector, it.labels) for it in routers):
         return
     wanted = ", ".join(f"{name}={value}" for name, value in selector.items()) or "anything"
@@ -62,8 +62,8 @@ def gateway_without_pods(ground: Ground, gateway: Obj) -> Iterator[Mistake]:
     )
 
 
-def gateways_in_conflict(ground: Ground) -> Iterator[Mistake]:
-    for one, other in combinations(ground.all("gateways"), 2):
+def gateways_in_conflict(lookup: MeshLookup) -> Iterator[Mistake]:
+    for one, other in combinations(lookup.all("gateways"), 2):
         if workload_selector(one) != workload_selector(other):
             continue
         for port, host in _listeners(one):
@@ -88,13 +88,13 @@ def _listeners(gateway: Obj) -> list[tuple[int, str]]:
     ]
 
 
-def selecting_nothing(ground: Ground, policy: Obj) -> Iterator[Mistake]:
+def selecting_nothing(lookup: MeshLookup, policy: Obj) -> Iterator[Mistake]:
     selector = workload_selector(policy)
     if not selector:
         return
     home = namespace_of(policy)
-    everywhere = home == ground.mesh.root_namespace and policy["kind"] != "Sidecar"
-    if any((everywhere or it.namespace == home) and selects(selector, it.labels) for it in ground.workloads):
+    everywhere = home == lookup.mesh.root_namespace and policy["kind"] != "Sidecar"
+    if any((everywhere or it.namespace == home) and selects(selector, it.labels) for it in lookup.workloads):
         return
     wanted = ", ".join(f"{name}={value}" for name, value in selector.items())
     path = "spec.workloadSelector" if "workloadSelector" in spec_of(policy) else "spec.selector"
@@ -108,8 +108,8 @@ def selecting_nothing(ground: Ground, policy: Obj) -> Iterator[Mistake]:
     )
 
 
-def targeting_nothing(ground: Ground, policy: Obj) -> Iterator[Mistake]:
-    for path, ref in missing_targets(policy, ground.mesh):
+def targeting_nothing(lookup: MeshLookup, policy: Obj) -> Iterator[Mistake]:
+    for path, ref in missing_targets(policy, lookup.mesh):
         yield mistake(
             "unknown-target",
             ERROR,
@@ -129,11 +129,11 @@ def targeting_nothing(ground: Ground, policy: Obj) -> Iterator[Mistake]:
         )
 
 
-def unheard(ground: Ground) -> Iterator[Mistake]:
+def overridden(lookup: MeshLookup) -> Iterator[Mistake]:
     """Where one per namespace is heard, the oldest, the others do nothing."""
     for kind, word in _ONE_PER_NAMESPACE.items():
         first: dict[str, Obj] = {}
-        for obj in sorted(ground.all(kind), key=created):
+        for obj in sorted(lookup.all(kind), key=created):
             if workload_selector(obj):
                 continue
             heard = first.setdefault(namespace_of(obj), obj)
@@ -149,9 +149,9 @@ def unheard(ground: Ground) -> Iterator[Mistake]:
                 )
 
 
-def exported_to_nobody(ground: Ground, obj: Obj) -> Iterator[Mistake]:
+def exported_to_nobody(lookup: MeshLookup, obj: Obj) -> Iterator[Mistake]:
     for number, name in enumerate(spec_of(obj).get("exportTo") or []):
-        if ground.namespaces and name not in ("*", ".", "~") and name not in ground.namespaces:
+        if lookup.namespaces and name not in ("*", ".", "~") and name not in lookup.namespaces:
             yield mistake(
                 "unknown-namespace",
                 WARNING,

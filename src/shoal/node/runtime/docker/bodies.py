@@ -12,10 +12,10 @@ import orjson
 from shoal.node.runtime.docker import pause
 from shoal.node.runtime.docker.config import DockerConfig
 from shoal.node.runtime.model import (
+    ContainerResources,
     ContainerSpec,
     CreateFailure,
     Mount,
-    Resources,
     Sandbox,
     SandboxSpec,
     Security,
@@ -44,7 +44,7 @@ _ESCALATION = "no-new-privileges"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class CreateContext:
     """Where something is made: for whom, by which kind of engine, and what had to be looked up for it."""
 
     config: DockerConfig
@@ -79,7 +79,7 @@ def sandbox_name(spec: SandboxSpec, config: DockerConfig) -> str:
     return _name(words)
 
 
-def sandbox_body(spec: SandboxSpec, image: str, place: Place) -> Body:
+def sandbox_body(spec: SandboxSpec, image: str, place: CreateContext) -> Body:
     config = place.config
     labels = _labels(config, KIND_SANDBOX, {"attempt": spec.attempt, "host": spec.host_network})
     labels |= {POD_UID: spec.pod_uid, POD_NAME: spec.name, POD_NAMESPACE: spec.namespace}
@@ -130,7 +130,7 @@ def container_name(spec: ContainerSpec, sandbox: Sandbox, config: DockerConfig) 
     return _name(words)
 
 
-def container_body(spec: ContainerSpec, sandbox: Sandbox, place: Place) -> Body:
+def container_body(spec: ContainerSpec, sandbox: Sandbox, place: CreateContext) -> Body:
     """``CreateFailure`` for what cannot be."""
     argv = argv_of(spec)
     if not argv:
@@ -191,7 +191,7 @@ def _mount(mount: Mount) -> Body:
     }  # fmt: skip
 
 
-def resources_body(resources: Resources) -> Body:
+def resources_body(resources: ContainerResources) -> Body:
     """Requests and limits as the engine takes them, at creation and afterwards."""
     body: Body = {}
     if resources.cpu_request_milli or resources.cpu_limit_milli:
@@ -207,7 +207,7 @@ def resources_body(resources: Resources) -> Body:
     return body
 
 
-def _security(security: Security, place: Place) -> Body:
+def _security(security: Security, place: CreateContext) -> Body:
     options: list[str] = []
     if security.allow_privilege_escalation is False and not security.privileged:
         options.append(_ESCALATION)

@@ -14,10 +14,10 @@ from typing import Any
 import orjson
 
 from shoal.errors import ShoalError
-from shoal.node.runtime.model import LogRecord, Stream
+from shoal.node.runtime.model import LogRecord, OutputStream
 
 _HEAD_BYTES = 8
-_STREAMS = {0: Stream.STDOUT, 1: Stream.STDOUT, 2: Stream.STDERR}
+_STREAMS = {0: OutputStream.STDOUT, 1: OutputStream.STDOUT, 2: OutputStream.STDERR}
 _SYSTEM = 3  # an error of the engine itself in the middle of a stream
 
 
@@ -32,11 +32,11 @@ class Frames:
         self._terminal = terminal
         self._rest = bytearray()
 
-    def feed(self, data: bytes, *, whole: bool = False) -> Iterator[tuple[Stream, bytes]]:
+    def feed(self, data: bytes, *, whole: bool = False) -> Iterator[tuple[OutputStream, bytes]]:
         """Pieces as soon as they are there; ``whole``: frames as they were sent, each once it is complete."""
         if self._terminal:
             if data:
-                yield Stream.STDOUT, data
+                yield OutputStream.STDOUT, data
             return
         self._rest += data
         while len(self._rest) >= _HEAD_BYTES:
@@ -78,11 +78,11 @@ class LogLines:
     def end(self) -> Iterator[LogRecord]:
         """What was not followed by an end of line."""
         if self._line:
-            yield log_record(Stream.STDOUT, self._line)
+            yield log_record(OutputStream.STDOUT, self._line)
             self._line = b""
 
 
-def log_record(stream: Stream, text: bytes) -> LogRecord:
+def log_record(stream: OutputStream, text: bytes) -> LogRecord:
     stamp, space, data = text.partition(b" ")
     at_ns = instant_ns(stamp.decode("ascii", "replace")) if space or stamp.endswith(b"\n") else 0
     if at_ns == 0:

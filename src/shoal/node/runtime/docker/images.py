@@ -15,14 +15,14 @@ from shoal.node.runtime.docker.engine import Engine, EngineError
 from shoal.node.runtime.docker.frames import BadFrame, JsonLines
 from shoal.node.runtime.docker.views import image_of
 from shoal.node.runtime.model import (
-    Credentials,
     Image,
     ImageFailure,
     ImageFault,
     PullProgress,
+    RegistryCredentials,
     RuntimeFailure,
 )
-from shoal.node.runtime.process.images import Reference, parse_reference
+from shoal.node.runtime.process.images import ImageReference, parse_reference
 
 Progress = Callable[[PullProgress], None]
 
@@ -41,7 +41,9 @@ def pull_fault(message: str) -> ImageFault:
     return ImageFault.REGISTRY if any(words in low for words in _UNREACHABLE) else ImageFault.PULL
 
 
-def matching(reference: Reference, credentials: tuple[Credentials, ...]) -> tuple[Credentials, ...]:
+def matching(
+    reference: ImageReference, credentials: tuple[RegistryCredentials, ...]
+) -> tuple[RegistryCredentials, ...]:
     """Those for the registry of an image, the most exact first."""
     registry = _registry(reference.host)
     found = []
@@ -61,7 +63,7 @@ def _registry(host: str) -> str:
     return _HUB if not host or host in _HUB_NAMES else host
 
 
-def auth_header(credentials: Credentials) -> str:
+def auth_header(credentials: RegistryCredentials) -> str:
     body = {"username": credentials.username, "password": credentials.password, "serveraddress": credentials.server}
     return base64.urlsafe_b64encode(orjson.dumps(body)).decode()
 
@@ -82,7 +84,7 @@ class Layers:
         return PullProgress(reference=self._reference, done_bytes=done, total_bytes=total)
 
 
-class Images:
+class EngineImages:
     """The images of an engine."""
 
     def __init__(self, engine: Engine) -> None:
@@ -112,7 +114,7 @@ class Images:
             if error.status != 404:
                 raise
 
-    async def pull(self, reference: str, credentials: tuple[Credentials, ...], progress: Progress) -> Image:
+    async def pull(self, reference: str, credentials: tuple[RegistryCredentials, ...], progress: Progress) -> Image:
         """Get an image; whoever asks for it meanwhile waits for the same pull."""
         parsed = parse_reference(reference)
         task = self._pulls.get(reference)
@@ -132,7 +134,11 @@ class Images:
         self._watchers.pop(reference, None)
 
     async def _pull(
-        self, reference: str, parsed: Reference, credentials: tuple[Credentials, ...], watchers: list[Progress]
+        self,
+        reference: str,
+        parsed: ImageReference,
+        credentials: tuple[RegistryCredentials, ...],
+        watchers: list[Progress],
     ) -> Image:
         headers = [{"x-registry-auth": auth_header(each)} for each in matching(parsed, credentials)]
         failure: ImageFailure | None = None
@@ -151,7 +157,7 @@ class Images:
         return found
 
     async def _fetch(
-        self, reference: str, parsed: Reference, headers: dict[str, str], watchers: list[Progress]
+        self, reference: str, parsed: ImageReference, headers: dict[str, str], watchers: list[Progress]
     ) -> None:
         host = _registry(parsed.host)
         path = parsed.path if "/" in parsed.path or host != _HUB else f"library/{parsed.path}"

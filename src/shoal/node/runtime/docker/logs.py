@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 from shoal.node.runtime.docker.engine import Engine, EngineError, EngineGone
 from shoal.node.runtime.docker.frames import LogLines
-from shoal.node.runtime.model import LogOptions, LogRecord, NoSuchContainer, Stream
+from shoal.node.runtime.model import LogOptions, LogRecord, NoSuchContainer, OutputStream
 
 
 async def read_log(
@@ -16,7 +16,7 @@ async def read_log(
     """Records in batches. An engine counts the tail over both streams: for one stream it is counted here."""
     if options.tail == 0 and not options.follow:
         return
-    split = options.tail is not None and options.streams != frozenset(Stream)
+    split = options.tail is not None and options.streams != frozenset(OutputStream)
     skip = 0
     if split and options.tail is not None:
         last: deque[LogRecord] = deque(maxlen=options.tail)
@@ -42,7 +42,7 @@ async def _records(
 ) -> AsyncIterator[tuple[LogRecord, ...]]:
     query = {
         "follow": follow, "timestamps": True, "tail": "all" if tail is None else str(tail),
-        "stdout": terminal or Stream.STDOUT in options.streams, "stderr": Stream.STDERR in options.streams,
+        "stdout": terminal or OutputStream.STDOUT in options.streams, "stderr": OutputStream.STDERR in options.streams,
         "since": str(options.since_ns // 1_000_000_000) if options.since_ns else None,
     }  # fmt: skip
     lines = LogLines(terminal=terminal)

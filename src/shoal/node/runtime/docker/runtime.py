@@ -22,34 +22,34 @@ from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
 from shoal.node.runtime.docker import bodies, pods
 from shoal.node.runtime.docker.config import DockerConfig, find_socket
+from shoal.node.runtime.docker.container_cache import ContainerCache
 from shoal.node.runtime.docker.engine import Engine, EngineError
-from shoal.node.runtime.docker.images import Images
+from shoal.node.runtime.docker.images import EngineImages
 from shoal.node.runtime.docker.logs import read_log
-from shoal.node.runtime.docker.mirror import Mirror
 from shoal.node.runtime.docker.session import open_attach, open_exec, wait_for_exit
 from shoal.node.runtime.docker.views import Found, info_of, stats_of
 from shoal.node.runtime.model import (
-    Connection,
     Container,
+    ContainerPhase,
+    ContainerResources,
     ContainerSpec,
     ContainerStats,
     CreateFailure,
-    Credentials,
-    Event,
     ExitReason,
     Image,
     Inventory,
     LogOptions,
     LogRecord,
     NoSuchContainer,
-    Phase,
+    PodConnection,
     PullProgress,
-    Resources,
+    RegistryCredentials,
+    RuntimeEvent,
     RuntimeFailure,
     RuntimeInfo,
+    RuntimeSession,
     Sandbox,
     SandboxSpec,
-    Session,
     SessionOptions,
     StartFailure,
 )
@@ -91,8 +91,8 @@ class DockerRuntime:
         self._clock = clock
         self._environ = environ
         self._engine = Engine("", clock=clock, request_s=config.request_s)
-        self._images = Images(self._engine)
-        self._mirror = Mirror(self._engine, config, clock=clock)
+        self._images = EngineImages(self._engine)
+        self._mirror = ContainerCache(self._engine, config, clock=clock)
         self._pause = ""
         self._stopping: dict[str, _Stopping] = {}
         self._sizes: dict[str, int] = {}
@@ -104,8 +104,8 @@ class DockerRuntime:
     async def open(self) -> None:
         path = find_socket(self._config, self._environ, os.path.exists)
         self._engine = Engine(path, clock=self._clock, request_s=self._config.request_s)
-        self._images = Images(self._engine)
-        self._mirror = Mirror(self._engine, self._config, clock=self._clock)
+        self._images = EngineImages(self._engine)
+        self._mirror = ContainerCache(self._engine, self._config, clock=self._clock)
         await self._engine.negotiate()
         await self._mirror.open()
         try:
@@ -139,7 +139,7 @@ class DockerRuntime:
         """What an earlier run left half done: sandboxes that were never started, containers without a sandbox."""
         inventory = await self._mirror.look()
         for sandbox in inventory.sandboxes:
-            if (await self._mirror.find(sandbox.id)).phase is Phase.CREATED:
+            if (await self._mirror.find(sandbox.id)).phase is ContainerPhase.CREATED:
                 await self.remove_sandbox(sandbox.id)
         pods_there = {each.id for each in inventory.sandboxes}
         for container in inventory.containers:
@@ -169,7 +169,7 @@ class DockerRuntime:
         self,
         reference: str,
         *,
-        credentials: tuple[Credentials, ...] = (),
+        credentials: tuple[RegistryCredentials, ...] = (),
         progress: Callable[[PullProgress], None] = lambda _: None,
         command: bool = False,
     ) -> Image:
@@ -265,8 +265,8 @@ class DockerRuntime:
         except (EngineError, NoSuchContainer) as error:
             raise CreateFailure(str(error)) from error
 
-    def _place(self, seccomp: str = "") -> bodies.Place:
-        return bodies.Place(config=self._config, podman=self._engine.podman, seccomp=seccomp)
+    def _place(self, seccomp: str = "") -> bodies.CreateContext:
+        return bodies.CreateContext(config=self._config, podman=self._engine.podman, seccomp=seccomp)
 
     def _seccomp(self, profile: str) -> str:
         """A profile of the node: podman takes its path, Docker its content."""
@@ -281,7 +281,7 @@ class DockerRuntime:
 
     async def start(self, container_id: str) -> Container:
         before = await self._mirror.container(container_id)
-        if before.phase is not Phase.CREATED:
+        if before.phase is not ContainerPhase.CREATED:
             return before
         try:
             await self._engine.json("POST", "containers", container_id, "start")
@@ -295,10 +295,10 @@ class DockerRuntime:
     async def _settle(self, container_id: str, reason: ExitReason, code: int, message: str = "") -> Container:
         """The end of a container that never ran."""
         found = await self._mirror.container(container_id)
-        if found.phase is not Phase.CREATED:
+        if found.phase is not ContainerPhase.CREATED:
             return found
         ended = replace(
-            found, phase=Phase.EXITED, exit_code=code, reason=reason, message=message,
+            found, phase=ContainerPhase.EXITED, exit_code=code, reason=reason, message=message,
             finished_at=self._clock.wall_s(), identity="",
         )  # fmt: skip
         return self._mirror.settle(ended)
@@ -306,9 +306,9 @@ class DockerRuntime:
     async def stop(self, container_id: str, *, grace_s: float, signal: str = "") -> Container:
         found = await self._mirror.find(container_id)
         container = await self._mirror.container(container_id)
-        if container.phase is Phase.CREATED:
+        if container.phase is ContainerPhase.CREATED:
             return await self._settle(container_id, ExitReason.ERROR, _KILLED)
-        if container.phase is not Phase.EXITED:
+        if container.phase is not ContainerPhase.EXITED:
             await self._end(container_id, grace_s, signal or found.stop_signal or "SIGTERM")
         return await self._mirror.container(container_id)
 
@@ -352,7 +352,7 @@ class DockerRuntime:
             if error.missing or error.status == 409:
                 return  # it is gone, or does not run any more
             with suppress(NoSuchContainer):
-                if (await self._mirror.find(container_id)).phase is Phase.RUNNING:
+                if (await self._mirror.find(container_id)).phase is ContainerPhase.RUNNING:
                     raise
 
     async def remove(self, container_id: str) -> None:
@@ -363,7 +363,7 @@ class DockerRuntime:
             found = await self._mirror.find(container_id)
         except NoSuchContainer:
             return
-        if found.phase is Phase.RUNNING:
+        if found.phase is ContainerPhase.RUNNING:
             await self._kill(container_id, "SIGKILL")
             await wait_for_exit(self._engine, container_id)
         deadline = self._clock.monotonic() + self._config.request_s
@@ -385,7 +385,7 @@ class DockerRuntime:
             return True
         return False
 
-    async def update(self, container_id: str, resources: Resources) -> None:
+    async def update(self, container_id: str, resources: ContainerResources) -> None:
         await self._mirror.container(container_id)
         try:
             body = bodies.resources_body(resources)
@@ -401,7 +401,7 @@ class DockerRuntime:
     async def list(self) -> Inventory:
         return await self._mirror.look()
 
-    def events(self) -> AsyncIterator[Event]:
+    def events(self) -> AsyncIterator[RuntimeEvent]:
         return self._mirror.events()
 
     # looking inside
@@ -411,22 +411,22 @@ class DockerRuntime:
         async for batch in read_log(self._engine, container_id, options, terminal=found.terminal):
             yield batch
 
-    async def exec(self, container_id: str, command: tuple[str, ...], options: SessionOptions) -> Session:
+    async def exec(self, container_id: str, command: tuple[str, ...], options: SessionOptions) -> RuntimeSession:
         await self._running(container_id)
         return await open_exec(self._engine, container_id, command, options, clock=self._clock)
 
-    async def attach(self, container_id: str, options: SessionOptions) -> Session:
+    async def attach(self, container_id: str, options: SessionOptions) -> RuntimeSession:
         found = await self._running(container_id)
         options = replace(options, stdin=options.stdin and found.stdin)
         return await open_attach(self._engine, container_id, options, terminal=found.terminal, once=found.stdin_once)
 
     async def _running(self, container_id: str) -> Found:
         found = await self._mirror.find(container_id)
-        if found.phase is not Phase.RUNNING:
+        if found.phase is not ContainerPhase.RUNNING:
             raise NoSuchContainer(f"the container {container_id} is not running")
         return found
 
-    async def connect(self, sandbox_id: str, port: int) -> Connection:
+    async def connect(self, sandbox_id: str, port: int) -> PodConnection:
         try:
             found = await self._running(sandbox_id)
         except NoSuchContainer:
@@ -446,7 +446,7 @@ class DockerRuntime:
             raise refused
         raise ConnectionRefusedError(f"port {port} of the pod cannot be reached: {refused}") from refused
 
-    async def _connected(self, inside: socket.socket | None, host: str, port: int) -> Connection:
+    async def _connected(self, inside: socket.socket | None, host: str, port: int) -> PodConnection:
         async with within(self._clock, _CONNECT_S):
             if inside is None:
                 return SocketConnection(*await asyncio.open_connection(host, port))
@@ -458,7 +458,7 @@ class DockerRuntime:
                 raise
 
     async def stats(self) -> tuple[ContainerStats, ...]:
-        running = [each for each in (await self._mirror.look()).containers if each.phase is Phase.RUNNING]
+        running = [each for each in (await self._mirror.look()).containers if each.phase is ContainerPhase.RUNNING]
         sizes = await self._file_sizes()
         slots = asyncio.Semaphore(_STATS_AT_ONCE)
 
@@ -495,6 +495,6 @@ def _is_taken(error: EngineError) -> bool:
 
 def _running_id(inside: list[Container], name: str) -> str:
     for each in inside:
-        if each.name == name and each.phase is Phase.RUNNING:
+        if each.name == name and each.phase is ContainerPhase.RUNNING:
             return each.id
     raise CreateFailure(f"the target container {name!r} is not running")

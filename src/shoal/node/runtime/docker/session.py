@@ -10,7 +10,7 @@ from shoal.base.clock import Clock
 from shoal.node.runtime.docker import pods
 from shoal.node.runtime.docker.engine import Engine, EngineError, EngineGone, Exchange
 from shoal.node.runtime.docker.frames import BadFrame, Frames
-from shoal.node.runtime.model import NoSuchContainer, SessionOptions, StartFailure, Stream
+from shoal.node.runtime.model import NoSuchContainer, OutputStream, SessionOptions, StartFailure
 
 _KILLED = 137
 _FIRST_POLL_S = 0.005
@@ -32,7 +32,7 @@ class _Streams:
         self._writing = asyncio.Lock()
         self._closed = False
 
-    async def output(self) -> AsyncIterator[tuple[Stream, bytes]]:
+    async def output(self) -> AsyncIterator[tuple[OutputStream, bytes]]:
         while not self._closed:
             try:
                 data = await self._exchange.read()
@@ -40,7 +40,7 @@ class _Streams:
             except (EngineGone, BadFrame):
                 return
             for stream, piece in pieces:
-                if self._options.stdout if stream is Stream.STDOUT else self._options.stderr:
+                if self._options.stdout if stream is OutputStream.STDOUT else self._options.stderr:
                     yield stream, piece
             if not data:
                 return

@@ -13,10 +13,10 @@ from shoal.node.runtime.docker.config import DockerConfig
 from shoal.node.runtime.docker.frames import instant
 from shoal.node.runtime.model import (
     Container,
+    ContainerPhase,
     ContainerStats,
     ExitReason,
     Image,
-    Phase,
     RuntimeInfo,
     Sandbox,
 )
@@ -24,10 +24,18 @@ from shoal.node.runtime.model import (
 Answer = Mapping[str, Any]
 
 _PHASES = {
-    "created": Phase.CREATED, "configured": Phase.CREATED, "initialized": Phase.CREATED,
-    "running": Phase.RUNNING, "paused": Phase.RUNNING, "restarting": Phase.RUNNING, "stopping": Phase.RUNNING,
-    "exited": Phase.EXITED, "stopped": Phase.EXITED, "dead": Phase.EXITED, "removing": Phase.EXITED,
-}  # fmt: skip
+    "created": ContainerPhase.CREATED,
+    "configured": ContainerPhase.CREATED,
+    "initialized": ContainerPhase.CREATED,
+    "running": ContainerPhase.RUNNING,
+    "paused": ContainerPhase.RUNNING,
+    "restarting": ContainerPhase.RUNNING,
+    "stopping": ContainerPhase.RUNNING,
+    "exited": ContainerPhase.EXITED,
+    "stopped": ContainerPhase.EXITED,
+    "dead": ContainerPhase.EXITED,
+    "removing": ContainerPhase.EXITED,
+}
 _START_CODES = (127, 128)
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
@@ -46,8 +54,8 @@ class Found:
     host_network: bool = False
 
     @property
-    def phase(self) -> Phase:
-        return _PHASES.get(self.state, Phase.UNKNOWN)
+    def phase(self) -> ContainerPhase:
+        return _PHASES.get(self.state, ContainerPhase.UNKNOWN)
 
 
 def image_of(answer: Answer) -> Image:
@@ -109,27 +117,37 @@ def _addresses(answer: Answer) -> tuple[str, ...]:
 
 def _container(answer: Answer, labels: Mapping[str, str], kept: Answer) -> Container:
     state = answer.get("State") or {}
-    phase = _PHASES.get(state.get("Status") or "", Phase.UNKNOWN)
+    phase = _PHASES.get(state.get("Status") or "", ContainerPhase.UNKNOWN)
     code, message = int(state.get("ExitCode") or 0), state.get("Error") or ""
     started_at, finished_at = instant(state.get("StartedAt") or ""), instant(state.get("FinishedAt") or "")
     if started_at is not None and finished_at is not None:
         finished_at = max(started_at, finished_at)  # podman may note the start of a short life after its end
     reason: ExitReason | None = None
-    if phase is Phase.CREATED and (message or code):  # Docker leaves what it could not start where it was
-        phase, reason = Phase.EXITED, ExitReason.START_ERROR
+    if phase is ContainerPhase.CREATED and (message or code):  # Docker leaves what it could not start where it was
+        phase, reason = ContainerPhase.EXITED, ExitReason.START_ERROR
         code = code if code in _START_CODES else 128
-    elif phase is Phase.EXITED:
+    elif phase is ContainerPhase.EXITED:
         reason = _exit_reason(state, code, started=started_at is not None)
     pid = int(state.get("Pid") or 0)
     return Container(
-        id=answer["Id"], sandbox_id=labels.get(bodies.SANDBOX_ID, ""), pod_uid=labels.get(bodies.POD_UID, ""),
-        name=labels.get(bodies.CONTAINER_NAME, ""), attempt=int(kept.get("attempt") or 0), phase=phase,
-        image_id=answer.get("Image") or "", image_reference=kept.get("image") or "",
-        created_at=instant(answer.get("Created") or "") or 0.0, started_at=started_at,
-        finished_at=finished_at if phase is Phase.EXITED else None, exit_code=code if phase is Phase.EXITED else 0,
-        reason=reason, message=message, identity=f"{pid}/{state.get('StartedAt')}" if pid else "",
-        hash=kept.get("hash") or "", labels=dict(kept.get("labels") or {}),
-    )  # fmt: skip
+        id=answer["Id"],
+        sandbox_id=labels.get(bodies.SANDBOX_ID, ""),
+        pod_uid=labels.get(bodies.POD_UID, ""),
+        name=labels.get(bodies.CONTAINER_NAME, ""),
+        attempt=int(kept.get("attempt") or 0),
+        phase=phase,
+        image_id=answer.get("Image") or "",
+        image_reference=kept.get("image") or "",
+        created_at=instant(answer.get("Created") or "") or 0.0,
+        started_at=started_at,
+        finished_at=finished_at if phase is ContainerPhase.EXITED else None,
+        exit_code=code if phase is ContainerPhase.EXITED else 0,
+        reason=reason,
+        message=message,
+        identity=f"{pid}/{state.get('StartedAt')}" if pid else "",
+        hash=kept.get("hash") or "",
+        labels=dict(kept.get("labels") or {}),
+    )
 
 
 def _exit_reason(state: Answer, code: int, *, started: bool) -> ExitReason:

@@ -170,7 +170,7 @@ def _remember(link: Path, folder: Path) -> None:
     fresh.replace(link)
 
 
-class Addresses:
+class PodAddresses:
     """The pod addresses of one node. What was given back longest ago is given out first."""
 
     def __init__(self, network: Network, node: str) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 
 from shoal.base.logs import get_logger
-from shoal.node.proxy.model import Backend, Listener, Place
+from shoal.node.proxy.model import ListenAddress, ProxyBackend, ProxyListener
 from shoal.node.proxy.tcp import TcpRelay
 from shoal.node.proxy.udp import UdpRelay
 from shoal.node.runtime.model import CreateFailure, PortMapping, Sandbox
@@ -27,9 +27,9 @@ class HostPorts:
             if not port.host_port:
                 continue
             address = port.host_ip if port.host_ip not in ("", "0.0.0.0") else self._host_address
-            place = Place(port.protocol, address, port.host_port)
-            backend = Backend(sandbox.addresses[0], port.container_port)
-            relay = (UdpRelay if port.protocol == "UDP" else TcpRelay)(Listener(place=place, backends=(backend,)))
+            place = ListenAddress(port.protocol, address, port.host_port)
+            backend = ProxyBackend(sandbox.addresses[0], port.container_port)
+            relay = (UdpRelay if port.protocol == "UDP" else TcpRelay)(ProxyListener(place=place, backends=(backend,)))
             try:
                 await relay.open(place.port)
             except OSError as error:

@@ -31,7 +31,7 @@ _REFERENCE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class ImageReference:
     """An image's name in parts. ``host`` is empty when the name has no registry."""
 
     host: str
@@ -46,7 +46,7 @@ class Reference:
 
 
 @lru_cache(4096)
-def parse_reference(text: str) -> Reference:
+def parse_reference(text: str) -> ImageReference:
     """``ImageFailure`` INVALID_NAME when the text cannot be the name of an image."""
     found = _REFERENCE.fullmatch(text)
     if found is None:
@@ -54,11 +54,11 @@ def parse_reference(text: str) -> Reference:
     host, path = found["host"] or "", found["path"]
     if host and not ("." in host or ":" in host or host == "localhost" or host != host.lower()):
         host, path = "", f"{host}/{path}"
-    return Reference(host, path, found["tag"] or "latest", found["digest"] or "")
+    return ImageReference(host, path, found["tag"] or "latest", found["digest"] or "")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ImageEntry:
     """What one image stands for; texts may have placeholders."""
 
     argv: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ class Entry:
 class ImageTable:
     """Entries by repository, or by repository and tag."""
 
-    def __init__(self, entries: Mapping[str, Entry], sources: tuple[str, ...] = ("images.yaml",)) -> None:
+    def __init__(self, entries: Mapping[str, ImageEntry], sources: tuple[str, ...] = ("images.yaml",)) -> None:
         self._entries = {_plain(name): entry for name, entry in entries.items()}
         self._sources = sources
 
@@ -84,7 +84,7 @@ class ImageTable:
 
     def bare(self, text: str) -> Image:
         """An image that is nothing but its name, for pods that say themselves what to run."""
-        return _image(parse_reference(text), Entry())
+        return _image(parse_reference(text), ImageEntry())
 
     def missing(self, text: str) -> ImageFailure:
         where = " and ".join(self._sources)
@@ -106,11 +106,11 @@ def load_table(files: Iterable[Path] = (), flags: Iterable[str] = ()) -> ImageTa
         name, equals, line = flag.partition("=")
         if not equals or not line.strip():
             raise ConfigError(f"--image is {flag!r}: use REPOSITORY=COMMAND, for example shop/web=python3 web.py")
-        entries[_key(name, "--image")] = Entry(argv=tuple(shlex.split(line)))
+        entries[_key(name, "--image")] = ImageEntry(argv=tuple(shlex.split(line)))
     return ImageTable(entries, tuple(sources))
 
 
-def _read(path: Path) -> dict[str, Entry]:
+def _read(path: Path) -> dict[str, ImageEntry]:
     try:
         content = yaml.safe_load(path.read_text())
     except (OSError, yaml.YAMLError) as error:
@@ -129,7 +129,7 @@ def _key(name: Any, where: str) -> str:
     return str(name)
 
 
-def _entry(name: str, value: Any, path: Path) -> Entry:
+def _entry(name: str, value: Any, path: Path) -> ImageEntry:
     if isinstance(value, list):
         value = {"argv": value}
     if (
@@ -143,10 +143,10 @@ def _entry(name: str, value: Any, path: Path) -> Entry:
     if not all(isinstance(each, list) for each in lists) or not isinstance(env, dict):
         raise ConfigError(f"{path}: {name}: argv and args are lists, env is a mapping")
     argv, args = (tuple(str(word) for word in each) for each in lists)
-    return Entry(argv, args, {str(key): str(text) for key, text in env.items()})
+    return ImageEntry(argv, args, {str(key): str(text) for key, text in env.items()})
 
 
-def _names(reference: Reference) -> Iterable[str]:
+def _names(reference: ImageReference) -> Iterable[str]:
     """Under which names an image may be in the table, the exact one first."""
     if reference.host:
         yield f"{reference.host}/{reference.path}"
@@ -158,7 +158,7 @@ def _plain(name: str) -> str:
     return name.removeprefix("docker.io/").removeprefix("library/")
 
 
-def _image(reference: Reference, entry: Entry) -> Image:
+def _image(reference: ImageReference, entry: ImageEntry) -> Image:
     places = {
         "{tag}": reference.tag, "{repository}": reference.path, "{python}": sys.executable,
         "{source}": str(_HERE.parents[3]), "{programs}": str(_HERE),

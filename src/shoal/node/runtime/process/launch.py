@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal.node.runtime.model import ContainerSpec, CreateFailure, Mount, Resources, Sandbox, SandboxSpec, argv_of
+from shoal.node.runtime.model import (
+    ContainerResources,
+    ContainerSpec,
+    CreateFailure,
+    Mount,
+    Sandbox,
+    SandboxSpec,
+    argv_of,
+)
 from shoal.node.runtime.process.config import ProcessConfig
 from shoal.node.runtime.process.fds import readable
 
@@ -96,7 +104,7 @@ def prepare(
     return notices
 
 
-def change_memory_limit(folder: Path, resources: Resources) -> None:
+def change_memory_limit(folder: Path, resources: ContainerResources) -> None:
     """For a container that has not started yet."""
     made = marshal.loads((folder / "config").read_bytes())
     made["memory_limit"], made["limits"] = resources.memory_limit_bytes, _limits(resources)
@@ -157,7 +165,7 @@ def _redirect(scratch: Path, mount: Mount) -> bool:
     return True
 
 
-def _limits(resources: Resources) -> list[tuple[int, int]]:
+def _limits(resources: ContainerResources) -> list[tuple[int, int]]:
     """No core dumps; and a bound far above the memory limit, for what grows faster than the shim looks."""
     found = [(resource.RLIMIT_CORE, 0)]
     if resources.memory_limit_bytes:
@@ -167,7 +175,7 @@ def _limits(resources: Resources) -> list[tuple[int, int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class ShimStart:
     """How the start of a shim went."""
 
     shim_pid: int
@@ -198,7 +206,7 @@ def _spawn(folder: Path) -> tuple[int, int]:
     return pid, ours
 
 
-async def start_shim(folder: Path) -> Started:
+async def start_shim(folder: Path) -> ShimStart:
     """Start the shim of a container and wait for its word. The shim is a child of this process as long as this lives:
     ``shim_pid`` has to be reaped."""
     pid, ours = _spawn(folder)
@@ -214,9 +222,9 @@ async def start_shim(folder: Path) -> Started:
         os.close(ours)
     word, _, rest = answer.decode(errors="replace").partition(" ")
     if word == "started":
-        return Started(pid, True)
+        return ShimStart(pid, True)
     message = rest.partition(" ")[2] or _last_line(folder / "shim.err") or "the container's shim ended at once"
-    return Started(pid, False, message)
+    return ShimStart(pid, False, message)
 
 
 def _last_line(path: Path) -> str:

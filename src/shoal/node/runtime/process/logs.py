@@ -12,11 +12,11 @@ from functools import lru_cache
 from pathlib import Path
 
 from shoal.base.clock import Clock
-from shoal.node.runtime.model import LogOptions, LogRecord, Stream
+from shoal.node.runtime.model import LogOptions, LogRecord, OutputStream
 
 _BLOCK_BYTES = 1 << 18
 _FOLLOW_S = 0.05
-_STREAMS = {b"stdout": Stream.STDOUT, b"stderr": Stream.STDERR}
+_STREAMS = {b"stdout": OutputStream.STDOUT, b"stderr": OutputStream.STDERR}
 
 
 @lru_cache(64)

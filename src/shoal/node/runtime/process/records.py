@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from shoal.node.runtime.model import Container, ExitReason, Phase, Sandbox, SandboxSpec
+from shoal.node.runtime.model import Container, ContainerPhase, ExitReason, Sandbox, SandboxSpec
 from shoal.node.runtime.process.shim import processes
 
 _LOST = 137
@@ -41,7 +41,7 @@ class KeptContainer:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ProcessIdentity:
     """A process for ever: pids come again, this does not."""
 
     pid: int
@@ -102,14 +102,14 @@ def write_exit(folder: Path, *, code: int, reason: ExitReason, at: float, messag
     write(folder / "exit", text.encode())
 
 
-def shim_of(folder: Path) -> Identity | None:
+def shim_of(folder: Path) -> ProcessIdentity | None:
     state = facts(folder / "state")
-    return Identity(int(state["shim"]), int(state["shim_start"]), state["boot"]) if state else None
+    return ProcessIdentity(int(state["shim"]), int(state["shim_start"]), state["boot"]) if state else None
 
 
-def main_of(folder: Path) -> Identity | None:
+def main_of(folder: Path) -> ProcessIdentity | None:
     state = facts(folder / "state")
-    return Identity(int(state["pid"]), int(state["start"]), state["boot"]) if state else None
+    return ProcessIdentity(int(state["pid"]), int(state["start"]), state["boot"]) if state else None
 
 
 def being_started(folder: Path) -> bool:
@@ -133,7 +133,7 @@ def as_it_is(folder: Path, made: Container, now: float) -> Container:
     started_at = float(state["at"]) if state else None
     shim = shim_of(folder)
     if shim is not None and shim.alive:  # it writes how it ended before it goes itself
-        return replace(made, phase=Phase.RUNNING, started_at=started_at, identity=str(main_of(folder)))
+        return replace(made, phase=ContainerPhase.RUNNING, started_at=started_at, identity=str(main_of(folder)))
     ended = facts(folder / "exit")
     if shim is None and not ended:
         return made
@@ -142,6 +142,12 @@ def as_it_is(folder: Path, made: Container, now: float) -> Container:
         write_exit(folder, code=_LOST, reason=ExitReason.UNKNOWN, at=now, message=message)
         ended = facts(folder / "exit")
     return replace(
-        made, phase=Phase.EXITED, started_at=started_at, finished_at=float(ended["at"]), exit_code=int(ended["code"]),
-        signal=int(ended["signal"]), reason=ExitReason(ended["reason"]), message=ended["message"],
-    )  # fmt: skip
+        made,
+        phase=ContainerPhase.EXITED,
+        started_at=started_at,
+        finished_at=float(ended["at"]),
+        exit_code=int(ended["code"]),
+        signal=int(ended["signal"]),
+        reason=ExitReason(ended["reason"]),
+        message=ended["message"],
+    )

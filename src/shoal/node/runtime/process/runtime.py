@@ -21,33 +21,33 @@ from shoal.base.deadline import within
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
 from shoal.node.runtime.model import (
-    Connection,
     Container,
+    ContainerPhase,
+    ContainerResources,
     ContainerSpec,
     ContainerStats,
     CreateFailure,
-    Credentials,
-    Event,
-    EventKind,
     ExitReason,
     Image,
     Inventory,
     LogOptions,
     LogRecord,
     NoSuchContainer,
-    Phase,
+    PodConnection,
     PullProgress,
-    Resources,
+    RegistryCredentials,
+    RuntimeEvent,
+    RuntimeEventKind,
     RuntimeFailure,
     RuntimeInfo,
+    RuntimeSession,
     Sandbox,
     SandboxSpec,
-    Session,
     SessionOptions,
     StartFailure,
 )
 from shoal.node.runtime.process import launch, records, usage
-from shoal.node.runtime.process.addresses import Addresses
+from shoal.node.runtime.process.addresses import PodAddresses
 from shoal.node.runtime.process.config import ProcessConfig
 from shoal.node.runtime.process.fds import ask
 from shoal.node.runtime.process.hostports import HostPorts
@@ -77,14 +77,14 @@ class _Box:
     folder: Path
     container: Container
     exited: asyncio.Event = field(default_factory=asyncio.Event)
-    shim: records.Identity | None = None
+    shim: records.ProcessIdentity | None = None
     told: set[int] = field(default_factory=set)  # ports that users were warned of
     cpu_ns: int = 0
     starting: asyncio.Task[None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class ProcessRuntimeDeps:
     """What a runtime gets from the process that it is part of."""
 
     clock: Clock
@@ -96,12 +96,14 @@ class Surroundings:
 class ProcessRuntime:
     """Runs containers as processes."""
 
-    def __init__(self, config: ProcessConfig, images: ImageTable, addresses: Addresses, around: Surroundings) -> None:
+    def __init__(
+        self, config: ProcessConfig, images: ImageTable, addresses: PodAddresses, deps: ProcessRuntimeDeps
+    ) -> None:
         self._config = config
         self._images = images
         self._addresses = addresses
-        self._around = around
-        self._clock = around.clock
+        self._deps = deps
+        self._clock = deps.clock
         self._sandboxes: dict[str, records.KeptSandbox] = {}
         self._boxes: dict[str, _Box] = {}
         self._watches = Watches(self._shim_ended)
@@ -110,7 +112,7 @@ class ProcessRuntime:
         self._closing = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
         self._namespaces = ""
-        self._host_ports = HostPorts(around.host_address)
+        self._host_ports = HostPorts(deps.host_address)
 
     # the runtime itself
 
@@ -129,7 +131,7 @@ class ProcessRuntime:
                 kept = replace(kept, sandbox=replace(kept.sandbox, ready=False, addresses=()))
             self._sandboxes[kept.sandbox.id] = kept
         used = (address for kept in self._sandboxes.values() for address in kept.sandbox.addresses)
-        self._addresses.open(address for address in used if address != self._around.host_address)
+        self._addresses.open(address for address in used if address != self._deps.host_address)
         await self._load_containers()
         for kept in self._sandboxes.values():
             if kept.sandbox.ready:
@@ -192,7 +194,7 @@ class ProcessRuntime:
         self,
         reference: str,
         *,
-        credentials: tuple[Credentials, ...] = (),
+        credentials: tuple[RegistryCredentials, ...] = (),
         progress: Callable[[PullProgress], None] = lambda _: None,
         command: bool = False,
     ) -> Image:
@@ -211,9 +213,9 @@ class ProcessRuntime:
             found = kept.sandbox
             if (found.pod_uid, found.attempt) == (spec.pod_uid, spec.attempt) and found.ready:
                 return found
-        address = self._around.host_address if spec.host_network else self._addresses.take()
+        address = self._deps.host_address if spec.host_network else self._addresses.take()
         made = Sandbox(
-            id=self._around.new_id().replace("-", ""), pod_uid=spec.pod_uid, namespace=spec.namespace, name=spec.name,
+            id=self._deps.new_id().replace("-", ""), pod_uid=spec.pod_uid, namespace=spec.namespace, name=spec.name,
             attempt=spec.attempt, ready=True, addresses=(address,), created_at=self._clock.wall_s(),
         )  # fmt: skip
         try:
@@ -233,7 +235,7 @@ class ProcessRuntime:
 
     def _give_back(self, sandbox: Sandbox) -> None:
         for address in sandbox.addresses:
-            if address != self._around.host_address:
+            if address != self._deps.host_address:
                 self._addresses.give_back(address)
 
     async def stop_sandbox(self, sandbox_id: str) -> None:
@@ -245,7 +247,7 @@ class ProcessRuntime:
         if kept.sandbox.ready:
             self._give_back(kept.sandbox)
             self._keep(replace(kept, sandbox=replace(kept.sandbox, ready=False, addresses=())))
-            self._events.tell(Event(kind=EventKind.SANDBOX, pod_uid=kept.sandbox.pod_uid))
+            self._events.tell(RuntimeEvent(kind=RuntimeEventKind.SANDBOX, pod_uid=kept.sandbox.pod_uid))
 
     async def remove_sandbox(self, sandbox_id: str) -> None:
         await self.stop_sandbox(sandbox_id)
@@ -267,8 +269,8 @@ class ProcessRuntime:
             if (box.container.name, box.container.attempt) == (spec.name, spec.attempt):
                 return box.container
         made = Container(
-            id=self._around.new_id().replace("-", ""), sandbox_id=sandbox_id, pod_uid=kept.sandbox.pod_uid,
-            name=spec.name, attempt=spec.attempt, phase=Phase.CREATED, image_id=spec.image.id,
+            id=self._deps.new_id().replace("-", ""), sandbox_id=sandbox_id, pod_uid=kept.sandbox.pod_uid,
+            name=spec.name, attempt=spec.attempt, phase=ContainerPhase.CREATED, image_id=spec.image.id,
             image_reference=spec.image_reference, created_at=self._clock.wall_s(), hash=spec.hash,
             labels=dict(spec.labels),
         )  # fmt: skip
@@ -280,7 +282,7 @@ class ProcessRuntime:
         try:
             folder.mkdir(mode=0o711)
             notices = launch.prepare(
-                folder, made.id, spec, launch.Pod(kept.sandbox, kept.spec), self._config, self._around.environ,
+                folder, made.id, spec, launch.Pod(kept.sandbox, kept.spec), self._config, self._deps.environ,
                 self._namespaces,
             )  # fmt: skip
             records.save_container(folder, box.kept)
@@ -294,7 +296,7 @@ class ProcessRuntime:
 
     async def start(self, container_id: str) -> Container:
         box = self._box(container_id)
-        if box.container.phase is not Phase.CREATED:
+        if box.container.phase is not ContainerPhase.CREATED:
             return box.container
         if box.starting is None:
             box.starting = asyncio.create_task(self._launch(box), name=f"launch/{container_id}")
@@ -306,7 +308,7 @@ class ProcessRuntime:
         self._watches.add(box.container.id, started.shim_pid, child=True)
         self._refresh(box)
         if not started.ok:
-            if box.container.phase is Phase.CREATED:  # the shim itself failed
+            if box.container.phase is ContainerPhase.CREATED:  # the shim itself failed
                 reason = ExitReason.START_ERROR
                 records.write_exit(
                     box.folder, code=128, reason=reason, at=self._clock.wall_s(), message=started.message
@@ -322,22 +324,22 @@ class ProcessRuntime:
     def _refresh(self, box: _Box) -> None:
         """Bring a container up to date with the disk, and tell what changed."""
         before = box.container.phase
-        if before is Phase.EXITED:
+        if before is ContainerPhase.EXITED:
             return
         found = records.as_it_is(box.folder, box.kept.container, self._clock.wall_s())
         box.container = found
         if found.phase is before:
             return
-        event = Event(kind=EventKind.STARTED, pod_uid=found.pod_uid, container_id=found.id)
-        if found.started_at is not None and before is Phase.CREATED:
+        event = RuntimeEvent(kind=RuntimeEventKind.STARTED, pod_uid=found.pod_uid, container_id=found.id)
+        if found.started_at is not None and before is ContainerPhase.CREATED:
             self._events.tell(event)
-        if found.phase is Phase.RUNNING:
+        if found.phase is ContainerPhase.RUNNING:
             box.shim = records.shim_of(box.folder)
         else:
             if found.reason is ExitReason.UNKNOWN:
                 _kill_all(usage.stragglers(found.id))
             box.exited.set()
-            self._events.tell(replace(event, kind=EventKind.EXITED))
+            self._events.tell(replace(event, kind=RuntimeEventKind.EXITED))
 
     def _shim_ended(self, container_id: str) -> None:
         box = self._boxes.get(container_id)
@@ -347,11 +349,11 @@ class ProcessRuntime:
     async def stop(self, container_id: str, *, grace_s: float, signal: str = "") -> Container:
         box = self._box(container_id)
         await self._settled(box)
-        if box.container.phase is Phase.CREATED:
+        if box.container.phase is ContainerPhase.CREATED:
             now = self._clock.wall_s()
             records.write_exit(box.folder, code=_KILLED, reason=ExitReason.ERROR, at=now, message="it never started")
             self._refresh(box)
-        if box.container.phase is Phase.EXITED:
+        if box.container.phase is ContainerPhase.EXITED:
             return box.container
         if grace_s > 0:
             await self._ask(box, do="signal", number=_number(signal or box.kept.stop_signal))
@@ -388,11 +390,11 @@ class ProcessRuntime:
             (box.folder / "kept").unlink(missing_ok=True)  # from here on it does not exist
             shutil.rmtree(box.folder, ignore_errors=True)
 
-    async def update(self, container_id: str, resources: Resources) -> None:
+    async def update(self, container_id: str, resources: ContainerResources) -> None:
         box = self._box(container_id)
-        if box.container.phase is Phase.CREATED:
+        if box.container.phase is ContainerPhase.CREATED:
             launch.change_memory_limit(box.folder, resources)
-        elif box.container.phase is Phase.RUNNING:
+        elif box.container.phase is ContainerPhase.RUNNING:
             await self._ask(box, do="limit", memory=resources.memory_limit_bytes)
 
     async def inspect(self, container_id: str) -> Container:
@@ -410,19 +412,25 @@ class ProcessRuntime:
 
     def _running(self, container_id: str) -> _Box:
         box = self._box(container_id)
-        if box.container.phase is not Phase.RUNNING:
+        if box.container.phase is not ContainerPhase.RUNNING:
             raise NoSuchContainer(f"the container {container_id} is not running")
         return box
 
     # what happens by itself
 
-    def events(self) -> AsyncIterator[Event]:
+    def events(self) -> AsyncIterator[RuntimeEvent]:
         return self._events.listen()
 
     def _notice(self, box: _Box, reason: str, message: str) -> None:
         found = box.container
         self._events.tell(
-            Event(kind=EventKind.NOTICE, pod_uid=found.pod_uid, container_id=found.id, reason=reason, message=message)
+            RuntimeEvent(
+                kind=RuntimeEventKind.NOTICE,
+                pod_uid=found.pod_uid,
+                container_id=found.id,
+                reason=reason,
+                message=message,
+            )
         )
 
     async def _look_often(self) -> None:
@@ -470,21 +478,21 @@ class ProcessRuntime:
         async for found in read_log(box.folder, options, clock=self._clock, ended=ended, closing=self._closing):
             yield found
 
-    async def exec(self, container_id: str, command: tuple[str, ...], options: SessionOptions) -> Session:
+    async def exec(self, container_id: str, command: tuple[str, ...], options: SessionOptions) -> RuntimeSession:
         return await open_exec(self._running(container_id).folder, command, options)
 
-    async def attach(self, container_id: str, options: SessionOptions) -> Session:
+    async def attach(self, container_id: str, options: SessionOptions) -> RuntimeSession:
         box = self._running(container_id)
         options = replace(options, stdin=options.stdin and (box.kept.stdin or box.kept.tty))
         return await open_attach(box.folder, options, terminal=box.kept.tty)
 
-    async def connect(self, sandbox_id: str, port: int) -> Connection:
+    async def connect(self, sandbox_id: str, port: int) -> PodConnection:
         kept = self._sandboxes.get(sandbox_id)
         if kept is None or not kept.sandbox.ready:
             raise ConnectionRefusedError(f"the sandbox {sandbox_id} is not ready")
         address = kept.sandbox.addresses[0]
         if not kept.spec.host_network:
-            running = (box for box in self._of(sandbox_id) if box.container.phase is Phase.RUNNING)
+            running = (box for box in self._of(sandbox_id) if box.container.phase is ContainerPhase.RUNNING)
             address = await listening_address(address, port, [box.shim.pid for box in running if box.shim is not None])
         return SocketConnection(*await asyncio.open_connection(address, port))
 
@@ -493,7 +501,7 @@ class ProcessRuntime:
         running = [
             (box, box.container, box.shim.pid)
             for box in self._boxes.values()
-            if box.container.phase is Phase.RUNNING and box.shim is not None
+            if box.container.phase is ContainerPhase.RUNNING and box.shim is not None
         ]
 
         def look() -> list[ContainerStats]:
@@ -502,13 +510,13 @@ class ProcessRuntime:
         found = []
         for (box, _, _), stats in zip(running, await asyncio.to_thread(look), strict=True):
             box.cpu_ns = max(box.cpu_ns, stats.cpu_total_ns)
-            if box.container.phase is Phase.RUNNING:
+            if box.container.phase is ContainerPhase.RUNNING:
                 found.append(replace(stats, cpu_total_ns=box.cpu_ns))
         return tuple(found)
 
 
 def _is_new(container: Container, now: float) -> bool:
-    return container.phase is Phase.RUNNING and now - (container.started_at or now) < _NEW_S
+    return container.phase is ContainerPhase.RUNNING and now - (container.started_at or now) < _NEW_S
 
 
 def _kill_all(pids: list[int]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 from shoal.base.tasks import cancel_all
-from shoal.node.runtime.model import RuntimeFailure, SessionOptions, StartFailure, Stream
+from shoal.node.runtime.model import OutputStream, RuntimeFailure, SessionOptions, StartFailure
 from shoal.node.runtime.process.fds import Channel, readable, write_all
 
 _PIECE_BYTES = 65536
@@ -23,12 +23,12 @@ class _Files:
     """Both ends of a session's streams: ``ours`` by stream, ``theirs`` in order."""
 
     def __init__(self) -> None:
-        self.outputs: dict[int, Stream] = {}
+        self.outputs: dict[int, OutputStream] = {}
         self.input = -1
         self.terminal = -1
         self.theirs: list[int] = []
 
-    def add_output(self, stream: Stream) -> None:
+    def add_output(self, stream: OutputStream) -> None:
         ours, theirs = os.pipe()
         os.set_blocking(ours, False)
         self.outputs[ours] = stream
@@ -45,7 +45,7 @@ class _Files:
     def add_terminal(self) -> None:
         master, slave = os.openpty()
         os.set_blocking(master, False)
-        self.outputs[master] = Stream.STDOUT
+        self.outputs[master] = OutputStream.STDOUT
         self.terminal, self.input = os.dup(master), os.dup(master)
         self.theirs += [slave, os.dup(slave), os.dup(slave)]
 
@@ -63,7 +63,7 @@ class _Files:
 
 
 class ProcessSession:
-    """A session through a shim. See ``shoal.node.runtime.model.Session``."""
+    """A session through a shim. See ``shoal.node.runtime.model.RuntimeSession``."""
 
     def __init__(self, channel: Channel, files: _Files, *, terminal: bool) -> None:
         self._channel = channel
@@ -94,7 +94,7 @@ class ProcessSession:
         if not self._exit.done():
             self._exit.set_result(code)
 
-    async def output(self) -> AsyncIterator[tuple[Stream, bytes]]:
+    async def output(self) -> AsyncIterator[tuple[OutputStream, bytes]]:
         files = self._files
         while files.outputs and not self._given_up.done():
             ended = self._exit.done()  # whatever it wrote is there by now
@@ -191,7 +191,7 @@ def _pipes(files: _Files, options: SessionOptions, *, all_three: bool) -> None:
         files.add_input()
     elif all_three:
         files.add_nothing()
-    for stream, wanted in ((Stream.STDOUT, options.stdout), (Stream.STDERR, options.stderr)):
+    for stream, wanted in ((OutputStream.STDOUT, options.stdout), (OutputStream.STDERR, options.stderr)):
         if wanted:
             files.add_output(stream)
         elif all_three:

@@ -15,7 +15,7 @@ _LISTEN = "0A"
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
+class ListeningSocket:
     """A listening socket; the inode tells it from others with the same address."""
 
     address: str
@@ -27,9 +27,9 @@ class Listener:
         return self.address in ("0.0.0.0", "::")
 
 
-def listeners() -> list[Listener]:
+def listeners() -> list[ListeningSocket]:
     """All listening TCP sockets of the machine."""
-    found: list[Listener] = []
+    found: list[ListeningSocket] = []
     for name in ("tcp", "tcp6"):
         try:
             lines = Path(f"/proc/net/{name}").read_text().splitlines()[1:]
@@ -39,7 +39,7 @@ def listeners() -> list[Listener]:
             fields = line.split()
             if fields[3] == _LISTEN:
                 address, _, port = fields[1].partition(":")
-                found.append(Listener(_address(address), int(port, 16), int(fields[9])))
+                found.append(ListeningSocket(_address(address), int(port, 16), int(fields[9])))
     return found
 
 

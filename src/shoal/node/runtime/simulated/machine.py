@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
-from shoal.node.runtime.model import Container, ContainerSpec, Image, LogRecord, Sandbox, SandboxSpec, Stream
+from shoal.node.runtime.model import Container, ContainerSpec, Image, LogRecord, OutputStream, Sandbox, SandboxSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Log:
         self.ended = False
         self._more = asyncio.Event()
 
-    def write(self, at_ns: int, stream: Stream, data: bytes) -> None:
+    def write(self, at_ns: int, stream: OutputStream, data: bytes) -> None:
         self.records.append(LogRecord(at_ns, stream, data))
         self._wake()
 

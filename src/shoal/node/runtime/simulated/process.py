@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from shoal.base.clock import Clock
-from shoal.node.runtime.model import Stream
+from shoal.node.runtime.model import OutputStream
 from shoal.node.runtime.simulated.machine import Box
 from shoal.node.runtime.simulated.shell import Step
 
@@ -33,7 +33,7 @@ async def run_steps(box: Box, steps: tuple[Step, ...], clock: Clock) -> int:
 
 async def _step(box: Box, step: Step, clock: Clock) -> None:
     if step.name == "echo":
-        stream = Stream.STDERR if step.to_stderr else Stream.STDOUT
+        stream = OutputStream.STDERR if step.to_stderr else OutputStream.STDOUT
         box.log.write(int(clock.wall_s() * 1e9), stream, " ".join(step.args).encode() + b"\n")
     elif step.name == "exit":
         raise Ended(int(step.args[0]) if step.args else 0)
@@ -93,7 +93,7 @@ async def _cat(box: Box, clock: Clock) -> None:
 
     async def copy() -> None:
         while (data := await box.input.get()) is not None:
-            box.log.write(int(clock.wall_s() * 1e9), Stream.STDOUT, data)
+            box.log.write(int(clock.wall_s() * 1e9), OutputStream.STDOUT, data)
         ended.set()
 
     task = asyncio.create_task(copy(), name="simulated/cat")

@@ -10,14 +10,12 @@ from dataclasses import replace
 from shoal.base.clock import Clock
 from shoal.base.tasks import cancel_all, wait_first
 from shoal.node.runtime.model import (
-    Connection,
     Container,
+    ContainerPhase,
+    ContainerResources,
     ContainerSpec,
     ContainerStats,
     CreateFailure,
-    Credentials,
-    Event,
-    EventKind,
     ExitReason,
     Image,
     ImageFailure,
@@ -26,13 +24,15 @@ from shoal.node.runtime.model import (
     LogOptions,
     LogRecord,
     NoSuchContainer,
-    Phase,
+    PodConnection,
     PullProgress,
-    Resources,
+    RegistryCredentials,
+    RuntimeEvent,
+    RuntimeEventKind,
     RuntimeInfo,
+    RuntimeSession,
     Sandbox,
     SandboxSpec,
-    Session,
     SessionOptions,
     StartFailure,
     argv_of,
@@ -89,7 +89,7 @@ class SimulatedRuntime:
         self,
         reference: str,
         *,
-        credentials: tuple[Credentials, ...] = (),
+        credentials: tuple[RegistryCredentials, ...] = (),
         progress: Callable[[PullProgress], None] = lambda _: None,
         command: bool = False,
     ) -> Image:
@@ -138,7 +138,7 @@ class SimulatedRuntime:
             await self.stop(box.container.id, grace_s=0)
         self._machine.used.difference_update(sandbox.addresses)
         self._machine.sandboxes[sandbox_id] = replace(sandbox, ready=False, addresses=())
-        self._events.tell(Event(kind=EventKind.SANDBOX, pod_uid=sandbox.pod_uid))
+        self._events.tell(RuntimeEvent(kind=RuntimeEventKind.SANDBOX, pod_uid=sandbox.pod_uid))
 
     async def remove_sandbox(self, sandbox_id: str) -> None:
         await self.stop_sandbox(sandbox_id)
@@ -161,7 +161,7 @@ class SimulatedRuntime:
             raise CreateFailure("container has runAsNonRoot and image will run as root")
         made = Container(
             id=f"container-{next(self._machine.numbers)}", sandbox_id=sandbox_id, pod_uid=sandbox.pod_uid,
-            name=spec.name, attempt=spec.attempt, phase=Phase.CREATED, image_id=spec.image.id,
+            name=spec.name, attempt=spec.attempt, phase=ContainerPhase.CREATED, image_id=spec.image.id,
             image_reference=spec.image_reference, created_at=self._clock.wall_s(), hash=spec.hash,
             labels=dict(spec.labels),
         )  # fmt: skip
@@ -170,7 +170,7 @@ class SimulatedRuntime:
 
     async def start(self, container_id: str) -> Container:
         box = self._box(container_id)
-        if box.container.phase is not Phase.CREATED:
+        if box.container.phase is not ContainerPhase.CREATED:
             return box.container
         try:
             steps = shell.parse(argv_of(box.spec), dict(box.spec.env))
@@ -181,9 +181,13 @@ class SimulatedRuntime:
         if self._config.start_s:
             await self._clock.sleep(self._config.start_s)
         now = self._clock.wall_s()
-        box.container = replace(box.container, phase=Phase.RUNNING, started_at=now, identity=f"{container_id}@{now}")
+        box.container = replace(
+            box.container, phase=ContainerPhase.RUNNING, started_at=now, identity=f"{container_id}@{now}"
+        )
         box.task = asyncio.create_task(self._run(box, steps), name=f"simulated/{container_id}")
-        self._events.tell(Event(kind=EventKind.STARTED, pod_uid=box.container.pod_uid, container_id=container_id))
+        self._events.tell(
+            RuntimeEvent(kind=RuntimeEventKind.STARTED, pod_uid=box.container.pod_uid, container_id=container_id)
+        )
         return box.container
 
     async def _run(self, box: Box, steps: tuple[shell.Step, ...]) -> None:
@@ -196,19 +200,21 @@ class SimulatedRuntime:
     ) -> None:
         found = reason or (ExitReason.ERROR if code else ExitReason.COMPLETED)
         box.container = replace(
-            box.container, phase=Phase.EXITED, finished_at=self._clock.wall_s(), exit_code=code, signal=signal,
+            box.container, phase=ContainerPhase.EXITED, finished_at=self._clock.wall_s(), exit_code=code, signal=signal,
             reason=found, message=message, identity="",
         )  # fmt: skip
         box.serves.clear()
         box.log.end()
         box.exited.set()
-        self._events.tell(Event(kind=EventKind.EXITED, pod_uid=box.container.pod_uid, container_id=box.container.id))
+        self._events.tell(
+            RuntimeEvent(kind=RuntimeEventKind.EXITED, pod_uid=box.container.pod_uid, container_id=box.container.id)
+        )
 
     async def stop(self, container_id: str, *, grace_s: float, signal: str = "") -> Container:
         box = self._box(container_id)
-        if box.container.phase is Phase.CREATED:
+        if box.container.phase is ContainerPhase.CREATED:
             self._exit(box, _KILLED)
-        if box.container.phase is Phase.EXITED:
+        if box.container.phase is ContainerPhase.EXITED:
             return box.container
         if grace_s > 0:
             box.signal = box.signal or 15
@@ -226,7 +232,7 @@ class SimulatedRuntime:
         await self.stop(container_id, grace_s=0)
         self._machine.boxes.pop(container_id, None)
 
-    async def update(self, container_id: str, resources: Resources) -> None:
+    async def update(self, container_id: str, resources: ContainerResources) -> None:
         box = self._box(container_id)
         box.spec = replace(box.spec, resources=resources)
 
@@ -237,7 +243,7 @@ class SimulatedRuntime:
         containers = tuple(box.container for box in self._machine.boxes.values())
         return Inventory(tuple(self._machine.sandboxes.values()), containers)
 
-    def events(self) -> AsyncIterator[Event]:
+    def events(self) -> AsyncIterator[RuntimeEvent]:
         return self._events.listen()
 
     def _box(self, container_id: str) -> Box:
@@ -248,7 +254,7 @@ class SimulatedRuntime:
 
     def _running(self, container_id: str) -> Box:
         box = self._box(container_id)
-        if box.container.phase is not Phase.RUNNING:
+        if box.container.phase is not ContainerPhase.RUNNING:
             raise NoSuchContainer(f"the container {container_id} is not running")
         return box
 
@@ -277,7 +283,7 @@ class SimulatedRuntime:
             else:
                 await wait_first(log.wait(position), self._closing.wait())
 
-    async def exec(self, container_id: str, command: tuple[str, ...], options: SessionOptions) -> Session:
+    async def exec(self, container_id: str, command: tuple[str, ...], options: SessionOptions) -> RuntimeSession:
         box = self._running(container_id)
         try:
             steps = shell.parse(command, dict(box.spec.env))
@@ -285,10 +291,10 @@ class SimulatedRuntime:
             raise StartFailure(f'exec: "{missing}": executable file not found in $PATH') from None
         return ExecSession(box, steps, options, self._clock)
 
-    async def attach(self, container_id: str, options: SessionOptions) -> Session:
+    async def attach(self, container_id: str, options: SessionOptions) -> RuntimeSession:
         return AttachSession(self._running(container_id), options)
 
-    async def connect(self, sandbox_id: str, port: int) -> Connection:
+    async def connect(self, sandbox_id: str, port: int) -> PodConnection:
         for box in self._machine.boxes.values():
             if box.container.sandbox_id == sandbox_id and port in box.serves:
                 return EchoConnection()
@@ -297,7 +303,9 @@ class SimulatedRuntime:
     async def stats(self) -> tuple[ContainerStats, ...]:
         now = self._clock.wall_s()
         return tuple(
-            self._stats(box, now) for box in self._machine.boxes.values() if box.container.phase is Phase.RUNNING
+            self._stats(box, now)
+            for box in self._machine.boxes.values()
+            if box.container.phase is ContainerPhase.RUNNING
         )
 
     def _stats(self, box: Box, now: float) -> ContainerStats:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 from shoal.base.clock import Clock
 from shoal.base.tasks import cancel_all
-from shoal.node.runtime.model import SessionOptions, Stream
+from shoal.node.runtime.model import OutputStream, SessionOptions
 from shoal.node.runtime.simulated.machine import Box
 from shoal.node.runtime.simulated.process import Ended, read_file, write_file
 from shoal.node.runtime.simulated.shell import Step
@@ -23,7 +23,7 @@ class ExecSession:
         self._options = options
         self._clock = clock
         self._input: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self._output: asyncio.Queue[tuple[Stream, bytes] | None] = asyncio.Queue(16)
+        self._output: asyncio.Queue[tuple[OutputStream, bytes] | None] = asyncio.Queue(16)
         self._closed = False
         self._task = asyncio.create_task(self._run(steps), name=f"simulated/exec/{box.container.id}")
 
@@ -47,7 +47,9 @@ class ExecSession:
 
     async def _step(self, step: Step) -> None:
         if step.name == "echo":
-            await self._say(Stream.STDERR if step.to_stderr else Stream.STDOUT, " ".join(step.args).encode() + b"\n")
+            await self._say(
+                OutputStream.STDERR if step.to_stderr else OutputStream.STDOUT, " ".join(step.args).encode() + b"\n"
+            )
         elif step.name == "exit":
             raise Ended(int(step.args[0]) if step.args else 0)
         elif step.name == "sleep":
@@ -63,21 +65,21 @@ class ExecSession:
         for path in step.args:
             data = read_file(self._box, path)
             if data is None:
-                await self._say(Stream.STDERR, f"cat: {path}: No such file or directory\n".encode())
+                await self._say(OutputStream.STDERR, f"cat: {path}: No such file or directory\n".encode())
                 raise Ended(1)
-            await self._say(Stream.STDOUT, data)
+            await self._say(OutputStream.STDOUT, data)
         if not step.args and self._options.stdin:
             while (data := await self._input.get()) is not None:
-                await self._say(Stream.STDOUT, data)
+                await self._say(OutputStream.STDOUT, data)
 
-    async def _say(self, stream: Stream, data: bytes) -> None:
+    async def _say(self, stream: OutputStream, data: bytes) -> None:
         if self._options.tty:
-            stream = Stream.STDOUT
-        wanted = self._options.stdout if stream is Stream.STDOUT else self._options.stderr
+            stream = OutputStream.STDOUT
+        wanted = self._options.stdout if stream is OutputStream.STDOUT else self._options.stderr
         if wanted and data:
             await self._output.put((stream, data))
 
-    async def output(self) -> AsyncIterator[tuple[Stream, bytes]]:
+    async def output(self) -> AsyncIterator[tuple[OutputStream, bytes]]:
         while (piece := await self._output.get()) is not None:
             yield piece
 
@@ -111,12 +113,12 @@ class AttachSession:
         self._position = len(box.log.records)
         self._gone = asyncio.Event()
 
-    async def output(self) -> AsyncIterator[tuple[Stream, bytes]]:
+    async def output(self) -> AsyncIterator[tuple[OutputStream, bytes]]:
         log = self._box.log
         while not self._gone.is_set():
             for record in log.records[self._position :]:
                 self._position += 1
-                wanted = self._options.stdout if record.stream is Stream.STDOUT else self._options.stderr
+                wanted = self._options.stdout if record.stream is OutputStream.STDOUT else self._options.stderr
                 if wanted:
                     yield record.stream, record.data
             if self._position < len(log.records):

@@ -8,7 +8,7 @@ import time
 _LINE_BYTES = 16384  # longer lines are cut into pieces
 
 
-class Log:
+class ContainerLog:
     """Writes what comes on the streams of a container."""
 
     def __init__(self, max_bytes: int, files: int) -> None:

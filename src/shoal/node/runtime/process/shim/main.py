@@ -14,8 +14,8 @@ import time
 
 from . import processes, system
 from .child import StartError, spawn
-from .log import Log
-from .peers import Peer
+from .log import ContainerLog
+from .peers import ShimPeer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing these for real would double what a shim costs
@@ -37,8 +37,8 @@ class Shim:
     def __init__(self, config: dict[str, Any]) -> None:
         self._config = config
         self._memory_limit = config["memory_limit"]
-        self._log = Log(config["log_bytes"], config["log_files"])
-        self._peers: list[Peer] = []
+        self._log = ContainerLog(config["log_bytes"], config["log_files"])
+        self._peers: list[ShimPeer] = []
         self._outputs: dict[int, str] = {}  # where the container's output is read, and which stream it is
         self._input = -1  # where its input is written
         self._unread = b""  # input that it has not taken yet
@@ -181,7 +181,7 @@ class Shim:
             peer.give(stream, data)
         return True
 
-    def _take(self, peer: Peer) -> None:
+    def _take(self, peer: ShimPeer) -> None:
         """Input from who is attached; its end is the container's too if it was told so."""
         if peer.input < 0:
             return
@@ -197,7 +197,7 @@ class Shim:
         else:
             self._input_ended(peer)
 
-    def _input_ended(self, peer: Peer) -> None:
+    def _input_ended(self, peer: ShimPeer) -> None:
         peer.close_input()
         if not self._config["stdin_once"] or self._input < 0:
             return
@@ -228,9 +228,9 @@ class Shim:
             fd, _ = self._listener._accept()  # type: ignore[attr-defined]
         except OSError:
             return
-        self._peers.append(Peer(fd))
+        self._peers.append(ShimPeer(fd))
 
-    def _serve(self, peer: Peer) -> None:
+    def _serve(self, peer: ShimPeer) -> None:
         if peer.closed:
             return
         had_input = peer.input >= 0
@@ -245,7 +245,7 @@ class Shim:
             if had_input:
                 self._input_ended(peer)
 
-    def _answer(self, peer: Peer, request: dict[str, Any], files: list[int]) -> list[int]:
+    def _answer(self, peer: ShimPeer, request: dict[str, Any], files: list[int]) -> list[int]:
         """Do what was asked; the files that are still needed."""
         kind = request["do"]
         if kind == "signal":
@@ -273,7 +273,7 @@ class Shim:
             return files
         return []
 
-    def _exec(self, peer: Peer, argv: list[str], streams: tuple[int, int, int]) -> None:
+    def _exec(self, peer: ShimPeer, argv: list[str], streams: tuple[int, int, int]) -> None:
         try:
             peer.pid = spawn(self._config, argv, streams, inside=self._pid)
         except StartError as error:

@@ -22,7 +22,7 @@ _FILES = 3
 _FD_BYTES = 4
 
 
-class Peer:
+class ShimPeer:
     """One connection. ``pending`` holds what its reader has not taken yet, by file."""
 
     def __init__(self, fd: int) -> None:

@@ -10,7 +10,7 @@ SYNCED, WAITING, MISSING, FORBIDDEN, FAILING = "synced", "waiting", "missing", "
 _ERROR_CHARACTERS = 300
 
 
-class Book:
+class KindRows:
     """One kind. It is ``ready`` once the rows are known to be all there are; errors that come later keep them."""
 
     __slots__ = ("digest", "error", "kind", "largest", "ready", "rows", "since_ms", "state")

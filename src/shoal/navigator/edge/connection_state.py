@@ -24,7 +24,7 @@ class Transfer:
     digest: KindDigest = field(default_factory=KindDigest)  # of the rows sent so far
 
 
-class Link:
+class ConnectionState:
     def __init__(self, now_s: float, interval_s: float) -> None:
         self.epoch = 0
         self.sequence = 0

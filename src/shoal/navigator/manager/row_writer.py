@@ -17,8 +17,8 @@ from shoal.base.logs import get_logger
 from shoal.errors import BadRequest, ServiceUnavailable
 from shoal.navigator.manager.index import Index
 from shoal.navigator.manager.metrics import ManagerMetrics
-from shoal.navigator.manager.registry import Registry
-from shoal.navigator.manager.rows import Changed, Forgotten, Rows, StoredWrite
+from shoal.navigator.manager.registry import ClaimRegistry
+from shoal.navigator.manager.rows import ClusterRemoved, Rows, RowsChanged, StoredWrite
 from shoal.navigator.model import Row
 
 _GROUP = 64  # writes
@@ -41,12 +41,12 @@ class _Job:
     done: asyncio.Future[None]
 
 
-class Ledger:
+class RowWriter:
     def __init__(
         self,
         rows: Rows,
         index: Index,
-        registry: Registry,
+        registry: ClaimRegistry,
         metrics: ManagerMetrics,
         *,
         clock: Clock,
@@ -108,7 +108,7 @@ class Ledger:
             job = self._jobs.popleft()
             if job.done.cancelled():
                 continue  # its stream has ended, and nobody was told that it is stored
-            if isinstance(job.write, Changed):
+            if isinstance(job.write, RowsChanged):
                 if job.epoch and not self._registry.holds(job.write.cluster, job.epoch):
                     job.done.set_exception(StaleEpoch)
                     continue
@@ -158,9 +158,9 @@ class Ledger:
 
     async def _show(self, job: _Job) -> None:
         write = job.write
-        if isinstance(write, Forgotten):
+        if isinstance(write, ClusterRemoved):
             self._index.forget(write.cluster)
-        if not isinstance(write, Changed):
+        if not isinstance(write, RowsChanged):
             return
         cluster = self._index.cluster(write.cluster)
         for number, (kind, key) in enumerate(write.removals, 1):

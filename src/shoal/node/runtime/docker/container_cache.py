@@ -21,11 +21,11 @@ from shoal.node.runtime.docker.frames import BadFrame, JsonLines
 from shoal.node.runtime.docker.views import Answer, Found, found_of
 from shoal.node.runtime.model import (
     Container,
-    Event,
-    EventKind,
+    ContainerPhase,
     Inventory,
     NoSuchContainer,
-    Phase,
+    RuntimeEvent,
+    RuntimeEventKind,
     RuntimeFailure,
     Sandbox,
 )
@@ -42,7 +42,7 @@ _AGAIN_S = 1.0
 _LIST_TRIES = 5
 
 
-class Mirror:
+class ContainerCache:
     """The containers of one node, as they were at the last look."""
 
     def __init__(self, engine: Engine, config: DockerConfig, *, clock: Clock) -> None:
@@ -116,7 +116,7 @@ class Mirror:
 
     def _shown(self, container: Container) -> Container:
         settled = self._settled.get(container.id)
-        return settled if settled is not None and container.phase is Phase.CREATED else container
+        return settled if settled is not None and container.phase is ContainerPhase.CREATED else container
 
     async def _look_at(self, container_id: str) -> Found | None:
         try:
@@ -144,21 +144,23 @@ class Mirror:
         """A container that never ran has ended, which only this runtime knows."""
         if container.id not in self._settled:
             self._settled[container.id] = container
-            self._events.tell(Event(kind=EventKind.EXITED, pod_uid=container.pod_uid, container_id=container.id))
+            self._events.tell(
+                RuntimeEvent(kind=RuntimeEventKind.EXITED, pod_uid=container.pod_uid, container_id=container.id)
+            )
         return self._settled[container.id]
 
     def _tell_change(self, before: Found | None, now: Found) -> None:
         view = now.view
         if isinstance(view, Sandbox):
             if before is not None and isinstance(before.view, Sandbox) and before.view.ready and not view.ready:
-                self._events.tell(Event(kind=EventKind.SANDBOX, pod_uid=view.pod_uid))
+                self._events.tell(RuntimeEvent(kind=RuntimeEventKind.SANDBOX, pod_uid=view.pod_uid))
             return
         was = before.view if before is not None and isinstance(before.view, Container) else None
-        event = Event(kind=EventKind.STARTED, pod_uid=view.pod_uid, container_id=view.id)
+        event = RuntimeEvent(kind=RuntimeEventKind.STARTED, pod_uid=view.pod_uid, container_id=view.id)
         if view.started_at is not None and (was is None or was.started_at != view.started_at):
             self._events.tell(event)
-        if view.phase is Phase.EXITED and (was is None or was.phase is not Phase.EXITED):
-            self._events.tell(replace(event, kind=EventKind.EXITED))
+        if view.phase is ContainerPhase.EXITED and (was is None or was.phase is not ContainerPhase.EXITED):
+            self._events.tell(replace(event, kind=RuntimeEventKind.EXITED))
 
     def _forget(self, container_id: str) -> None:
         found = self._known.pop(container_id, None)
@@ -167,11 +169,11 @@ class Mirror:
             return
         view = found.view
         if isinstance(view, Sandbox):
-            self._events.tell(Event(kind=EventKind.SANDBOX, pod_uid=view.pod_uid))
-        elif view.phase is not Phase.EXITED and settled is None:
-            self._events.tell(Event(kind=EventKind.EXITED, pod_uid=view.pod_uid, container_id=view.id))
+            self._events.tell(RuntimeEvent(kind=RuntimeEventKind.SANDBOX, pod_uid=view.pod_uid))
+        elif view.phase is not ContainerPhase.EXITED and settled is None:
+            self._events.tell(RuntimeEvent(kind=RuntimeEventKind.EXITED, pod_uid=view.pod_uid, container_id=view.id))
 
-    def events(self) -> AsyncIterator[Event]:
+    def events(self) -> AsyncIterator[RuntimeEvent]:
         return self._events.listen()
 
     # hearing
@@ -205,7 +207,7 @@ class Mirror:
                 continue
             for _ in range(_SETTLE_TRIES):
                 found = await self._look_at(container_id)
-                if found is None or action not in _ENDS or found.phase is not Phase.RUNNING:
+                if found is None or action not in _ENDS or found.phase is not ContainerPhase.RUNNING:
                     break
                 await self._clock.sleep(_SETTLE_S)
 
@@ -214,7 +216,7 @@ def _older(found: Found, known: Found) -> bool:
     """Whether an answer was overtaken by a later one: a container that has ended does not run again by itself."""
     if not isinstance(found.view, Container) or not isinstance(known.view, Container):
         return False
-    order = (Phase.CREATED, Phase.RUNNING, Phase.EXITED)
+    order = (ContainerPhase.CREATED, ContainerPhase.RUNNING, ContainerPhase.EXITED)
     if found.view.phase not in order or known.view.phase not in order:
         return False
     same_run = found.view.started_at in (None, known.view.started_at)

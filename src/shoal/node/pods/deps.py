@@ -9,7 +9,7 @@ from shoal.base.clock import Clock
 from shoal.client import ResourceClient
 from shoal.kube.objects import Obj
 from shoal.node.events import PodEvents
-from shoal.node.images import Images
+from shoal.node.images import NodeImages
 from shoal.node.probes.handlers import Handlers
 from shoal.node.probes.service import Prober
 from shoal.node.references import References
@@ -18,7 +18,7 @@ from shoal.node.volumes.service import Volumes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tools:
+class PodWorkerDeps:
     """Shared by all workers; made once per agent."""
 
     runtime: Runtime
@@ -26,7 +26,7 @@ class Tools:
     pods: ResourceClient
     volumes: Volumes
     references: References
-    images: Images
+    images: NodeImages
     prober: Prober
     handlers: Handlers
     events: PodEvents

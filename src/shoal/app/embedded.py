@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
-from shoal.app.components import Host
+from shoal.app.components import ComponentDeps
 from shoal.app.connect import SETUP
 from shoal.base.logs import get_logger
 from shoal.base.tasks import wait_first
@@ -23,13 +23,13 @@ log = get_logger("parts")
 _AFTER_FAILURE_S = 1.0
 
 
-class Lodger(ABC):
+class EmbeddedPart(ABC):
     """Runs beside the components, and like them starts over when it fails. Say what it needs and does."""
 
     name = ""
 
-    def __init__(self, host: Host) -> None:
-        self.host = host
+    def __init__(self, deps: ComponentDeps) -> None:
+        self.deps = deps
         self._stopping = asyncio.Event()
 
     @abstractmethod
@@ -47,7 +47,7 @@ class Lodger(ABC):
                 await wait_first(self._begin(), self._stopping.wait())
             except Exception as error:
                 log.error("a part of the process failed; starting it again", part=self.name, error=error)
-                await wait_first(self.host.clock.sleep(_AFTER_FAILURE_S), self._stopping.wait())
+                await wait_first(self.deps.clock.sleep(_AFTER_FAILURE_S), self._stopping.wait())
 
     def stop(self) -> None:
         self._stopping.set()
@@ -57,7 +57,7 @@ class Lodger(ABC):
         await self.act()
 
     async def _install(self) -> None:
-        admin = self.host.connect(SETUP)
+        admin = self.deps.connect(SETUP)
         while True:
             try:
                 for manifest in self.manifests():
@@ -66,4 +66,4 @@ class Lodger(ABC):
                 return
             except (ApiError, TransportError) as error:
                 log.warning("its rights could not be set up yet", part=self.name, reason=str(error))
-                await self.host.clock.sleep(_AFTER_FAILURE_S)
+                await self.deps.clock.sleep(_AFTER_FAILURE_S)
