@@ -32,7 +32,7 @@ from sqlalchemy import Table, insert
 from shoal.base import logs
 from shoal.base.clock import RealClock
 from shoal.control.database.tables import Cluster, Topology
-from shoal.control.database.transaction import Wanted
+from shoal.control.database.transaction import DesiredObject
 from shoal.control.service.config import ServiceConfig
 from shoal.control.service.garbage import keep_aside
 from shoal.sync.keys import Place
@@ -91,8 +91,8 @@ async def seed(control: ControlPlane, agents: int, objects: int) -> None:
             await tx.want_many([wanted(n, d) for n in places for d in range(objects)])
 
 
-def wanted(place: int, deployment: int) -> Wanted:
-    return Wanted(
+def wanted(place: int, deployment: int) -> DesiredObject:
+    return DesiredObject(
         place=Place(f"clu_c{place}", "default"), key=f"deployment/dep_d{deployment}", workspace_id="ws_1",
         namespace="shop-live", name=f"d{deployment}",
     )  # fmt: skip

@@ -18,8 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from shoal.testing.fleet_recorder import FleetRecorder, marker_of
 from shoal.testing.fleets import LocalFleet, app, app_path
-from shoal.testing.witness import Witness, marker_of
 
 CLUSTERS = {"eu-1": "eu", "us-1": "us"}
 SHARDS = ("default", "b")
@@ -30,7 +30,7 @@ LOOK_S, PAUSE_S = 0.05, 0.25
 
 
 class Changes:
-    def __init__(self, fleet: LocalFleet, witness: Witness) -> None:
+    def __init__(self, fleet: LocalFleet, witness: FleetRecorder) -> None:
         self._fleet = fleet
         self._witness = witness
         self._database = sqlite3.connect(fleet.database.removeprefix("sqlite:///"))
@@ -97,7 +97,7 @@ def percentile(values: list[float], share: float) -> float:
 
 async def measured(fleet: LocalFleet, cycles: int, label: str) -> float:
     """The p99 over all steps, in ms."""
-    async with Witness(fleet) as witness:
+    async with FleetRecorder(fleet) as witness:
         changes = Changes(fleet, witness)
         for number in range(cycles):
             await changes.cycle(f"web{label}{number}")

@@ -30,7 +30,7 @@ from shoal.base.metrics import Metrics
 from shoal.client import Client
 from shoal.kube.objects import Obj
 from shoal.reconcile import EventRecorder, Manager
-from shoal.scheduler.queue import Place
+from shoal.scheduler.queue import QueueState
 from shoal.scheduler.service import Scheduler
 from shoal.scheduler.wiring import build
 from shoal.testing.servers import LocalServer, local_server
@@ -138,7 +138,7 @@ async def add_pods(server: LocalServer, count: int, template: Template) -> None:
 
 async def settled(scheduler: Scheduler, pods: int) -> None:
     """All pods that can be are bound, and the informer has seen it."""
-    stuck = (Place.UNSCHEDULABLE, Place.GATED)
+    stuck = (QueueState.UNSCHEDULABLE, QueueState.GATED)
     while True:
         waiting = len(scheduler.queue) - sum(scheduler.queue.size(place) for place in stuck)
         if not waiting and len(scheduler.planner.snapshot.pods) + len(scheduler.queue) >= pods:

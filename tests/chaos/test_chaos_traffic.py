@@ -13,7 +13,7 @@ import pytest
 
 from shoal.client import Scope, builtin
 from shoal.testing.fleets import LocalFleet
-from shoal.testing.load import Load, Outcome
+from shoal.testing.load import RequestLoad, RequestOutcome
 from shoal.testing.traffic import HOST, demo_app, demo_fleet, gateway_address, kill, process_of, until
 
 RATE = 500.0
@@ -29,26 +29,26 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
 
 
 @pytest.fixture
-def load(fleet: LocalFleet, tmp_path: Path) -> Iterator[Load]:
-    with Load(tmp_path / "load", gateway_address(fleet.api), HOST, rate=RATE, mix=MIX) as load:
+def load(fleet: LocalFleet, tmp_path: Path) -> Iterator[RequestLoad]:
+    with RequestLoad(tmp_path / "load", gateway_address(fleet.api), HOST, rate=RATE, mix=MIX) as load:
         until(lambda: len(load.outcomes()) > RATE, "requests")
         yield load
     assert len(load.outcomes()) / _span_s(load.outcomes()) > RATE * 0.9, "the machine was too slow for the rate"
 
 
-def _span_s(outcomes: list[Outcome]) -> float:
+def _span_s(outcomes: list[RequestOutcome]) -> float:
     return max(one.started for one in outcomes) - min(one.started for one in outcomes)
 
 
-def failed(outcomes: list[Outcome]) -> Counter[tuple[str, int, str]]:
+def failed(outcomes: list[RequestOutcome]) -> Counter[tuple[str, int, str]]:
     return Counter((one.asked, one.status, one.error) for one in outcomes if one.status != 200)
 
 
-def answering(load: Load, since: float) -> set[str]:
+def answering(load: RequestLoad, since: float) -> set[str]:
     return {one.instance for one in load.outcomes() if one.instance and one.started > since}
 
 
-def test_versions_follow_each_other_and_no_request_fails(fleet: LocalFleet, load: Load) -> None:
+def test_versions_follow_each_other_and_no_request_fails(fleet: LocalFleet, load: RequestLoad) -> None:
     for tag in ("v2", "v1", "v2"):
         fleet.api.put(demo_app(tag, REPLICAS))
         until(lambda tag=tag: {one.version for one in load.outcomes()[-100:]} == {tag, ""}, f"only {tag} answering")
@@ -57,7 +57,7 @@ def test_versions_follow_each_other_and_no_request_fails(fleet: LocalFleet, load
     assert not failed(load.outcomes())
 
 
-def test_pods_are_replaced_without_a_control_plane_and_no_request_fails(fleet: LocalFleet, load: Load) -> None:
+def test_pods_are_replaced_without_a_control_plane_and_no_request_fails(fleet: LocalFleet, load: RequestLoad) -> None:
     since = time.monotonic() - 1
     old = answering(load, since)
     fleet.control.stop()
@@ -81,7 +81,7 @@ async def restart(fleet: LocalFleet) -> None:
                 await client.of(DEPLOYMENTS).patch(about["name"], patch, about["namespace"])
 
 
-def test_every_instance_is_killed_once_and_no_new_request_fails(fleet: LocalFleet, load: Load) -> None:
+def test_every_instance_is_killed_once_and_no_new_request_fails(fleet: LocalFleet, load: RequestLoad) -> None:
     for victim in sorted(answering(load, time.monotonic() - 1)):
         dead = kill(process_of(victim))
         until(lambda dead=dead, victim=victim: victim in answering(load, dead), "the instance back")

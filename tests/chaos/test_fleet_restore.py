@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from shoal.testing.fleet_recorder import FleetRecorder, marker_of
 from shoal.testing.fleets import LocalFleet, app
-from shoal.testing.witness import Witness, marker_of
 
 pytestmark = pytest.mark.timeout(300)  # a crowded machine is no fault
 
@@ -32,7 +32,7 @@ def test_after_an_old_backup_is_restored_what_is_unknown_runs_on_until_a_person_
         with LocalFleet(tmp_path / "fleet") as fleet:
             await asyncio.to_thread(fleet.start, {"eu-1": "eu"})
             await asyncio.to_thread(fleet.start_agents, [("eu-1", "default")])
-            async with Witness(fleet) as witness:
+            async with FleetRecorder(fleet) as witness:
                 for name in OLD:
                     await asyncio.to_thread(fleet.api.put, app(name, {"eu": 1}, marker="before"))
                 await witness.settled()

@@ -22,7 +22,7 @@ from shoal.client import Scope, builtin
 from shoal.sharding.model import slot_of
 from shoal.testing.controllers import eventually
 from shoal.testing.exclusion import violations
-from shoal.testing.proxy import Proxy
+from shoal.testing.proxy import FaultProxy
 
 OBJECTS = int(os.environ.get("SHARD_CHAOS_OBJECTS", "10000"))
 SEED = int(os.environ.get("SHARD_CHAOS_SEED", "1"))
@@ -44,7 +44,7 @@ async def hurt_workers(world: World, random: Random) -> None:
             case 2 | 3:
                 await world.pause(shard, long_s)
             case _:
-                await world.cut(shard, random.choice((Proxy.refuse, Proxy.mute, Proxy.deafen)), long_s)
+                await world.cut(shard, random.choice((FaultProxy.refuse, FaultProxy.mute, FaultProxy.deafen)), long_s)
 
 
 async def hurt_managers(world: World, random: Random) -> None:

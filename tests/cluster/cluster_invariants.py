@@ -15,7 +15,7 @@ import orjson
 
 from shoal.kube.objects import Obj
 from shoal.store import Entry, Key
-from shoal.testing.servers import PATCHES, Answer, LocalServer, take
+from shoal.testing.servers import PATCHES, LocalServer, ServerAnswer, take
 
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -34,7 +34,7 @@ class Probe:
 
     async def send(
         self, method: str, target: str, body: Any = None, content_type: str = "application/json", accept: str = ""
-    ) -> Answer:
+    ) -> ServerAnswer:
         """One request. ``body`` may hold numbers that only Python's own JSON can write."""
         data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         headers = {"content-type": content_type, **({"accept": accept} if accept else {})}
@@ -66,7 +66,7 @@ class Probe:
 
     async def ok(
         self, method: str, target: str, body: Any = None, content_type: str = "application/json", accept: str = ""
-    ) -> Answer:
+    ) -> ServerAnswer:
         answer = await self.send(method, target, body, content_type, accept)
         assert answer.status < 300, (method, target, body, answer.status, answer.body)
         return answer

@@ -21,7 +21,7 @@ from shoal.client.http import HttpTransport
 from shoal.errors import AlreadyExists, ApiError, Conflict, Expired, NotFound
 from shoal.kube.objects import Obj
 from shoal.testing.databases import PostgresServer, RedisServer
-from shoal.testing.recorder import Recorder, Session, State
+from shoal.testing.recorder import Recorder, State, WatchSession
 from shoal.testing.servers import ServerProcess, start_server_process
 
 NAMESPACE = "default"
@@ -95,7 +95,7 @@ class Load:
     prefix: str = "w"  # of their names
     unknown: int = 0  # writes whose outcome had to be found out
     relists: int = 0
-    sessions: list[Session] = field(default_factory=list)  # that are being watched now
+    sessions: list[WatchSession] = field(default_factory=list)  # that are being watched now
     _writing: bool = True
 
     @asynccontextmanager
@@ -191,7 +191,7 @@ class Load:
         return revision, {item["metadata"]["name"]: _state(item) for item in listed.items}
 
     async def _watch(self, number: int) -> None:
-        session: Session | None = None
+        session: WatchSession | None = None
         while True:
             server = self._any()
             try:
@@ -206,13 +206,13 @@ class Load:
             except AWAY:
                 await asyncio.sleep(_PAUSE_S)
 
-    async def _list(self, number: int, server: Server) -> Session:
+    async def _list(self, number: int, server: Server) -> WatchSession:
         revision, initial = await self._listed(server)
         session = self.recorder.session(f"watcher {number}", revision, initial)
         self.sessions.append(session)
         return session
 
-    async def _follow(self, session: Session, server: Server) -> None:
+    async def _follow(self, session: WatchSession, server: Server) -> None:
         """Watch on this server for a while, then move on to another."""
         watch = await server.client.of(CONFIGMAPS).watch(SCOPE, resource_version=str(session.last))
         async with watch, asyncio.timeout(self.random.uniform(0.2, 3.0)):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shoal.kube.objects import Obj
-from shoal.testing.servers import PATCHES, Answer, LocalServer, local_server
+from shoal.testing.servers import PATCHES, LocalServer, ServerAnswer, local_server
 
 PODS = "/api/v1/namespaces/default/pods"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -43,7 +43,7 @@ def rule(verbs: str, resources: str, group: str = "", names: str = "") -> Obj:
 
 async def ask(
     server: LocalServer, user: str, method: str, target: str, body: Any = None, kind: str = "application/json"
-) -> Answer:
+) -> ServerAnswer:
     return await server.call(method, target, body, {"impersonate-user": user, "content-type": PATCHES.get(kind, kind)})
 
 

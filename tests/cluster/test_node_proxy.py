@@ -21,7 +21,7 @@ from shoal.apiserver.context import Call, ServerConfig, User
 from shoal.apiserver.http import Request
 from shoal.apiserver.nodes.config import KUBELET_CLIENT, KUBELET_CLIENT_GROUP, NodesConfig
 from shoal.apiserver.nodes.locate import wanted
-from shoal.apiserver.paths import Target
+from shoal.apiserver.paths import ResourcePath
 from shoal.app.credentials import Access, render_kubeconfig
 from shoal.app.pki import Pki, server_context
 from shoal.base.websocket import Decoder, Opcode
@@ -599,7 +599,7 @@ def _call(cluster: Cluster, name: str) -> Call:
     core = cluster.server.server.core
     served = core.registry.get("", "v1", "services")
     assert served is not None
-    target = Target("", "v1", "services", "default", name, "proxy")
+    target = ResourcePath("", "v1", "services", "default", name, "proxy")
     return Call(Request("GET", b"/", {}), target, served, {}, User("u"))
 
 

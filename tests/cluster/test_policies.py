@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shoal.kube.objects import Obj
-from shoal.testing.servers import Answer, LocalServer, local_server
+from shoal.testing.servers import LocalServer, ServerAnswer, local_server
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -67,7 +67,7 @@ def config(name: str = "a", labels: dict[str, str] | None = None, **data: str) -
     return {"metadata": {"name": name, "labels": labels or {}}, "data": data}
 
 
-def denial(answer: Answer, code: int = 422) -> str:
+def denial(answer: ServerAnswer, code: int = 422) -> str:
     assert answer.status == code, answer.body
     message: str = answer.json["message"]
     return message.partition(" denied request: ")[2]

@@ -15,7 +15,7 @@ from shoal.control.database.engine import Database
 from shoal.control.database.failures import DatabaseAway
 from shoal.sync.versions import read_cursor
 from shoal.testing.fleet import AgentClient, ControlPlane, control_plane, want_deployment
-from shoal.testing.watching import Watch, full_sync, watching
+from shoal.testing.watching import EventWatch, full_sync, watching
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 
@@ -53,7 +53,7 @@ def away(database: Database, patch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-async def items(watch: Watch, count: int) -> dict[str, pb.Item]:
+async def items(watch: EventWatch, count: int) -> dict[str, pb.Item]:
     found: dict[str, pb.Item] = {}
     while len(found) < count:
         item = await watch.until("item")

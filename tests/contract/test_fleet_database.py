@@ -24,20 +24,20 @@ from shoal.base.clock import Clock, FakeClock, RealClock
 from shoal.base.ids import Ids
 from shoal.control.database import migrations
 from shoal.control.database.changes import changes_after, desired_index, forget
-from shoal.control.database.connections import Patience
+from shoal.control.database.connections import DatabaseTimeouts
 from shoal.control.database.engine import Database
 from shoal.control.database.failures import Undone, Unsure
 from shoal.control.database.migrate import upgrade
 from shoal.control.database.retention import Retention, sweep
 from shoal.control.database.tables import Audit, Base, Change, Desired, Event, Idempotency, Workspace
-from shoal.control.database.transaction import Tx, Wanted
+from shoal.control.database.transaction import DesiredObject, Tx
 from shoal.errors import ConfigError, Expired, ServiceUnavailable
 from shoal.sync.keys import Place
 from shoal.testing.databases import PostgresServer, postgres_server, redis_server, shared_postgres, shared_redis
 
 HERE = Place("clu_a", "s0")
 DAY_MS = 24 * 3600 * 1000
-QUICK = Patience(begin_s=0.3)  # to give up; a busy machine may still take its time to answer
+QUICK = DatabaseTimeouts(begin_s=0.3)  # to give up; a busy machine may still take its time to answer
 
 
 @dataclass
@@ -539,7 +539,7 @@ def test_a_thousand_places_take_as_many_statements_as_one(backend: Backend) -> N
             async with database.transaction() as tx:
                 numbers = await tx.want_many(
                     [
-                        Wanted(place=Place(f"clu_{n}", "s0"), key="deployment/dep_1", workspace_id="w")
+                        DesiredObject(place=Place(f"clu_{n}", "s0"), key="deployment/dep_1", workspace_id="w")
                         for n in range(places)
                     ]
                 )
@@ -561,8 +561,8 @@ def test_a_thousand_places_take_as_many_statements_as_one(backend: Backend) -> N
 
 def test_of_the_same_object_twice_the_later_wins(backend: Backend) -> None:
     async def test(database: Database) -> None:
-        one = Wanted(place=HERE, key="deployment/dep_1", workspace_id="w", namespace="a", name="a")
-        two = Wanted(place=HERE, key="deployment/dep_1", workspace_id="w", namespace="b", name="b")
+        one = DesiredObject(place=HERE, key="deployment/dep_1", workspace_id="w", namespace="a", name="a")
+        two = DesiredObject(place=HERE, key="deployment/dep_1", workspace_id="w", namespace="b", name="b")
         async with database.transaction() as tx:
             first, second = await tx.want_many([one, two])
         row = await row_of(database, "deployment/dep_1")
@@ -673,7 +673,7 @@ def test_the_index_has_every_object_once(backend: Backend, monkeypatch: pytest.M
 
     async def test(database: Database) -> None:
         wanted = [
-            Wanted(place=Place(f"clu_{c}", f"s{s}"), key=f"{kind}/x{n}", workspace_id="w")
+            DesiredObject(place=Place(f"clu_{c}", f"s{s}"), key=f"{kind}/x{n}", workspace_id="w")
             for c in range(2) for s in range(2) for kind in ("deployment", "route") for n in range(5)
         ]  # fmt: skip
         async with database.transaction() as tx:
@@ -960,7 +960,7 @@ def test_a_database_that_hangs_makes_nobody_wait_for_ever(own_postgres: Postgres
                 except ServiceUnavailable:
                     await asyncio.sleep(0.05)
 
-    backend.run(test, patience=Patience(connect_s=2.0, statement_s=2.0, queue_s=6.0, begin_s=0.3))
+    backend.run(test, patience=DatabaseTimeouts(connect_s=2.0, statement_s=2.0, queue_s=6.0, begin_s=0.3))
 
 
 def test_two_that_lock_each_other_out_are_both_done_in_the_end(shared: Backend) -> None:
@@ -997,7 +997,7 @@ def test_two_that_lock_each_other_out_are_both_done_in_the_end(shared: Backend) 
 
 def test_a_control_plane_that_hangs_in_a_transaction_loses_it(shared: Backend) -> None:
     async def test(database: Database) -> None:
-        other = await shared.open(patience=Patience(idle_s=1.0))
+        other = await shared.open(patience=DatabaseTimeouts(idle_s=1.0))
         inside, go_on = asyncio.Event(), asyncio.Event()
 
         async def hang() -> None:
@@ -1036,4 +1036,4 @@ def test_a_locked_file_is_an_answer_and_not_a_hang(tmp_path: Path) -> None:
             other.execute("ROLLBACK")
         assert await want(database, "deployment/dep_1") == 1
 
-    backend.run(test, patience=Patience(statement_s=0.2, begin_s=0.1))
+    backend.run(test, patience=DatabaseTimeouts(statement_s=0.2, begin_s=0.1))

@@ -26,7 +26,7 @@ from shoal.store import (
     open_store,
 )
 from shoal.store import copy as module
-from shoal.store.copy import Copied, Head, Target, shown, thaw_store
+from shoal.store.copy import Copied, CopyHead, CopyTarget, shown, thaw_store
 from shoal.store.copy_postgres import PostgresSource
 from shoal.testing.databases import shared_postgres
 
@@ -162,11 +162,11 @@ def spoil(monkeypatch: pytest.MonkeyPatch, how: str, reached: asyncio.Event) -> 
     """Let every copy fail when all is written."""
     make = module.target_at
 
-    def spoiled(*arguments: object) -> Target:
+    def spoiled(*arguments: object) -> CopyTarget:
         target = make(*arguments)  # type: ignore[arg-type]
         finish = target.finish
 
-        async def failing(head: Head) -> None:
+        async def failing(head: CopyHead) -> None:
             if how == "error":
                 raise ShoalError("the disk is full")
             if how == "cancelled":

@@ -9,7 +9,7 @@ from shoal.apiserver.flow.config import FlowConfig
 from shoal.apiserver.http import Request
 from shoal.apiserver.negotiate import Query
 from shoal.apiserver.nodes.config import NodesConfig
-from shoal.apiserver.paths import Target
+from shoal.apiserver.paths import ResourcePath
 from shoal.apiserver.registry import Registry, Served
 from shoal.base.clock import Clock
 from shoal.base.ids import Ids
@@ -79,7 +79,7 @@ class Call:
     """One resource request on its way through the verbs."""
 
     request: Request
-    target: Target
+    target: ResourcePath
     served: Served
     query: Query
     user: User

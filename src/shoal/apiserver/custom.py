@@ -33,7 +33,7 @@ CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 class CustomVersion:
     """What the verbs need of one served version of a definition, beyond what built-in kinds have."""
 
-    def __init__(self, definition: Obj, version: serving.Served, converter: Converter | None) -> None:
+    def __init__(self, definition: Obj, version: serving.ServedVersion, converter: Converter | None) -> None:
         self.version = version
         self.converter = converter  # shared by all versions of the definition
         self._definition = definition
@@ -143,7 +143,9 @@ class Definitions:
 
         return Converter(definition, self._hooks, self.core.ids)
 
-    def _served(self, definition: Obj, version: serving.Served, revision: int, converter: Converter | None) -> Served:
+    def _served(
+        self, definition: Obj, version: serving.ServedVersion, revision: int, converter: Converter | None
+    ) -> Served:
         crd = CustomVersion(definition, version, converter)
         served = Served(version.resource, version.rules, version.structural.type, crd)
         served.since = revision

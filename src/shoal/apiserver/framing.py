@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from shoal.apiserver.messages import STATUS_LINES, Answer, Relay, Stream, Upgrade
+from shoal.apiserver.messages import STATUS_LINES, Answer, Relay, ResponseStream, Upgrade
 
 _BODILESS = frozenset({204, 304})
 
@@ -41,7 +41,7 @@ def _lines(headers: Sequence[tuple[bytes, bytes]]) -> bytes:
     return b"".join(name + b": " + value + b"\r\n" for name, value in headers)
 
 
-def framing(stream: Stream, method: str, *, old: bool) -> tuple[bytes, bool, bool]:
+def framing(stream: ResponseStream, method: str, *, old: bool) -> tuple[bytes, bool, bool]:
     """The header line that says where a stream's body ends, whether its pieces go out without frames, and whether it
     has a body at all. ``old``: for HTTP/1.0, which has no chunks; there the end of the connection is the end."""
     length = stream.length if isinstance(stream, Relay) else None

@@ -20,7 +20,7 @@ from shoal.apiserver.negotiate import Query, flag, query
 from shoal.apiserver.nodes.service import NodeAccess
 from shoal.apiserver.pages import Pages
 from shoal.apiserver.patch import Patcher
-from shoal.apiserver.paths import Target
+from shoal.apiserver.paths import ResourcePath
 from shoal.apiserver.protection import Protection, RequestContext
 from shoal.apiserver.protection_metrics import FlowMetrics
 from shoal.apiserver.reviews import Reviews
@@ -107,7 +107,7 @@ class Handler:
         return protection.finished(context, answer)
 
     async def _serve_shared(
-        self, context: RequestContext, user: User, target: Target | None, verb: str, asked: Query
+        self, context: RequestContext, user: User, target: ResourcePath | None, verb: str, asked: Query
     ) -> Answer:
         """As ``_serve``, where other servers write too: what is refused must still be refused once everything that they
         have acknowledged is seen here."""
@@ -124,7 +124,7 @@ class Handler:
         return await self._serve(context, user, target, verb, asked)
 
     async def _serve(
-        self, context: RequestContext, user: User, target: Target | None, verb: str, asked: Query
+        self, context: RequestContext, user: User, target: ResourcePath | None, verb: str, asked: Query
     ) -> Answer:
         """May they; then the verb."""
         request, trail = context.request, context.trail
@@ -235,7 +235,7 @@ def _check_timeout(asked: Query) -> None:
         raise BadRequest(f'invalid timeout specified in the request URL - time: invalid duration "{text[:100]}"')
 
 
-def _verb(method: str, target: Target | None, asked: Query) -> str:
+def _verb(method: str, target: ResourcePath | None, asked: Query) -> str:
     """The verb as authorization names it; empty when there is none for the method."""
     if target is None:
         return "get" if method in ("GET", "HEAD") else method.lower()

@@ -19,7 +19,7 @@ from shoal.apiserver.delete import Deleter
 from shoal.apiserver.effects import CRDS, NOTHING, Extra, mark, terminating_mark
 from shoal.apiserver.http import Request
 from shoal.apiserver.negotiate import NO_QUERY
-from shoal.apiserver.paths import Target
+from shoal.apiserver.paths import ResourcePath
 from shoal.apiserver.registry import Served
 from shoal.apiserver.write import Author, Retry, Writer
 from shoal.apiserver.writing.operations import own_put
@@ -296,5 +296,5 @@ def _root_ca(namespace: str, config: ServerConfig) -> Obj:
 
 def _own_call(served: Served, key: Key) -> Call:
     resource = served.resource
-    target = Target(resource.group, resource.version, resource.plural, key.namespace or None, key.name)
+    target = ResourcePath(resource.group, resource.version, resource.plural, key.namespace or None, key.name)
     return Call(Request("DELETE", b"/", {}), target, served, NO_QUERY, _SELF)

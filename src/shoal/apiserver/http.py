@@ -27,19 +27,19 @@ from shoal.apiserver.messages import (
     HttpLimits,
     IncomingBody,
     LongResponse,
-    Refusal,
+    RefusedRequest,
     Relay,
     Request,
     Response,
+    ResponseStream,
     Sink,
-    Stream,
     Upgrade,
     frame,
     refusal,
     unframed,
 )
 
-__all__ = ("Answer", "Handler", "HttpLimits", "HttpServer", "Request", "Response", "Sink", "Stream", "frame")
+__all__ = ("Answer", "Handler", "HttpLimits", "HttpServer", "Request", "Response", "Sink", "ResponseStream", "frame")
 
 LAST_CHUNK = b"0\r\n\r\n"
 SWEEP_S = 1.0
@@ -126,7 +126,7 @@ class HttpConnection(asyncio.Protocol):
         self.writable = True
         self._parser = httptools.HttpRequestParser(self)
         self._exchanges: deque[Exchange] = deque()
-        self._stream: Stream | None = None
+        self._stream: ResponseStream | None = None
         self._closes_after_stream = False
         self._unframed = False  # the stream goes to a client that knows no chunks
         self._pending_body: deque[bytes | memoryview] = deque()  # slices of a long body not yet handed to the transport
@@ -440,7 +440,7 @@ class HttpConnection(asyncio.Protocol):
         self._send(answer, request)
         if not self._pending_body:
             self._sent()
-        if isinstance(answer, Refusal):
+        if isinstance(answer, RefusedRequest):
             self._hold(answer.hold_s)
 
     def _sent(self) -> None:
@@ -500,7 +500,7 @@ class HttpConnection(asyncio.Protocol):
             self._sent()
             self.server.loop.call_soon(self.flush_answers)
 
-    def _begin_stream(self, stream: Stream, request: Request, old: bool) -> None:
+    def _begin_stream(self, stream: ResponseStream, request: Request, old: bool) -> None:
         transport = self.transport
         assert transport is not None
         line, self._unframed, has_body = framing(stream, request.method, old=old)

@@ -12,7 +12,16 @@ from dataclasses import dataclass
 
 from shoal.apiserver.context import User
 from shoal.apiserver.handler import Handler
-from shoal.apiserver.messages import Answer, LongResponse, Request, Response, Stream, Upgrade, header_lines, unframed
+from shoal.apiserver.messages import (
+    Answer,
+    LongResponse,
+    Request,
+    Response,
+    ResponseStream,
+    Upgrade,
+    header_lines,
+    unframed,
+)
 
 _REQUESTS = 64
 _PENDING_BYTES = 1024 * 1024  # as much as a connection would buffer before the server holds back
@@ -28,7 +37,7 @@ class InProcessReply:
 class InProcessStream:
     """Both ends of a stream: the ``Sink`` the server writes to and the reply the client reads from."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: ResponseStream) -> None:
         self.status = stream.status
         self.headers = _headers(stream)
         self._stream = stream

@@ -142,7 +142,7 @@ class Response:
         self.head = b""
 
 
-class Refusal(Response):
+class RefusedRequest(Response):
     """An answer to a client that asks too much. One that asks again within ``hold_s`` is not read from until then."""
 
     __slots__ = ("hold_s",)
@@ -172,7 +172,7 @@ class Sink(Protocol):
         """The stream broke off: the client must not take it for complete."""
 
 
-class Stream(Protocol):
+class ResponseStream(Protocol):
     """A streaming answer. ``attach`` is called once the headers are out. What it writes is framed (see ``frame``)."""
 
     status: int
@@ -189,7 +189,7 @@ class Stream(Protocol):
 
 class Relay:
     """A stream that somebody else makes and we pass on: it may say how long it is, may bring all its headers itself,
-    and its client may take its time. Subclasses are ``Stream``."""
+    and its client may take its time. Subclasses are ``ResponseStream``."""
 
     __slots__ = ("content_type", "headers", "length", "on_end", "own_headers", "status")
 
@@ -275,7 +275,7 @@ class Upgrade:
             told()
 
 
-Answer = Response | Stream | Upgrade
+Answer = Response | ResponseStream | Upgrade
 Handler = Callable[[Request], Coroutine[Any, Any, Answer]]
 
 

@@ -13,7 +13,7 @@ from shoal.apiserver.context import Core
 from shoal.apiserver.http import Request, Response
 from shoal.apiserver.negotiate import query
 from shoal.errors import NotFound
-from shoal.kube.discovery import Discovery, wants_aggregated
+from shoal.kube.discovery import DiscoveryDocuments, wants_aggregated
 from shoal.kube.resources import Resource
 from shoal.kube.schema import kubernetes_version
 
@@ -39,7 +39,7 @@ class Pages:
         self._more_schemas = more_schemas
         self.metrics = metrics  # of this server, where a process may have several
         address = f"{core.config.advertise_address}:{core.config.advertise_port}"
-        self._discovery = Discovery((served.resource for served in core.registry), server_address=address)
+        self._discovery = DiscoveryDocuments((served.resource for served in core.registry), server_address=address)
         self._registry_version = core.registry.version
         self._openapi: object | None = None
         self._version = _version_body()

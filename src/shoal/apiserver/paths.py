@@ -10,7 +10,7 @@ LONGEST = 2048  # of what is not handed on to somebody else; names and groups th
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ResourcePath:
     """A parsed resource path. ``name`` empty: the collection. ``deprecated_watch``: /api/v1/watch/..."""
 
     group: str
@@ -24,7 +24,7 @@ class Target:
 
 
 @memo(4096)
-def parse(path: str) -> Target | None:
+def parse(path: str) -> ResourcePath | None:
     """The target of a resource path, or None when the path is not one (discovery, health, anything else)."""
     parts = path.split("/")
     if len(parts) < 4:
@@ -52,9 +52,9 @@ def parse(path: str) -> Target | None:
         return None
     if watch and subresource:
         return None
-    return Target(group, version, plural, namespace, name, subresource, "/".join(rest[3:]), watch)
+    return ResourcePath(group, version, plural, namespace, name, subresource, "/".join(rest[3:]), watch)
 
 
-def is_too_long(path: str, target: Target | None) -> bool:
+def is_too_long(path: str, target: ResourcePath | None) -> bool:
     """Whether a path names nothing that can exist. What is decided about paths is remembered, so those end here."""
     return len(path) - (len(target.tail) if target is not None else 0) > LONGEST

@@ -11,14 +11,14 @@ from functools import partial
 import orjson
 
 from shoal.apiserver.audit.auditor import Auditor
-from shoal.apiserver.audit.event import Trail
+from shoal.apiserver.audit.event import AuditTrail
 from shoal.apiserver.authz.authorizer import Attributes, Authorizer
 from shoal.apiserver.context import Core, User
-from shoal.apiserver.flow.gate import FlowMatch, Gate
+from shoal.apiserver.flow.gate import FlowGate, FlowMatch
 from shoal.apiserver.http import SLICE
-from shoal.apiserver.messages import Answer, LongResponse, Refusal, Request, Response, header_lines
+from shoal.apiserver.messages import Answer, LongResponse, RefusedRequest, Request, Response, header_lines
 from shoal.apiserver.negotiate import Query
-from shoal.apiserver.paths import Target
+from shoal.apiserver.paths import ResourcePath
 from shoal.errors import TooManyRequests
 
 _REFUSED = frozenset({401, 403, 429})
@@ -43,10 +43,10 @@ class RequestContext:
         self.head = head  # header lines of the answer
         self.asker: User | None = None  # whose credentials these are
         self.user: User | None = None  # as whom they act
-        self.target: Target | None = None
+        self.target: ResourcePath | None = None
         self.verb = ""
         self.match: FlowMatch | None = None
-        self.trail: Trail | None = None
+        self.trail: AuditTrail | None = None
         self.width = 1  # seats it needs
         self.inside = False  # whether it has them
         self.may = False  # whether authorization has let it through
@@ -57,7 +57,7 @@ class Protection:
 
     def __init__(self, core: Core) -> None:
         config = core.config
-        self.gate = Gate(config.flow, core.clock)
+        self.gate = FlowGate(config.flow, core.clock)
         self.auditor = Auditor(config.audit, core.clock, core.ids.new_uid())
         self._core = core
         self._reasons: dict[tuple[object, ...], str] = {}  # why what is allowed is; until a role or binding changes
@@ -79,7 +79,7 @@ class Protection:
     def begin(self, request: Request) -> RequestContext:
         return RequestContext(request, self.auditor.head(request))
 
-    def enter(self, context: RequestContext, user: User, target: Target | None, verb: str, asked: Query) -> bool:
+    def enter(self, context: RequestContext, user: User, target: ResourcePath | None, verb: str, asked: Query) -> bool:
         """Whether the request may go on at once."""
         context.user, context.target, context.verb = user, target, verb
         if target is None:
@@ -121,7 +121,7 @@ class Protection:
 
     def too_many(self) -> Response:
         """Come back later; who does not wait is made to."""
-        answer = Refusal(429, self._busy_body, headers=self._busy_headers)
+        answer = RefusedRequest(429, self._busy_body, headers=self._busy_headers)
         answer.hold_s = self._busy_hold_s
         return answer
 
@@ -150,13 +150,15 @@ class Protection:
             answer.headers = [*answer.headers, *header_lines(context.head)]
             return answer
         if answer.status == 401:
-            refusal = Refusal(401, answer.body, answer.content_type, answer.headers)
+            refusal = RefusedRequest(401, answer.body, answer.content_type, answer.headers)
             refusal.hold_s = _UNKNOWN_HOLD_S
             answer = refusal
         answer.head = context.head
         return answer
 
-    def allowed(self, trail: Trail, authorizer: Authorizer, user: User, verb: str, target: Target | None) -> None:
+    def allowed(
+        self, trail: AuditTrail, authorizer: Authorizer, user: User, verb: str, target: ResourcePath | None
+    ) -> None:
         """Put on record that the request is allowed, and by what."""
         if target is None or authorizer.allows_all(user):
             trail.decided(True)
@@ -178,7 +180,7 @@ class Protection:
         if context.trail is not None:
             self.auditor.panicked(context.trail)
 
-    def _width(self, verb: str, target: Target, asked: Query) -> int:
+    def _width(self, verb: str, target: ResourcePath, asked: Query) -> int:
         """Seats of a list, or of a watch that begins with one: by the objects that must be looked at."""
         if target.name:
             return 1

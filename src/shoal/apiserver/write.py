@@ -34,7 +34,7 @@ from shoal.apiserver.fencing import deposed, fences
 from shoal.apiserver.http import Response
 from shoal.apiserver.negotiate import PLAIN, representation
 from shoal.apiserver.objects import meta
-from shoal.apiserver.paths import Target
+from shoal.apiserver.paths import ResourcePath
 from shoal.apiserver.read import represent, represent_object
 from shoal.apiserver.registry import Served
 from shoal.apiserver.shapes import Shape, ShapeKey, Shapes
@@ -87,7 +87,7 @@ class Writer:
         admission: Chain,
         effects: Mapping[str, Effects],
         guards: Mapping[str, Guard],
-        check_create: Callable[[User, Target], None],
+        check_create: Callable[[User, ResourcePath], None],
     ) -> None:
         """``effects`` and ``guards`` are by store key; ``check_create`` raises Forbidden where a PUT or an apply would
         create an object that its user may not create."""

@@ -32,7 +32,7 @@ from shoal.app.ports import any_free
 from shoal.base.clock import RealClock
 from shoal.base.files import write_private
 from shoal.cli.contexts import Context, save_context
-from shoal.cli.rest import CannotReach, Refused, Rest
+from shoal.cli.rest import CannotReach, RequestRefused, Rest
 from shoal.errors import ConfigError
 
 REGIONS = ("eu", "us")
@@ -196,7 +196,7 @@ def _welcome(rest: Rest, options: UpOptions, stop: asyncio.Event) -> list[str]:
     try:
         welcome.ensure(rest, options.regions)
         return welcome.lines(welcome.until_ready(rest, options.regions, pause))
-    except (Refused, CannotReach) as error:
+    except (RequestRefused, CannotReach) as error:
         return [f"The demo app could not be applied: {error}"]
     finally:
         rest.close()
@@ -206,7 +206,7 @@ def _ensure(rest: Rest, path: str, document: dict[str, Any]) -> None:
     """Create it unless it is there; what people have changed since is left alone."""
     try:
         rest.request("PUT", path, document, headers={"If-None-Match": "*"})
-    except Refused as refused:
+    except RequestRefused as refused:
         if refused.status != 412:
             raise
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shoal.cli.rest import Refused, Rest
+from shoal.cli.rest import RequestRefused, Rest
 
 PROJECT, ENVIRONMENT, APP, HOST = "welcome", "production", "web", "welcome.localhost"
 _HOME = f"/api/v1/projects/{PROJECT}/environments/{ENVIRONMENT}"
@@ -37,7 +37,7 @@ def ensure(rest: Rest, regions: Sequence[str]) -> None:
     """Apply the demo unless its project is there: then it is whatever people have made of it."""
     try:
         rest.get(f"/api/v1/projects/{PROJECT}")
-    except Refused as refused:
+    except RequestRefused as refused:
         if refused.status != 404:
             raise
         rest.request("POST", "/api/v1/apply", documents(regions))

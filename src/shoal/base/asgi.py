@@ -4,7 +4,7 @@ The server must send HTTP trailers, without which there is no gRPC, must let a s
 must run in our loop: uvicorn with zttp does all three. Granian was quicker by little and has no trailers.
 
 Uvicorn writes each part of an answer by itself, and each costs a record of TLS and a call of the system. Here what is
-written to an HTTP/2 connection in one turn of the loop leaves together (``shoal.base.together``).
+written to an HTTP/2 connection in one turn of the loop leaves together (``shoal.base.coalescing``).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import uvicorn
 from uvicorn.protocols.http.auto_zttp_impl import AutoZttpProtocol
 from uvicorn.protocols.http.zttp_h2_impl import ZttpH2Protocol
 
-from shoal.base.asgi_parts import BACKLOG, Application, Receive, Scope, Send, answer, bind
+from shoal.base.asgi_common import BACKLOG, Application, Receive, Scope, Send, answer, bind
 from shoal.base.clock import Clock
+from shoal.base.coalescing import CoalescingTransport
 from shoal.base.tasks import cancel_all
-from shoal.base.together import Together
 from shoal.errors import ConfigError
 
-__all__ = ["Application", "Listener", "Receive", "Scope", "Send", "Tls", "answer", "bind", "serving"]
+__all__ = ["Application", "AsgiListener", "Receive", "Scope", "Send", "Tls", "answer", "bind", "serving"]
 
 _GRACE_S = 3  # for calls under way when it stops
 _IDLE_S = 75  # a connection without calls
@@ -43,7 +43,7 @@ class Tls:
 
 class _Http2(ZttpH2Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(cast(asyncio.Transport, Together(transport, self.loop)))
+        super().connection_made(cast(asyncio.Transport, CoalescingTransport(transport, self.loop)))
 
 
 class _Protocol(AutoZttpProtocol):
@@ -82,7 +82,7 @@ class _Server(uvicorn.Server):
             await asyncio.sleep(0)
 
 
-class Listener:
+class AsgiListener:
     """``run`` serves on a socket until ``stop``."""
 
     def __init__(self, app: Application, listening: socket.socket, tls: Tls | None = None) -> None:
@@ -111,7 +111,7 @@ async def serving(
     application: Application, *, host: str, port: int, clock: Clock, tls: Tls | None = None
 ) -> AsyncIterator[None]:
     """Entered when requests are answered; on leaving, those under way have a moment to end."""
-    listener = Listener(application, bind(host, port), tls)
+    listener = AsgiListener(application, bind(host, port), tls)
     running = asyncio.create_task(listener.run(), name=f"asgi/{port}")
     try:
         while not listener.accepting:

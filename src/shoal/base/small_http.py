@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import httptools
 
-from shoal.base.asgi_parts import Application, bind
+from shoal.base.asgi_common import Application, bind
 from shoal.base.tasks import cancel_all
 
 _MAX_BYTES = 16 << 10

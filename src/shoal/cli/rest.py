@@ -23,7 +23,7 @@ class CannotReach(ShoalError):
     """The server did not respond, or its certificate is not trusted."""
 
 
-class Refused(ShoalError):
+class RequestRefused(ShoalError):
     """The server returned an error. ``code`` is its stable reason, ``body`` the whole response."""
 
     def __init__(
@@ -44,7 +44,7 @@ def in_lines(message: str, details: list[dict[str, str]]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class RestReply:
     status: int
     body: Any
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -88,8 +88,8 @@ class Rest:
         *,
         params: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Reply:
-        """Raises ``Refused`` for a status of 400 and above, ``CannotReach`` without a response."""
+    ) -> RestReply:
+        """Raises ``RequestRefused`` for a status of 400 and above, ``CannotReach`` without a response."""
         sent = {"Authorization": f"Bearer {self.context.token}", "Accept": "application/json", **(headers or {})}
         data = None
         if body is not None:
@@ -101,7 +101,7 @@ class Rest:
         decoded = _decoded(text, found.get("content-type", ""))
         if answer.status >= 400:
             raise _refused(answer.status, decoded)
-        return Reply(answer.status, decoded, found)
+        return RestReply(answer.status, decoded, found)
 
     def events(self, path: str, *, params: Mapping[str, Any] | None = None, last: str = "") -> EventStream:
         """The messages of a stream after the one with the id ``last``, over a separate connection."""
@@ -226,12 +226,12 @@ def _decoded(text: bytes, content_type: str) -> Any:
     return text.decode(errors="replace")
 
 
-def _refused(status: int, body: Any) -> Refused:
+def _refused(status: int, body: Any) -> RequestRefused:
     error = body.get("error") if isinstance(body, dict) else None
     if isinstance(error, dict):
         details = [each for each in error.get("details") or () if isinstance(each, dict)]
-        return Refused(status, str(error.get("code", "")), str(error.get("message", "")), details, body)
-    return Refused(status, "", f"the server returned status {status}: {str(body)[:500]}", [], body)
+        return RequestRefused(status, str(error.get("code", "")), str(error.get("message", "")), details, body)
+    return RequestRefused(status, "", f"the server returned status {status}: {str(body)[:500]}", [], body)
 
 
 def _messages(lines: Iterator[bytes] | http.client.HTTPResponse) -> Iterator[ServerEvent]:

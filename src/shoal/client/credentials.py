@@ -52,16 +52,16 @@ def credentials_of(config: AccessConfig, *, clock: Clock) -> Credentials:
     if config.token_file:
         return TokenFile(Path(config.token_file), given, clock=clock)
     if config.token:
-        return Fixed(Identity(f"Bearer {config.token}", given.certificate, given.key))
+        return FixedCredentials(Identity(f"Bearer {config.token}", given.certificate, given.key))
     if config.username:
         pair = base64.b64encode(f"{config.username}:{config.password}".encode()).decode()
-        return Fixed(Identity(f"Basic {pair}", given.certificate, given.key))
+        return FixedCredentials(Identity(f"Basic {pair}", given.certificate, given.key))
     if config.exec_plugin is not None:
         return ExecCredentials(config.exec_plugin, given, clock=clock)
-    return Fixed(given)
+    return FixedCredentials(given)
 
 
-class Fixed:
+class FixedCredentials:
     """Never changes."""
 
     def __init__(self, identity: Identity) -> None:

@@ -28,14 +28,14 @@ from shoal.krane.metrics import KraneMetrics
 from shoal.krane.model import ControlPlane, Fenced, Owner, Sides
 from shoal.krane.session import Session
 from shoal.reconcile.leader import Elector
-from shoal.sync.keys import Stream
+from shoal.sync.keys import StreamKind
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 log = get_logger("krane.agent")
 
-_KINDS: dict[Stream, type[Controller]] = {
-    Stream.DEPLOYMENTS: DeploymentController,
-    Stream.SENTINELS: SentinelController,
+_KINDS: dict[StreamKind, type[Controller]] = {
+    StreamKind.DEPLOYMENTS: DeploymentController,
+    StreamKind.SENTINELS: SentinelController,
 }
 _STABLE_S = 60.0  # a term this long was not a quarrel: the next wait is short again
 _BEAT_GAP_S = 1.0  # heartbeats out of turn, after a reconnect, keep this distance
@@ -69,7 +69,7 @@ class Agent:
         self._leading = False
         self._refused = ""  # why the control plane did not let us join, or answer a heartbeat
         self._heard_s: float | None = None  # when it last did
-        self.controllers: dict[Stream, Controller] = {}
+        self.controllers: dict[StreamKind, Controller] = {}
         self._made = asyncio.Event()  # there are controllers of all kinds
 
     async def run(self) -> None:
@@ -158,8 +158,8 @@ class Agent:
             controller.connected.clear()  # what happens from here on is for the next heartbeat
         request = pb.HeartbeatRequest(
             identity=session.identity,
-            deployments=self._state(Stream.DEPLOYMENTS),
-            sentinels=self._state(Stream.SENTINELS),
+            deployments=self._state(StreamKind.DEPLOYMENTS),
+            sentinels=self._state(StreamKind.SENTINELS),
             software=self._parts.software,
         )
         counts = self._parts.metrics.heartbeats
@@ -179,7 +179,7 @@ class Agent:
             self._heed(answer, asked_s)
 
     def _heed(self, answer: pb.HeartbeatResponse, asked_s: float) -> None:
-        resend = {Stream.DEPLOYMENTS: answer.resend_deployments, Stream.SENTINELS: answer.resend_sentinels}
+        resend = {StreamKind.DEPLOYMENTS: answer.resend_deployments, StreamKind.SENTINELS: answer.resend_sentinels}
         for stream, controller in self.controllers.items():
             if resend[stream]:
                 controller.resend(resend[stream], asked_s)
@@ -202,7 +202,7 @@ class Agent:
         self._refused = ""
         self._heard_s = self._clock.monotonic()
 
-    def _state(self, stream: Stream) -> pb.ControllerState:
+    def _state(self, stream: StreamKind) -> pb.ControllerState:
         controller = self.controllers.get(stream)
         return controller.state() if controller is not None else pb.ControllerState(connection="stopped")
 
@@ -216,7 +216,7 @@ class Agent:
         owner = Owner(fleet=self._home.fleet, cluster=join.cluster, region=join.region, shard=join.shard)
         await run_all({f"krane/{stream}": self._supervise(session, owner, stream) for stream in _KINDS})
 
-    async def _supervise(self, session: Session, owner: Owner, stream: Stream) -> None:
+    async def _supervise(self, session: Session, owner: Owner, stream: StreamKind) -> None:
         """One controller, again whenever it fails: the other one never notices."""
         backoff = Backoff(base_s=1.0, cap_s=60.0, floor_s=0.1)
         failures = 0
@@ -233,7 +233,7 @@ class Agent:
             failures = 1 if self._clock.monotonic() - began_s >= _STABLE_S else failures + 1
             await self._clock.sleep(backoff.delay_s(failures, self._parts.random))
 
-    def _make(self, session: Session, owner: Owner, stream: Stream) -> Controller:
+    def _make(self, session: Session, owner: Owner, stream: StreamKind) -> Controller:
         parts = self._parts
         cache_owner = CacheOwner(
             fleet=owner.fleet,

@@ -38,8 +38,8 @@ from shoal.krane.session import Session
 from shoal.krane.station import Station
 from shoal.krane.working import Worker, WorkSeams
 from shoal.sync.brake import DeletionBrake
-from shoal.sync.buffer import Entry
-from shoal.sync.keys import Stream
+from shoal.sync.buffer import BufferEntry
+from shoal.sync.keys import StreamKind
 from shoal.sync.versions import BadCursor, Version, read_cursor
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
@@ -66,7 +66,7 @@ class ControllerParts:
 class Controller(ABC):
     """``start`` and ``stop``, or ``run`` inside a task of one's own. Made anew for every run."""
 
-    stream: ClassVar[Stream]
+    stream: ClassVar[StreamKind]
 
     def __init__(self, parts: ControllerParts) -> None:
         self._station = station = self._make_station(parts)
@@ -241,7 +241,7 @@ class Controller(ABC):
             "failing": [self._shown(retry_s, entry) for retry_s, entry in inbox.retrying()],
         }
 
-    def _shown(self, retry_s: float, entry: Entry[pb.Item]) -> dict[str, Any]:
+    def _shown(self, retry_s: float, entry: BufferEntry[pb.Item]) -> dict[str, Any]:
         failure = self._station.books.failures.get(entry.key)
         return {
             "key": entry.key,
@@ -344,7 +344,7 @@ class Controller(ABC):
 class DeploymentController(Controller):
     """Deployments of apps."""
 
-    stream = Stream.DEPLOYMENTS
+    stream = StreamKind.DEPLOYMENTS
 
     async def apply_deployment(self, item: pb.Item) -> None:
         """Make the cluster's Deployment, with all that belongs to it, equal to the item."""
@@ -373,7 +373,7 @@ class DeploymentController(Controller):
 class SentinelController(Controller):
     """Sentinels, and the routes, policies and keys that they read."""
 
-    stream = Stream.SENTINELS
+    stream = StreamKind.SENTINELS
 
     async def apply_sentinel(self, item: pb.Item) -> None:
         """Make the cluster's sentinel equal to the item, and report its available replicas at once."""

@@ -10,7 +10,7 @@ import asyncio
 
 from shoal.base.clock import Clock
 from shoal.krane.protocol import version_of
-from shoal.sync.buffer import LIMIT, Entry, KeyedBuffer
+from shoal.sync.buffer import LIMIT, BufferEntry, KeyedBuffer
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 _LEAST_WAIT_S = 0.001  # a rounding error must not make the taker spin until a moment that never quite comes
@@ -34,7 +34,7 @@ class Inbox:
             self._wake()
         return taken
 
-    async def take(self) -> Entry[pb.Item]:
+    async def take(self) -> BufferEntry[pb.Item]:
         while (entry := self._buffer.take(self._clock.monotonic())) is None:
             await self._wait_for_more()
         return entry
@@ -47,11 +47,11 @@ class Inbox:
         self._buffer.failed(key, self._clock.monotonic() + delay_s)
         self._wake()
 
-    def pending(self, key: str) -> Entry[pb.Item] | None:
+    def pending(self, key: str) -> BufferEntry[pb.Item] | None:
         """The newest state of the key that is not applied."""
         return self._buffer.pending(key)
 
-    def retrying(self) -> list[tuple[float, Entry[pb.Item]]]:
+    def retrying(self) -> list[tuple[float, BufferEntry[pb.Item]]]:
         """Failing entries and in how many seconds each is tried again."""
         now = self._clock.monotonic()
         return [(max(0.0, due - now), entry) for due, entry in self._buffer.retrying()]

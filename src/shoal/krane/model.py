@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from shoal.errors import Conflict, Forbidden
-from shoal.sync.keys import Stream
+from shoal.sync.keys import StreamKind
 from shoal.sync.versions import Version
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
@@ -92,7 +92,7 @@ class Side:
     observer: Observer
 
 
-Sides = Callable[[Owner, bytes], dict[Stream, Side]]
+Sides = Callable[[Owner, bytes], dict[StreamKind, Side]]
 """Builds both sides once the fleet is known; the bytes are the agent's private X25519 key, for sealed secrets."""
 
 
@@ -104,11 +104,13 @@ class ControlPlane(Protocol):
 
     async def heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatResponse: ...
 
-    async def get_desired(self, stream: Stream, request: pb.GetDesiredRequest) -> pb.Item: ...
+    async def get_desired(self, stream: StreamKind, request: pb.GetDesiredRequest) -> pb.Item: ...
 
     async def report(
-        self, stream: Stream, request: pb.ReportDeploymentStatusRequest | pb.ReportSentinelStatusRequest
+        self, stream: StreamKind, request: pb.ReportDeploymentStatusRequest | pb.ReportSentinelStatusRequest
     ) -> pb.ReportResponse: ...
 
-    def watch(self, stream: Stream, requests: AsyncIterator[pb.WatchRequest]) -> AsyncGenerator[pb.WatchEvent, None]:
+    def watch(
+        self, stream: StreamKind, requests: AsyncIterator[pb.WatchRequest]
+    ) -> AsyncGenerator[pb.WatchEvent, None]:
         """Events until the stream ends or fails; a server that says nothing for too long counts as gone."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from shoal.krane.model import Fenced
-from shoal.sync.keys import Stream
+from shoal.sync.keys import StreamKind
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 
@@ -17,7 +17,7 @@ class Session:
         self._region = region
         self._shard = shard
         self._agent = agent
-        self._sequences: dict[Stream, int] = {}
+        self._sequences: dict[StreamKind, int] = {}
         self.epoch = 0
         self.joined = asyncio.Event()
         self.fenced = asyncio.Event()
@@ -28,7 +28,7 @@ class Session:
             cluster=self._cluster, region=self._region, shard=self._shard, agent=self._agent, epoch=self.epoch
         )
 
-    def next_sequence(self, stream: Stream) -> int:
+    def next_sequence(self, stream: StreamKind) -> int:
         """Grows by one with each report of a controller, also across its restarts, within the epoch."""
         self._sequences[stream] = self._sequences.get(stream, 0) + 1
         return self._sequences[stream]

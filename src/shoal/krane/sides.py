@@ -15,23 +15,23 @@ from shoal.krane.sentinels.apply import SentinelApplier
 from shoal.krane.sentinels.install import Installation
 from shoal.krane.sentinels.observe import SentinelObserver
 from shoal.krane.unsealing import unseal
-from shoal.sync.keys import Stream
+from shoal.sync.keys import StreamKind
 
 
 def make_sides(client: Client, *, clock: Clock, random: Callable[[], float]) -> Sides:
     """What an agent needs to know its fleet for. Nothing is read or written before the controllers run."""
     installation = Installation(client, clock=clock)
 
-    def build(owner: Owner, private_key: bytes) -> dict[Stream, Side]:
+    def build(owner: Owner, private_key: bytes) -> dict[StreamKind, Side]:
         # The Secrets of sentinels are watched, and so in memory anyway: digests, and the certificate of the gateways.
         deployments, sentinels = Memory(), Memory(keeps_secrets=True)
         open_secret = partial(unseal, private_key=private_key)
         return {
-            Stream.DEPLOYMENTS: Side(
+            StreamKind.DEPLOYMENTS: Side(
                 DeploymentApplier(client, owner, deployments, open_secret),
                 DeploymentObserver(client, owner, deployments, clock=clock, random=random),
             ),
-            Stream.SENTINELS: Side(
+            StreamKind.SENTINELS: Side(
                 SentinelApplier(client, owner, sentinels, installation, open_secret),
                 SentinelObserver(client, owner, sentinels, installation, clock=clock, random=random),
             ),

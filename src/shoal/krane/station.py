@@ -22,7 +22,7 @@ from shoal.krane.model import Applier, ControlPlane, Fenced, Live, Observer
 from shoal.krane.protocol import WatchMachine
 from shoal.krane.session import Session
 from shoal.sync.brake import DeletionBrake
-from shoal.sync.keys import Stream
+from shoal.sync.keys import StreamKind
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class Outage:
 class Station:
     """One per controller."""
 
-    stream: Stream
+    stream: StreamKind
     plane: ControlPlane
     session: Session
     machine: WatchMachine

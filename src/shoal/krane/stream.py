@@ -31,12 +31,12 @@ from shoal.errors import (
 from shoal.krane.beats import Beats
 from shoal.krane.config import JoinFile
 from shoal.krane.model import Fenced
-from shoal.sync.keys import Stream
+from shoal.sync.keys import StreamKind
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 _SERVICE = "shoal.fleet.v1.ClusterService"
-_WATCH = {Stream.DEPLOYMENTS: "WatchDeployments", Stream.SENTINELS: "WatchSentinels"}
-_GET = {Stream.DEPLOYMENTS: "GetDesiredDeployment", Stream.SENTINELS: "GetDesiredSentinel"}
+_WATCH = {StreamKind.DEPLOYMENTS: "WatchDeployments", StreamKind.SENTINELS: "WatchSentinels"}
+_GET = {StreamKind.DEPLOYMENTS: "GetDesiredDeployment", StreamKind.SENTINELS: "GetDesiredSentinel"}
 _MAX_MESSAGE_BYTES = 32 << 20
 _CALLS = 3000  # on one connection: our server ends one that had 4096, and with it the streams
 
@@ -95,7 +95,7 @@ class Connection:
         answer = await self._beats.beat(request, self._times.call_s / 2)
         return answer if answer is not None else await self._call("Heartbeat", request, pb.HeartbeatResponse)
 
-    async def get_desired(self, stream: Stream, request: pb.GetDesiredRequest) -> pb.Item:
+    async def get_desired(self, stream: StreamKind, request: pb.GetDesiredRequest) -> pb.Item:
         try:
             return await self._call(_GET[stream], request, pb.Item)
         except NotFound as error:
@@ -105,14 +105,14 @@ class Connection:
             raise ServiceUnavailable(str(error)) from None
 
     async def report(
-        self, stream: Stream, request: pb.ReportDeploymentStatusRequest | pb.ReportSentinelStatusRequest
+        self, stream: StreamKind, request: pb.ReportDeploymentStatusRequest | pb.ReportSentinelStatusRequest
     ) -> pb.ReportResponse:
         is_deployment = isinstance(request, pb.ReportDeploymentStatusRequest)
         method = "ReportDeploymentStatus" if is_deployment else "ReportSentinelStatus"
         return await self._call(method, request, pb.ReportResponse)
 
     async def watch(
-        self, stream: Stream, requests: AsyncIterator[pb.WatchRequest]
+        self, stream: StreamKind, requests: AsyncIterator[pb.WatchRequest]
     ) -> AsyncGenerator[pb.WatchEvent, None]:
         client, link = self._connected()
         self._streams[link] += 1

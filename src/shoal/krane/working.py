@@ -21,7 +21,7 @@ from shoal.krane.protocol import version_of
 from shoal.krane.station import Station
 from shoal.krane.unsealing import Unsealable
 from shoal.sync.brake import WINDOW_S
-from shoal.sync.buffer import Entry
+from shoal.sync.buffer import BufferEntry
 from shoal.sync.versions import BadCursor, read_cursor
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
@@ -54,7 +54,7 @@ class Worker:
                 task = group.create_task(self._work_on(entry), name=f"apply/{entry.key}")
                 task.add_done_callback(lambda _: slots.release())
 
-    async def _work_on(self, entry: Entry[pb.Item]) -> None:
+    async def _work_on(self, entry: BufferEntry[pb.Item]) -> None:
         station, item = self._station, entry.value
         known = station.machine.known(item.key)
         if known is not None and known.is_after(entry.version):
@@ -124,7 +124,7 @@ class Worker:
             station.hop("applied", item.committed_ms)
         self._unhold(item.key)  # wanted again, released, or agreed to
 
-    def _failed(self, entry: Entry[pb.Item], operation: str, result: str, error: Exception) -> None:
+    def _failed(self, entry: BufferEntry[pb.Item], operation: str, result: str, error: Exception) -> None:
         station = self._station
         self._count(operation, result)
         reason = "Newer" if isinstance(error, Newer) else getattr(error, "reason", "") or type(error).__name__

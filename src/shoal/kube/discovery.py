@@ -103,7 +103,7 @@ def _quality(text: str) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class DiscoveryDocument:
     """An answer that is ready to send; without ``etag`` it is not to be cached."""
 
     body: bytes
@@ -111,7 +111,7 @@ class Document:
     etag: str = ""
 
 
-class Discovery:
+class DiscoveryDocuments:
     """The discovery documents of a set of resources. ``server_address`` is what ``/api`` tells, host and port."""
 
     def __init__(self, resources: Iterable[Resource] = BUILTIN, *, server_address: str = "") -> None:
@@ -119,7 +119,7 @@ class Discovery:
         self._resources: tuple[Resource, ...] = ()
         self._groups: dict[str, dict[str, list[Resource]]] = {}  # group → version → resources, all in listing order
         self._stored_as: dict[str, Resource] = {}  # storage key → the version objects are stored in
-        self._documents: dict[tuple[str, bool], Document] = {}
+        self._documents: dict[tuple[str, bool], DiscoveryDocument] = {}
         self.set_resources(resources)
 
     def set_resources(self, resources: Iterable[Resource]) -> None:
@@ -138,7 +138,7 @@ class Discovery:
         """Every group and version served, the preferred version of a group first; the core group leads."""
         return [(group, version) for group, versions in self._groups.items() for version in versions]
 
-    def get(self, path: str, *, aggregated: bool = False) -> Document | None:
+    def get(self, path: str, *, aggregated: bool = False) -> DiscoveryDocument | None:
         """The document at ``/api``, ``/apis``, ``/api/v1``, ``/apis/<group>`` or ``/apis/<group>/<version>``; None if
         nothing is there. Only the first two have an aggregated form, the others ignore the wish."""
         path = path.rstrip("/")
@@ -150,12 +150,12 @@ class Discovery:
                 self._documents[key] = document
         return document
 
-    def _build(self, path: str, aggregated: bool) -> Document | None:
+    def _build(self, path: str, aggregated: bool) -> DiscoveryDocument | None:
         if aggregated:
             body = orjson.dumps(self._aggregated(core=path == "/api"))
-            return Document(body, AGGREGATED_JSON, etag(body))
+            return DiscoveryDocument(body, AGGREGATED_JSON, etag(body))
         content = self._legacy(path)
-        return None if content is None else Document(orjson.dumps(content))
+        return None if content is None else DiscoveryDocument(orjson.dumps(content))
 
     def _legacy(self, path: str) -> dict[str, Any] | None:
         match path.split("/"):

@@ -23,14 +23,14 @@ from shoal.reconcile.events import EventRecorder, EventType, RecorderConfig
 from shoal.reconcile.informer import Informer
 from shoal.reconcile.keys import ObjectKey, controller_of, key_of
 from shoal.reconcile.leader import ElectionConfig, Elector, LeaseLock, Lock, LockRecord
-from shoal.reconcile.manager import Health, Manager, Runnable
+from shoal.reconcile.manager import Manager, ManagerHealth, Runnable
 from shoal.reconcile.metrics import Outcome, ReconcileMetrics
 from shoal.reconcile.queue import RateLimit, TokenBucket, WorkQueue
 from shoal.reconcile.reflector import Reflector, ReflectorConfig
 
 __all__ = [
     "DONE", "Cache", "Change", "ChangeType", "Controller", "ControllerConfig", "ElectionConfig", "Elector",
-    "EventRecorder", "EventType", "Health", "Informer", "LeaseLock", "Lock", "LockRecord", "Manager", "Obj",
+    "EventRecorder", "EventType", "ManagerHealth", "Informer", "LeaseLock", "Lock", "LockRecord", "Manager", "Obj",
     "ObjectKey", "Outcome", "RateLimit", "ReconcileMetrics", "RecorderConfig", "Reflector", "ReflectorConfig", "Result",
     "Runnable", "Terminal", "TokenBucket", "WorkQueue", "always", "controller_of", "key_of", "spec_changed",
     "without_managed_fields",

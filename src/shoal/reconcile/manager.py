@@ -42,7 +42,7 @@ class Runnable(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class ManagerHealth:
     """The health for ``/readyz`` and reports. A standby with synced caches is ready."""
 
     ready: bool
@@ -119,7 +119,7 @@ class Manager:
         """Ask ``run`` to end in order."""
         self._stopping.set()
 
-    def health(self) -> Health:
+    def health(self) -> ManagerHealth:
         unsynced = tuple(each.name for each in self._informers.values() if not each.synced)
         failing = {
             each.name: str(each.reflector.last_error)
@@ -127,7 +127,7 @@ class Manager:
             if each.reflector.last_error is not None and not each.reflector.watching
         }
         leading = self._elector is None or self._elector.leading.is_set()
-        return Health(self.ready.is_set() and not unsynced, leading, unsynced, failing)
+        return ManagerHealth(self.ready.is_set() and not unsynced, leading, unsynced, failing)
 
     async def run(self) -> None:
         """Run until ``stop``, cancellation, the loss of the lease, or the failure of a controller."""

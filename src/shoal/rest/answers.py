@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from shoal.base.asgi_parts import Receive, Scope, Send
+from shoal.base.asgi_common import Receive, Scope, Send
 from shoal.errors import ApiError, FieldError, InternalError, Invalid, MethodNotAllowed, NotFound, Unauthorized
 
 JSON = "application/json"

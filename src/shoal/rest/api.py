@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import orjson
 
-from shoal.base.asgi_parts import Application, Receive, Scope, Send
+from shoal.base.asgi_common import Application, Receive, Scope, Send
 from shoal.base.clock import Clock
 from shoal.base.logs import correlated, get_logger
 from shoal.base.metrics import Metrics

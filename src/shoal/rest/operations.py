@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar, get_type_hints
 
-from shoal.base.asgi_parts import Application
+from shoal.base.asgi_common import Application
 from shoal.errors import ApiError
 from shoal.rest.answers import JSON
 from shoal.rest.request import RestRequest

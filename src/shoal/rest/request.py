@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import parse_qsl
 
-from shoal.base.asgi_parts import Receive, Scope
+from shoal.base.asgi_common import Receive, Scope
 from shoal.errors import BadRequest, TooLarge
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from shoal.base.asgi_parts import Receive, Scope, Send
+from shoal.base.asgi_common import Receive, Scope, Send
 from shoal.base.clock import Clock
 from shoal.base.metrics import Gauge, Value
 from shoal.base.tasks import cancel_all

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 
 from shoal.scheduler.nodes import NodeInfo
-from shoal.scheduler.shapes import Shape
+from shoal.scheduler.shapes import PodShape
 
 SMALL_DOMAIN = 4  # average nodes per domain; smaller domains are distinguished by count, not by name
 
 
-class Counter:
+class DomainCounter:
     """``delta`` returns by how much one pod of a shape changes the count, ``domain_of`` the domain of a node."""
 
     __slots__ = (
@@ -27,7 +27,7 @@ class Counter:
         self,
         key: Hashable,
         topology_key: str,
-        delta: Callable[[Shape], int],
+        delta: Callable[[PodShape], int],
         domain_of: Callable[[NodeInfo], str | None],
         *,
         namespaces: frozenset[str] | None = None,

@@ -15,7 +15,7 @@ from shoal.scheduler.shapes import PodInfo
 from shoal.scheduler.snapshot import Snapshot
 
 
-class Happening(Enum):
+class ClusterEventKind(Enum):
     NODE_ADDED = "node added"
     NODE_CHANGED = "node changed"
     NODE_GONE = "node gone"
@@ -30,15 +30,15 @@ class Happening(Enum):
 class ClusterEvent:
     """An event in the cluster. Nodes are without their pods."""
 
-    happening: Happening
+    happening: ClusterEventKind
     node: NodeInfo | None = None
     before: NodeInfo | None = None
     pod: PodInfo | None = None
 
 
 Hint = Callable[[ClusterEvent, PodInfo, Snapshot], bool]
-_NODE_EVENTS = (Happening.NODE_ADDED, Happening.NODE_CHANGED)
-_POD_EVENTS = (Happening.POD_PLACED, Happening.POD_CHANGED, Happening.POD_GONE)
+_NODE_EVENTS = (ClusterEventKind.NODE_ADDED, ClusterEventKind.NODE_CHANGED)
+_POD_EVENTS = (ClusterEventKind.POD_PLACED, ClusterEventKind.POD_CHANGED, ClusterEventKind.POD_GONE)
 
 
 def node_facts(obj: dict[str, object]) -> NodeInfo:
@@ -71,14 +71,14 @@ def _affinity(event: ClusterEvent, pod: PodInfo, snapshot: Snapshot) -> bool:
 
 
 def _ports(event: ClusterEvent, pod: PodInfo, snapshot: Snapshot) -> bool:
-    if event.happening is Happening.NODE_ADDED:
+    if event.happening is ClusterEventKind.NODE_ADDED:
         return True
-    gone = event.pod if event.happening is Happening.POD_GONE else None
+    gone = event.pod if event.happening is ClusterEventKind.POD_GONE else None
     return gone is not None and ports_conflict(pod.shape.ports, gone.shape.ports)
 
 
 def _resources(event: ClusterEvent, pod: PodInfo, snapshot: Snapshot) -> bool:
-    if event.happening in (Happening.POD_GONE, Happening.POD_CHANGED):
+    if event.happening in (ClusterEventKind.POD_GONE, ClusterEventKind.POD_CHANGED):
         return True
     node, before, wanted = event.node, event.before, pod.shape.requests
     if node is None or event.happening not in _NODE_EVENTS:
@@ -97,9 +97,9 @@ def _resources(event: ClusterEvent, pod: PodInfo, snapshot: Snapshot) -> bool:
 
 
 def _disks(event: ClusterEvent, pod: PodInfo, snapshot: Snapshot) -> bool:
-    if event.happening in (Happening.STORAGE, Happening.NODE_ADDED):
+    if event.happening in (ClusterEventKind.STORAGE, ClusterEventKind.NODE_ADDED):
         return True
-    gone = event.pod if event.happening is Happening.POD_GONE else None
+    gone = event.pod if event.happening is ClusterEventKind.POD_GONE else None
     if gone is None:
         return False
     disks = {disk for disk, _ in gone.shape.disks}
@@ -108,7 +108,7 @@ def _disks(event: ClusterEvent, pod: PodInfo, snapshot: Snapshot) -> bool:
 
 
 def _volumes(event: ClusterEvent, pod: PodInfo, snapshot: Snapshot) -> bool:
-    if event.happening in (Happening.STORAGE, Happening.NODE_ADDED):
+    if event.happening in (ClusterEventKind.STORAGE, ClusterEventKind.NODE_ADDED):
         return True
     node, before = event.node, event.before
     return node is not None and before is not None and node.labels != before.labels
@@ -120,7 +120,7 @@ def _spread(event: ClusterEvent, pod: PodInfo, snapshot: Snapshot) -> bool:
         other = event.pod.shape
         same = other.namespace == shape.namespace
         return same and (not shape.spread or any(each.selector.matches(other.labels) for each in shape.spread))
-    if event.happening in (Happening.SELECTORS, Happening.NODE_GONE, Happening.NODE_ADDED):
+    if event.happening in (ClusterEventKind.SELECTORS, ClusterEventKind.NODE_GONE, ClusterEventKind.NODE_ADDED):
         return True
     node, before = event.node, event.before
     return node is not None and before is not None and (node.labels, node.taints) != (before.labels, before.taints)
@@ -128,15 +128,15 @@ def _spread(event: ClusterEvent, pod: PodInfo, snapshot: Snapshot) -> bool:
 
 def _pod_affinity(event: ClusterEvent, pod: PodInfo, snapshot: Snapshot) -> bool:
     matches, terms, other = snapshot.term_matches, pod.shape.terms, event.pod
-    if event.happening is Happening.POD_CHANGED:
+    if event.happening is ClusterEventKind.POD_CHANGED:
         return True
     if other is not None:
-        if event.happening is Happening.POD_PLACED:
+        if event.happening is ClusterEventKind.POD_PLACED:
             return any(matches(each, other.shape) for each in terms.affinity)
         return any(matches(each, other.shape) for each in terms.anti_affinity) or any(
             matches(each, pod.shape) for each in other.shape.terms.anti_affinity
         )
-    if event.happening in (Happening.NODE_ADDED, Happening.NODE_GONE):
+    if event.happening in (ClusterEventKind.NODE_ADDED, ClusterEventKind.NODE_GONE):
         return True
     node, before = event.node, event.before
     return node is not None and before is not None and node.labels != before.labels

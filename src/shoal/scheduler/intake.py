@@ -13,10 +13,10 @@ from shoal.kube.labels import Selector, from_object, from_set
 from shoal.kube.objects import Obj
 from shoal.reconcile.cache import Change, ChangeType
 from shoal.reconcile.keys import ObjectKey
-from shoal.scheduler.hints import ClusterEvent, Happening, may_help, node_facts
+from shoal.scheduler.hints import ClusterEvent, ClusterEventKind, may_help, node_facts
 from shoal.scheduler.plan import Planner
-from shoal.scheduler.preemption import Budget
-from shoal.scheduler.queue import Place, SchedulingQueue
+from shoal.scheduler.preemption import DisruptionBudget
+from shoal.scheduler.queue import QueueState, SchedulingQueue
 from shoal.scheduler.shapes import PodInfo
 
 _OVER = ("Succeeded", "Failed")
@@ -33,7 +33,7 @@ class Intake:
         self._clock = clock
         self._wake = wake
         self._assumed: dict[str, float | None] = {}  # uid -> when the assumption expires; None: while it is being bound
-        self._budgets: dict[ObjectKey, Budget] = {}
+        self._budgets: dict[ObjectKey, DisruptionBudget] = {}
         self.on_storage: Callable[[], None] = lambda: None
 
     # assuming
@@ -44,7 +44,7 @@ class Intake:
         self._snapshot.withdraw(pod.uid)
         self._snapshot.hold(pod.shape)
         self._snapshot.add_pod(pod, node)
-        self._happened(ClusterEvent(Happening.POD_PLACED, pod=pod))
+        self._happened(ClusterEvent(ClusterEventKind.POD_PLACED, pod=pod))
 
     def bound(self, pod: PodInfo, expires_s: float) -> None:
         """The API has accepted the binding; start the timeout of the assumption."""
@@ -93,7 +93,7 @@ class Intake:
     def _remove(self, pod: PodInfo) -> None:
         self._snapshot.remove_pod(pod)
         self._snapshot.let_go(pod.shape)
-        self._happened(ClusterEvent(Happening.POD_GONE, pod=pod))
+        self._happened(ClusterEvent(ClusterEventKind.POD_GONE, pod=pod))
 
     def _unqueue(self, key: ObjectKey) -> None:
         waiting = self._queue.delete(key)
@@ -110,9 +110,9 @@ class Intake:
             if known.shape is info.shape and known.terminating == info.terminating:
                 known.obj = obj
                 return
-            happening = Happening.POD_CHANGED
+            happening = ClusterEventKind.POD_CHANGED
         else:
-            happening = Happening.POD_PLACED
+            happening = ClusterEventKind.POD_PLACED
         snapshot.hold(info.shape)
         if known is not None:
             snapshot.remove_pod(known)
@@ -155,15 +155,15 @@ class Intake:
     def on_node(self, change: Change) -> None:
         if change.new is None:
             self._snapshot.remove_node(change.key.name)
-            self._happened(ClusterEvent(Happening.NODE_GONE))
+            self._happened(ClusterEvent(ClusterEventKind.NODE_GONE))
             return
         known = self._snapshot.by_name.get(change.key.name)
         is_new = known is None or known.obj is None
         generation = self._snapshot.generation
         self._snapshot.set_node(change.new)
-        if generation != self._snapshot.generation and self._queue.size(Place.UNSCHEDULABLE):
+        if generation != self._snapshot.generation and self._queue.size(QueueState.UNSCHEDULABLE):
             before = node_facts(change.old) if change.old is not None and not is_new else None
-            happening = Happening.NODE_ADDED if before is None else Happening.NODE_CHANGED
+            happening = ClusterEventKind.NODE_ADDED if before is None else ClusterEventKind.NODE_CHANGED
             self._happened(ClusterEvent(happening, node=node_facts(change.new), before=before))
 
     # services and owners
@@ -172,14 +172,14 @@ class Intake:
         labels = None if change.new is None else change.new["metadata"].get("labels") or {}
         if self._snapshot.set_namespace(change.key.name, labels):
             self._planner.forget_tables()
-            self._happened(ClusterEvent(Happening.POD_CHANGED))
+            self._happened(ClusterEvent(ClusterEventKind.POD_CHANGED))
 
     def on_service(self, change: Change) -> None:
         if change.new is None:
             self._snapshot.remove_service(change.key)
         else:
             self._snapshot.set_service(change.new)
-        self._happened(ClusterEvent(Happening.SELECTORS))
+        self._happened(ClusterEvent(ClusterEventKind.SELECTORS))
 
     def on_owner(self, kind: str) -> Callable[[Change], None]:
         """A handler for controllers whose selectors define which pods are spread together."""
@@ -189,7 +189,7 @@ class Intake:
                 self._snapshot.remove_owner(kind, change.key)
             elif change.old is None or change.type is ChangeType.ADDED:
                 self._snapshot.set_owner(kind, change.key, _selector(kind, change.new))
-                self._happened(ClusterEvent(Happening.SELECTORS))
+                self._happened(ClusterEvent(ClusterEventKind.SELECTORS))
 
         return handle
 
@@ -208,7 +208,7 @@ class Intake:
         self._storage_changed()
 
     def _storage_changed(self) -> None:
-        self._happened(ClusterEvent(Happening.STORAGE))
+        self._happened(ClusterEvent(ClusterEventKind.STORAGE))
         self.on_storage()
 
     def on_budget(self, change: Change) -> None:
@@ -216,7 +216,7 @@ class Intake:
             self._budgets.pop(change.key, None)
         else:
             spec, status = change.new.get("spec") or {}, change.new.get("status") or {}
-            self._budgets[change.key] = Budget(
+            self._budgets[change.key] = DisruptionBudget(
                 change.key.namespace,
                 from_object(spec.get("selector")),
                 int(status.get("disruptionsAllowed") or 0),
@@ -227,7 +227,7 @@ class Intake:
         preemption.budgets_generation += 1
 
     def _happened(self, event: ClusterEvent) -> None:
-        if not self._queue.size(Place.UNSCHEDULABLE):
+        if not self._queue.size(QueueState.UNSCHEDULABLE):
             return
         snapshot = self._snapshot
         if self._queue.move(lambda pod, plugins: may_help(event, pod, plugins, snapshot), self._clock.monotonic()):

@@ -1,7 +1,7 @@
 """Filters and scores of a shape on one node that need no other node.
 
-``Local`` is created once per table; its ``refuse_*`` and ``score`` run for every changed node and are optimized for
-that.
+``NodeLocalPlugins`` is created once per table; its ``refuse_*`` and ``score`` run for every changed node and are
+optimized for that.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from shoal.scheduler.model import (
     NO_PORTS,
     TAINTED,
     UNSCHEDULABLE,
-    Refusal,
+    NodeRefusal,
 )
 from shoal.scheduler.nodes import NodeInfo, ports_conflict
-from shoal.scheduler.shapes import Shape
+from shoal.scheduler.shapes import PodShape
 
 _MB: Final = 1024 * 1024
 _LEAST_IMAGE: Final = 23 * _MB
@@ -30,12 +30,12 @@ _MOST_IMAGE: Final = 1000 * _MB  # per image of the pod
 
 
 @lru_cache(maxsize=1024)
-def insufficient(reasons: tuple[str, ...], resolvable: bool) -> Refusal:
+def insufficient(reasons: tuple[str, ...], resolvable: bool) -> NodeRefusal:
     """One object per combination, so that refusals can be counted by identity."""
-    return Refusal("NodeResourcesFit", reasons, resolvable)
+    return NodeRefusal("NodeResourcesFit", reasons, resolvable)
 
 
-class Local:
+class NodeLocalPlugins:
     """The node-local filters and scores for one shape under one profile."""
 
     __slots__ = (
@@ -43,7 +43,7 @@ class Local:
         "_taints", "_tolerates_unschedulable",
     )  # fmt: skip
 
-    def __init__(self, shape: Shape, profile: Profile) -> None:
+    def __init__(self, shape: PodShape, profile: Profile) -> None:
         self._shape = shape
         self._taints = profile.filters("TaintToleration")
         self._match = shape.node_match if profile.filters("NodeAffinity") else None
@@ -59,7 +59,7 @@ class Local:
         self._balance_weight = profile.weight("NodeResourcesBalancedAllocation") if balanced else 0
         self._affinity = shape.preferred_nodes
 
-    def refuse_node(self, node: NodeInfo) -> Refusal | None:
+    def refuse_node(self, node: NodeInfo) -> NodeRefusal | None:
         """The refusal that depends only on the node itself, or None."""
         if node.unschedulable and not self._tolerates_unschedulable:
             return UNSCHEDULABLE
@@ -69,7 +69,7 @@ class Local:
             return NO_AFFINITY
         return None
 
-    def refuse_pods(self, node: NodeInfo) -> Refusal | None:
+    def refuse_pods(self, node: NodeInfo) -> NodeRefusal | None:
         """The refusal that depends on the pods on the node, or None."""
         if self._ports and node.ports and ports_conflict(self._ports, node.ports):
             return NO_PORTS
@@ -91,7 +91,7 @@ class Local:
                 return DISK_CONFLICT
         return None
 
-    def _insufficient(self, node: NodeInfo) -> Refusal | None:
+    def _insufficient(self, node: NodeInfo) -> NodeRefusal | None:
         wanted = self._shape.requests
         reasons, resolvable = [], True
         if len(node.pods) >= node.max_pods:

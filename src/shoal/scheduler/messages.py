@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from shoal.scheduler.model import Refusal
+from shoal.scheduler.model import NodeRefusal
 
 NO_NODES = "no nodes available to schedule pods"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
@@ -13,7 +13,7 @@ NO_VICTIMS = "No preemption victims found for incoming pod"
 _LIMIT = 1024  # bytes of an event's message
 
 
-def unfit(nodes: int, refusals: Mapping[Refusal, int], before: str = "", after: str = "") -> str:
+def unfit(nodes: int, refusals: Mapping[NodeRefusal, int], before: str = "", after: str = "") -> str:
     """``0/5 nodes are available: 3 Insufficient cpu, 2 node(s) had untolerated taint(s).`` and the message of
     preemption. ``before`` is a reason of the pod as a whole, for which no node was evaluated."""
     reasons: Counter[str] = Counter()

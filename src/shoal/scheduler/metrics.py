@@ -5,10 +5,10 @@ from __future__ import annotations
 from enum import StrEnum
 
 from shoal.base.metrics import Metrics
-from shoal.scheduler.queue import Place, SchedulingQueue
+from shoal.scheduler.queue import QueueState, SchedulingQueue
 
 
-class Result(StrEnum):
+class ScheduleResult(StrEnum):
     SCHEDULED = "scheduled"
     UNSCHEDULABLE = "unschedulable"
     ERROR = "error"
@@ -33,5 +33,5 @@ class SchedulerMetrics:
         )
 
     def follow(self, queue: SchedulingQueue) -> None:
-        for place in Place:
+        for place in QueueState:
             self.pending.follow(lambda place=place: float(queue.size(place)), place.value)  # type: ignore[misc]

@@ -21,7 +21,7 @@ SCORES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class NodeRefusal:
     """Why a pod does not fit on a node. ``resolvable``: removing other pods might help."""
 
     plugin: str
@@ -29,20 +29,20 @@ class Refusal:
     resolvable: bool = False
 
 
-UNSCHEDULABLE: Final = Refusal("NodeUnschedulable", ("node(s) were unschedulable",))
-TAINTED: Final = Refusal("TaintToleration", ("node(s) had untolerated taint(s)",))
-NO_AFFINITY: Final = Refusal("NodeAffinity", ("node(s) didn't match Pod's node affinity/selector",))
-NOT_NAMED: Final = Refusal("NodeAffinity", ("node(s) didn't satisfy plugin(s) [NodeAffinity]",))
-NO_PORTS: Final = Refusal("NodePorts", ("node(s) didn't have free ports for the requested pod ports",), True)
-DISK_CONFLICT: Final = Refusal("VolumeRestrictions", ("node(s) had no available disk",), True)
+UNSCHEDULABLE: Final = NodeRefusal("NodeUnschedulable", ("node(s) were unschedulable",))
+TAINTED: Final = NodeRefusal("TaintToleration", ("node(s) had untolerated taint(s)",))
+NO_AFFINITY: Final = NodeRefusal("NodeAffinity", ("node(s) didn't match Pod's node affinity/selector",))
+NOT_NAMED: Final = NodeRefusal("NodeAffinity", ("node(s) didn't satisfy plugin(s) [NodeAffinity]",))
+NO_PORTS: Final = NodeRefusal("NodePorts", ("node(s) didn't have free ports for the requested pod ports",), True)
+DISK_CONFLICT: Final = NodeRefusal("VolumeRestrictions", ("node(s) had no available disk",), True)
 _IN_USE = "PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
-CLAIM_IN_USE: Final = Refusal("VolumeRestrictions", (f"node(s) unavailable due to {_IN_USE}",), True)
+CLAIM_IN_USE: Final = NodeRefusal("VolumeRestrictions", (f"node(s) unavailable due to {_IN_USE}",), True)
 _SPREAD = "node(s) didn't match pod topology spread constraints"
-SPREAD: Final = Refusal("PodTopologySpread", (_SPREAD,), True)
-SPREAD_LABEL: Final = Refusal("PodTopologySpread", (f"{_SPREAD} (missing required label)",))
-POD_AFFINITY: Final = Refusal("InterPodAffinity", ("node(s) didn't match pod affinity rules",))
-POD_ANTI_AFFINITY: Final = Refusal("InterPodAffinity", ("node(s) didn't match pod anti-affinity rules",), True)
-OTHERS_ANTI_AFFINITY: Final = Refusal(
+SPREAD: Final = NodeRefusal("PodTopologySpread", (_SPREAD,), True)
+SPREAD_LABEL: Final = NodeRefusal("PodTopologySpread", (f"{_SPREAD} (missing required label)",))
+POD_AFFINITY: Final = NodeRefusal("InterPodAffinity", ("node(s) didn't match pod affinity rules",))
+POD_ANTI_AFFINITY: Final = NodeRefusal("InterPodAffinity", ("node(s) didn't match pod anti-affinity rules",), True)
+OTHERS_ANTI_AFFINITY: Final = NodeRefusal(
     "InterPodAffinity", ("node(s) didn't satisfy existing pods anti-affinity rules",), True
 )
 
@@ -65,7 +65,7 @@ class Requests:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class SchedulingDecision:
     """A past decision about a pod and its reasons, shown by ``explain``."""
 
     node: str  # "" if there was none
@@ -84,7 +84,7 @@ class NodeExplanation:
     """One node evaluated for a pod: its refusal, or its weighted scores by plugin and their sum."""
 
     node: str
-    refusal: Refusal | None = None
+    refusal: NodeRefusal | None = None
     scores: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -100,4 +100,4 @@ class Explanation:
     nodes: tuple[NodeExplanation, ...]
     message: str = ""  # the message of the event if no node fits
     waiting: str = ""  # the pod's state in the queue: gated, backing off, unschedulable
-    last: Decision | None = None
+    last: SchedulingDecision | None = None

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from shoal.kube.objects import Obj
 from shoal.scheduler.amounts import CPU, MEMORY, STORAGE, amounts
-from shoal.scheduler.shapes import PodInfo, Port, Shape
+from shoal.scheduler.shapes import PodInfo, PodShape, Port
 
 _ANY_ADDRESS = "0.0.0.0"
 
@@ -80,7 +80,7 @@ class NodeInfo:
         copy.disks = {disk: list(uses) for disk, uses in self.disks.items()}
         return copy
 
-    def _count(self, shape: Shape, sign: int) -> None:
+    def _count(self, shape: PodShape, sign: int) -> None:
         wanted = shape.requests
         self.used_cpu += sign * wanted.cpu
         self.used_memory += sign * wanted.memory

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 
 from shoal.scheduler import messages
 from shoal.scheduler.config import Profile, SchedulerConfig
-from shoal.scheduler.model import NOT_NAMED, Explanation, NodeExplanation, Refusal
+from shoal.scheduler.model import NOT_NAMED, Explanation, NodeExplanation, NodeRefusal
 from shoal.scheduler.nodes import NodeInfo
 from shoal.scheduler.preemption import Candidate, Preemption
-from shoal.scheduler.shapes import PodInfo, Shape
+from shoal.scheduler.shapes import PodInfo, PodShape
 from shoal.scheduler.snapshot import Snapshot
-from shoal.scheduler.table import Choice, Table
+from shoal.scheduler.table import NodeChoice, Table
 from shoal.scheduler.volumes import Needs, VolumeState, VolumeStep
 
 Random = Callable[[], float]
-_NOTHING: Mapping[int, Refusal] = {}
+_NOTHING: Mapping[int, NodeRefusal] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Unplaced:
     plugins: frozenset[str]
     candidate: Candidate | None = None
     forget_nomination: bool = False
-    refusals: Mapping[Refusal, int] = field(default_factory=dict)
+    refusals: Mapping[NodeRefusal, int] = field(default_factory=dict)
 
 
 class Planner:
@@ -56,7 +56,7 @@ class Planner:
         self.preemption = Preemption(snapshot)
         self._profiles: dict[str, Profile] = {profile.name: profile for profile in config.profiles}
         self._limit = config.tables
-        self._tables: OrderedDict[Shape, Table] = OrderedDict()  # least recently used first
+        self._tables: OrderedDict[PodShape, Table] = OrderedDict()  # least recently used first
         self._start = 0  # start of the next search, so that tables do not all start at the same nodes
         snapshot.on_new_terms = self._new_terms
 
@@ -65,7 +65,7 @@ class Planner:
 
     # tables
 
-    def table(self, shape: Shape) -> Table:
+    def table(self, shape: PodShape) -> Table:
         """The shape's table, up to date."""
         table = self._tables.get(shape)
         if table is not None and self._outdated(table):
@@ -89,7 +89,7 @@ class Planner:
             table.selectors_generation = generation
         return table.misfit
 
-    def _drop(self, shape: Shape) -> None:
+    def _drop(self, shape: PodShape) -> None:
         self._tables.pop(shape).close()
 
     def forget_tables(self) -> None:
@@ -97,7 +97,7 @@ class Planner:
         for shape in tuple(self._tables):
             self._drop(shape)
 
-    def _new_terms(self, other: Shape) -> None:
+    def _new_terms(self, other: PodShape) -> None:
         for shape, table in tuple(self._tables.items()):
             if table.topology.misses(other):
                 self._drop(shape)
@@ -143,7 +143,7 @@ class Planner:
             table.ask(slot)
         return slots
 
-    def _on_nominated(self, pod: PodInfo, table: Table, needs: Needs | None, random: Random) -> Choice | None:
+    def _on_nominated(self, pod: PodInfo, table: Table, needs: Needs | None, random: Random) -> NodeChoice | None:
         """The nominated node of the pod, if the pod fits there now."""
         nominated = self.snapshot.nomination(pod)
         node = self.snapshot.by_name.get(nominated) if nominated else None
@@ -154,13 +154,13 @@ class Planner:
 
     def _among(
         self, pod: PodInfo, table: Table, needs: Needs | None, slots: list[int], random: Random
-    ) -> tuple[Choice | None, Mapping[int, Refusal]]:
+    ) -> tuple[NodeChoice | None, Mapping[int, NodeRefusal]]:
         excluded = self._excluded(pod, table, needs, slots)
         return table.choose_among([slot for slot in slots if slot not in excluded], random), excluded
 
     def _anywhere(
         self, pod: PodInfo, table: Table, needs: Needs | None, random: Random
-    ) -> tuple[Choice | None, Mapping[int, Refusal]]:
+    ) -> tuple[NodeChoice | None, Mapping[int, NodeRefusal]]:
         enough = table.profile.feasible_wanted(self.snapshot.present)
         table.widen(enough)
         self._start = table.next_start
@@ -178,7 +178,9 @@ class Planner:
     def _present(self) -> list[int]:
         return [node.slot for node in self.snapshot.nodes if node.obj is not None]
 
-    def _excluded(self, pod: PodInfo, table: Table, needs: Needs | None, slots: list[int] | None) -> dict[int, Refusal]:
+    def _excluded(
+        self, pod: PodInfo, table: Table, needs: Needs | None, slots: list[int] | None
+    ) -> dict[int, NodeRefusal]:
         """Nodes that fit the shape but not this pod."""
         nodes, found = self.snapshot.nodes, {}
         if needs is not None and slots is not None:
@@ -197,10 +199,10 @@ class Planner:
         return found
 
     @staticmethod
-    def _with_others(table: Table, node: NodeInfo, others: list[PodInfo]) -> Refusal | None:
+    def _with_others(table: Table, node: NodeInfo, others: list[PodInfo]) -> NodeRefusal | None:
         """Whether the shape still fits together with the pods nominated to the node."""
         trial = node.trial()
-        shapes: Counter[Shape] = Counter()
+        shapes: Counter[PodShape] = Counter()
         for each in others:
             if each.uid not in trial.pods:
                 trial.add(each)
@@ -209,7 +211,7 @@ class Planner:
 
     # nothing fits
 
-    def _faulty(self, pod: PodInfo, fault: Refusal, table: Table, random: Random) -> Unplaced:
+    def _faulty(self, pod: PodInfo, fault: NodeRefusal, table: Table, random: Random) -> Unplaced:
         """The pod itself cannot be scheduled yet; no node was evaluated."""
         nodes = self.snapshot.present
         after = ""
@@ -223,12 +225,12 @@ class Planner:
         pod: PodInfo,
         table: Table,
         needs: Needs | None,
-        excluded: Mapping[int, Refusal],
+        excluded: Mapping[int, NodeRefusal],
         slots: list[int] | None,
         random: Random,
     ) -> Unplaced:
         if slots is None:
-            refusals: Counter[Refusal] = table.refusals(excluded)
+            refusals: Counter[NodeRefusal] = table.refusals(excluded)
         else:
             refusals = Counter(refusal for _, refusal in table.refusing(slots, excluded))
             others = self.snapshot.present - len(slots)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from shoal.kube.labels import Selector
 from shoal.scheduler import messages
-from shoal.scheduler.model import Refusal
+from shoal.scheduler.model import NodeRefusal
 from shoal.scheduler.nodes import NodeInfo
-from shoal.scheduler.shapes import PodInfo, Shape
+from shoal.scheduler.shapes import PodInfo, PodShape
 from shoal.scheduler.snapshot import Snapshot
 from shoal.scheduler.table import Table
 
@@ -24,7 +24,7 @@ _LIFT = 2**31  # added to priorities so that all are positive
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class DisruptionBudget:
     """A PodDisruptionBudget."""
 
     namespace: str
@@ -55,7 +55,7 @@ def _candidate(slot: int, victims: Sequence[PodInfo], violations: int) -> Candid
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class PreemptionResult:
     """The result of preemption: a candidate, or why there is none."""
 
     candidate: Candidate | None
@@ -68,18 +68,20 @@ class Preemption:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self.budgets: tuple[Budget, ...] = ()
+        self.budgets: tuple[DisruptionBudget, ...] = ()
         self.budgets_generation = 0
         # for one shape at a time: the inputs of a node's result, and the result
-        self._remembered: dict[int, tuple[tuple[int, int, tuple[str, ...]], Candidate | Refusal]] = {}
-        self._shape: Shape | None = None
+        self._remembered: dict[int, tuple[tuple[int, int, tuple[str, ...]], Candidate | NodeRefusal]] = {}
+        self._shape: PodShape | None = None
         self._offset = 0
 
-    def find(self, pod: PodInfo, table: Table, random: Callable[[], float], potential: Sequence[int]) -> Room:
+    def find(
+        self, pod: PodInfo, table: Table, random: Callable[[], float], potential: Sequence[int]
+    ) -> PreemptionResult:
         """The best candidate among ``potential`` nodes, that is nodes whose refusal may be caused by other pods."""
         why_not = self._ineligible(pod, table)
         if why_not:
-            return Room(None, why_not)
+            return PreemptionResult(None, why_not)
         wanted = max(len(potential) * _CANDIDATE_PERCENTAGE // 100, _MIN_CANDIDATES)
         if self._shape is not pod.shape:
             self._shape, self._remembered, self._offset = pod.shape, {}, int(random() * max(len(potential), 1))
@@ -98,12 +100,12 @@ class Preemption:
             best = _least_harm(found)
             name = self._snapshot.nodes[best.slot].name
             text = f"found a potential placement for pod on node {name}, preempting {len(best.victims)} victims"
-            return Room(best, text)
+            return PreemptionResult(best, text)
         nodes = self._snapshot.present
         others = nodes - len(potential)
         if others:
             refusals[messages.NOT_HELPFUL] += others
-        return Room(None, messages.histogram(nodes, refusals), forget_nomination=True)
+        return PreemptionResult(None, messages.histogram(nodes, refusals), forget_nomination=True)
 
     def _ineligible(self, pod: PodInfo, table: Table) -> str:
         if not pod.shape.preempts:
@@ -118,7 +120,7 @@ class Preemption:
             return "not eligible due to a terminating pod on the nominated node."
         return ""
 
-    def _on_node(self, pod: PodInfo, table: Table, node: NodeInfo) -> Candidate | Refusal:
+    def _on_node(self, pod: PodInfo, table: Table, node: NodeInfo) -> Candidate | NodeRefusal:
         nominated = self._snapshot.nominated.get(node.name)
         if table.topology.filtering or (nominated is not None and pod.uid in nominated):
             return self._work_out(pod, table, node)
@@ -130,7 +132,7 @@ class Preemption:
         self._remembered[node.slot] = (state, result)
         return result
 
-    def _work_out(self, pod: PodInfo, table: Table, node: NodeInfo) -> Candidate | Refusal:
+    def _work_out(self, pod: PodInfo, table: Table, node: NodeInfo) -> Candidate | NodeRefusal:
         """Remove all pods of lower priority, then restore as many as fit, the most important first."""
         possible = [each for each in node.pods.values() if each.priority < pod.priority]
         if not possible:
@@ -140,7 +142,7 @@ class Preemption:
             each for each in self._snapshot.nominated.get(node.name, {}).values()
             if each.uid != pod.uid and each.priority >= pod.priority and each.uid not in node.pods
         ]  # fmt: skip
-        changes: Counter[Shape] = Counter()
+        changes: Counter[PodShape] = Counter()
         for each in nominated:
             trial.add(each)
             changes[each.shape] += 1
@@ -191,7 +193,7 @@ class Preemption:
         return False
 
 
-_NO_VICTIMS = Refusal("DefaultPreemption", (messages.NO_VICTIMS,))
+_NO_VICTIMS = NodeRefusal("DefaultPreemption", (messages.NO_VICTIMS,))
 
 
 def _importance(pod: PodInfo) -> tuple[int, str]:

@@ -21,7 +21,7 @@ from shoal.scheduler.config import SchedulerConfig
 from shoal.scheduler.shapes import PodInfo
 
 
-class Place(Enum):
+class QueueState(Enum):
     ACTIVE = "active"
     BACKING_OFF = "backing off"
     UNSCHEDULABLE = "unschedulable"
@@ -30,12 +30,12 @@ class Place(Enum):
 
 
 @dataclass(slots=True, eq=False)
-class Waiting:
+class QueuedPod:
     """A pod in the queue."""
 
     pod: PodInfo
     added_at: float  # when it was queued; orders pods of one priority
-    place: Place = Place.ACTIVE
+    place: QueueState = QueueState.ACTIVE
     attempts: int = 0
     since: float = 0.0  # when it last failed
     plugins: frozenset[str] = frozenset()  # that refused it
@@ -44,7 +44,7 @@ class Waiting:
     message: str = ""
 
 
-_Entry = tuple[float, float, int, Waiting]
+_Entry = tuple[float, float, int, QueuedPod]
 
 
 def gates_of(pod: PodInfo) -> list[str]:
@@ -56,76 +56,76 @@ class SchedulingQueue:
 
     def __init__(self, config: SchedulerConfig) -> None:
         self._config = config
-        self._waiting: dict[ObjectKey, Waiting] = {}
+        self._waiting: dict[ObjectKey, QueuedPod] = {}
         self._active: list[_Entry] = []
         self._backoff: list[_Entry] = []  # ordered by the end of the backoff
         # unschedulable pods grouped by shape, plugins and named nodes
-        self._stuck: dict[Hashable, dict[ObjectKey, Waiting]] = {}
+        self._stuck: dict[Hashable, dict[ObjectKey, QueuedPod]] = {}
         self._tickets = 0
-        self._sizes = dict.fromkeys(Place, 0)
+        self._sizes = dict.fromkeys(QueueState, 0)
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def size(self, place: Place) -> int:
+    def size(self, place: QueueState) -> int:
         return self._sizes[place]
 
-    def get(self, key: ObjectKey) -> Waiting | None:
+    def get(self, key: ObjectKey) -> QueuedPod | None:
         return self._waiting.get(key)
 
     # adding and removing
 
     def add(self, pod: PodInfo, now: float) -> None:
         """Add a pod without a node."""
-        waiting = self._waiting[pod.key] = Waiting(pod, now)
-        self._sizes[Place.ACTIVE] += 1
-        self._enter(waiting, Place.GATED if gates_of(pod) else Place.ACTIVE, now)
+        waiting = self._waiting[pod.key] = QueuedPod(pod, now)
+        self._sizes[QueueState.ACTIVE] += 1
+        self._enter(waiting, QueueState.GATED if gates_of(pod) else QueueState.ACTIVE, now)
 
     def update(self, pod: PodInfo, now: float) -> None:
         """Update a waiting pod. If its shape changed or its gates were removed, it may fit now."""
         waiting = self._waiting[pod.key]
         before, place = waiting.pod, waiting.place
-        if place is Place.UNSCHEDULABLE:
+        if place is QueueState.UNSCHEDULABLE:
             self._leave_stuck(waiting)
         waiting.pod = pod
-        if place is Place.GATED and not gates_of(pod):
-            self._enter(waiting, Place.ACTIVE, now)
-        elif place is Place.UNSCHEDULABLE:
+        if place is QueueState.GATED and not gates_of(pod):
+            self._enter(waiting, QueueState.ACTIVE, now)
+        elif place is QueueState.UNSCHEDULABLE:
             same = before.shape is pod.shape and before.pinned == pod.pinned and before.claims == pod.claims
             if same:
                 self._join_stuck(waiting)
             else:
                 self._retry(waiting, now)
 
-    def delete(self, key: ObjectKey) -> Waiting | None:
+    def delete(self, key: ObjectKey) -> QueuedPod | None:
         waiting = self._waiting.pop(key, None)
         if waiting is not None:
-            if waiting.place is Place.UNSCHEDULABLE:
+            if waiting.place is QueueState.UNSCHEDULABLE:
                 self._leave_stuck(waiting)
             self._sizes[waiting.place] -= 1
             waiting.ticket = 0
         return waiting
 
-    def pop(self, now: float) -> Waiting | None:
+    def pop(self, now: float) -> QueuedPod | None:
         """The next pod to place; None if none is ready."""
         self._end_backoffs(now)
         waiting = self._first(self._active)
         if waiting is None and self._backoff:
             waiting = self._first(self._backoff, early=True)
         if waiting is not None:
-            self._enter(waiting, Place.IN_FLIGHT, now)
+            self._enter(waiting, QueueState.IN_FLIGHT, now)
             waiting.attempts += 1
         return waiting
 
-    def unschedulable(self, waiting: Waiting, plugins: frozenset[str], now: float) -> None:
+    def unschedulable(self, waiting: QueuedPod, plugins: frozenset[str], now: float) -> None:
         """Put a popped pod back because no node fits."""
         waiting.plugins, waiting.since, waiting.failed = plugins, now, False
-        self._enter(waiting, Place.UNSCHEDULABLE, now)
+        self._enter(waiting, QueueState.UNSCHEDULABLE, now)
 
-    def put_back(self, waiting: Waiting, now: float) -> None:
+    def put_back(self, waiting: QueuedPod, now: float) -> None:
         """Put a popped pod back after an error; it is retried after its backoff."""
         waiting.since, waiting.failed = now, True
-        self._enter(waiting, Place.BACKING_OFF, now)
+        self._enter(waiting, QueueState.BACKING_OFF, now)
 
     # moving
 
@@ -144,7 +144,7 @@ class SchedulingQueue:
     def activate(self, key: ObjectKey, now: float) -> None:
         """Retry an unschedulable pod, whatever refused it."""
         waiting = self._waiting.get(key)
-        if waiting is not None and waiting.place is Place.UNSCHEDULABLE:
+        if waiting is not None and waiting.place is QueueState.UNSCHEDULABLE:
             self._leave_stuck(waiting)
             self._retry(waiting, now)
 
@@ -172,19 +172,19 @@ class SchedulingQueue:
         config = self._config
         return min(config.max_backoff_s, config.backoff_s * 2.0 ** min(max(attempts - 1, 0), 30))
 
-    def _retry(self, waiting: Waiting, now: float) -> None:
+    def _retry(self, waiting: QueuedPod, now: float) -> None:
         over = waiting.since + self.backoff_s(waiting.attempts) <= now
-        self._enter(waiting, Place.ACTIVE if over else Place.BACKING_OFF, now)
+        self._enter(waiting, QueueState.ACTIVE if over else QueueState.BACKING_OFF, now)
 
     def _end_backoffs(self, now: float) -> None:
         backoff = self._backoff
         while backoff and (backoff[0][0] <= now or backoff[0][3].ticket != backoff[0][2]):
             _, _, ticket, waiting = heapq.heappop(backoff)
             if waiting.ticket == ticket:
-                self._enter(waiting, Place.ACTIVE, now)
+                self._enter(waiting, QueueState.ACTIVE, now)
 
     @staticmethod
-    def _first(heap: list[_Entry], *, early: bool = False) -> Waiting | None:
+    def _first(heap: list[_Entry], *, early: bool = False) -> QueuedPod | None:
         """The first valid entry; with ``early`` only pods that did not fail by an error."""
         kept: list[_Entry] = []
         found = None
@@ -199,25 +199,25 @@ class SchedulingQueue:
             heapq.heappush(heap, entry)
         return found
 
-    def _enter(self, waiting: Waiting, place: Place, now: float) -> None:
+    def _enter(self, waiting: QueuedPod, place: QueueState, now: float) -> None:
         self._sizes[waiting.place] -= 1
         self._sizes[place] += 1
         waiting.place = place
         self._tickets += 1
         waiting.ticket = self._tickets
-        if place is Place.ACTIVE:
+        if place is QueueState.ACTIVE:
             entry = (-waiting.pod.priority, waiting.added_at, waiting.ticket, waiting)
             heapq.heappush(self._active, entry)
-        elif place is Place.BACKING_OFF:
+        elif place is QueueState.BACKING_OFF:
             ends_at = waiting.since + self.backoff_s(waiting.attempts)
             heapq.heappush(self._backoff, (ends_at, waiting.added_at, waiting.ticket, waiting))
-        elif place is Place.UNSCHEDULABLE:
+        elif place is QueueState.UNSCHEDULABLE:
             self._join_stuck(waiting)
 
-    def _join_stuck(self, waiting: Waiting) -> None:
+    def _join_stuck(self, waiting: QueuedPod) -> None:
         self._stuck.setdefault(self._question(waiting), {})[waiting.pod.key] = waiting
 
-    def _leave_stuck(self, waiting: Waiting) -> None:
+    def _leave_stuck(self, waiting: QueuedPod) -> None:
         question = self._question(waiting)
         group = self._stuck[question]
         del group[waiting.pod.key]
@@ -225,6 +225,6 @@ class SchedulingQueue:
             del self._stuck[question]
 
     @staticmethod
-    def _question(waiting: Waiting) -> Hashable:
+    def _question(waiting: QueuedPod) -> Hashable:
         pod = waiting.pod
         return pod.shape, waiting.plugins, pod.pinned, pod.claims, pod.key.namespace

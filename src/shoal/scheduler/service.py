@@ -22,10 +22,10 @@ from shoal.scheduler import messages
 from shoal.scheduler.actions import Actions, VolumesFailed
 from shoal.scheduler.config import SchedulerConfig
 from shoal.scheduler.intake import Intake
-from shoal.scheduler.metrics import Result, SchedulerMetrics
-from shoal.scheduler.model import Decision, Explanation
+from shoal.scheduler.metrics import ScheduleResult, SchedulerMetrics
+from shoal.scheduler.model import Explanation, SchedulingDecision
 from shoal.scheduler.plan import Placed, Planner, Unplaced
-from shoal.scheduler.queue import Place, SchedulingQueue, Waiting, gates_of
+from shoal.scheduler.queue import QueuedPod, QueueState, SchedulingQueue, gates_of
 from shoal.scheduler.shapes import PodInfo
 from shoal.scheduler.snapshot import Snapshot
 from shoal.scheduler.volumes import TakeVolume
@@ -61,7 +61,7 @@ class Scheduler:
         self._random = random
         self._metrics = metrics
         metrics.follow(self.queue)
-        self._decisions: OrderedDict[ObjectKey, Decision] = OrderedDict()  # the oldest first
+        self._decisions: OrderedDict[ObjectKey, SchedulingDecision] = OrderedDict()  # the oldest first
         self._ready = asyncio.Event()  # set when a pod may be ready
         self._room = asyncio.Event()  # set while the number of writes in flight is below the limit
         self._room.set()
@@ -140,25 +140,25 @@ class Scheduler:
     def _again(self, pod: PodInfo) -> None:
         """Put a pod whose placement failed back into the queue."""
         waiting = self.queue.get(pod.key)
-        if waiting is not None and waiting.pod.uid == pod.uid and waiting.place is Place.IN_FLIGHT:
+        if waiting is not None and waiting.pod.uid == pod.uid and waiting.place is QueueState.IN_FLIGHT:
             self.queue.put_back(waiting, self._clock.monotonic())
             self._wake()
 
     # one pod
 
-    def _place(self, waiting: Waiting, now: float, group: asyncio.TaskGroup) -> None:
+    def _place(self, waiting: QueuedPod, now: float, group: asyncio.TaskGroup) -> None:
         pod = waiting.pod
         try:
             decided = self.planner.place(pod, self._random)
         except Exception as error:  # an error with one pod must not block the others
             log.error("placing a pod failed", error=error, pod=str(pod.key))
-            self._count(pod, Result.ERROR)
+            self._count(pod, ScheduleResult.ERROR)
             self.queue.put_back(waiting, now)
             return
         self._metrics.placing_s.observe(self._clock.monotonic() - now)
         if isinstance(decided, Placed):
             self._remember(pod.key, self._decision(decided))
-            self._count(pod, Result.SCHEDULED)
+            self._count(pod, ScheduleResult.SCHEDULED)
             for step in decided.steps:
                 if isinstance(step, TakeVolume):
                     self.planner.volumes.promised[step.volume] = step.claim
@@ -169,7 +169,7 @@ class Scheduler:
             else:
                 self._start(group, work, name)
         else:
-            self._count(pod, Result.UNSCHEDULABLE)
+            self._count(pod, ScheduleResult.UNSCHEDULABLE)
             self._refused(waiting, pod, decided, now, group)
 
     def _start(self, group: asyncio.TaskGroup, work: Coroutine[Any, Any, None], name: str) -> None:
@@ -182,7 +182,7 @@ class Scheduler:
         if self._writes < self.config.binds_in_flight:
             self._room.set()
 
-    async def _bind(self, waiting: Waiting, pod: PodInfo, placed: Placed) -> None:
+    async def _bind(self, waiting: QueuedPod, pod: PodInfo, placed: Placed) -> None:
         began = self._clock.monotonic()
         try:
             if placed.steps:
@@ -200,10 +200,10 @@ class Scheduler:
                 if isinstance(step, TakeVolume):
                     self.planner.volumes.promised.pop(step.volume, None)
 
-    async def _not_bound(self, waiting: Waiting, pod: PodInfo, error: Exception) -> None:
+    async def _not_bound(self, waiting: QueuedPod, pod: PodInfo, error: Exception) -> None:
         if not self.intake.forget(pod):
             return  # it was seen on a node or deleted: nothing to do
-        self._count(pod, Result.ERROR)
+        self._count(pod, ScheduleResult.ERROR)
         if isinstance(error, NotFound):
             return  # the informer will deliver it
         self._again(pod)
@@ -211,7 +211,9 @@ class Scheduler:
         if not isinstance(error, Conflict):
             await self._report(pod, _ERROR, f"binding rejected: {error}", None)
 
-    def _refused(self, waiting: Waiting, pod: PodInfo, decided: Unplaced, now: float, group: asyncio.TaskGroup) -> None:
+    def _refused(
+        self, waiting: QueuedPod, pod: PodInfo, decided: Unplaced, now: float, group: asyncio.TaskGroup
+    ) -> None:
         candidate = decided.candidate
         nominated = self.planner.snapshot.nodes[candidate.slot].name if candidate is not None else None
         if nominated is not None:
@@ -221,7 +223,7 @@ class Scheduler:
         repeated = waiting.message == decided.message and nominated is None
         waiting.message = decided.message
         self._remember(
-            pod.key, Decision("", self._clock.wall_s(), message=decided.message, nominated=nominated or "")
+            pod.key, SchedulingDecision("", self._clock.wall_s(), message=decided.message, nominated=nominated or "")
         )  # fmt: skip
         if candidate is not None and nominated is not None:
             # in flight until the victims are deleted: an earlier retry would choose more victims
@@ -233,7 +235,7 @@ class Scheduler:
         told = "" if decided.forget_nomination else None
         self._start(group, self._report(pod, _UNSCHEDULABLE, decided.message, told), f"scheduler/refuse/{pod.key}")
 
-    async def _make_room(self, waiting: Waiting, pod: PodInfo, node: str, decided: Unplaced) -> None:
+    async def _make_room(self, waiting: QueuedPod, pod: PodInfo, node: str, decided: Unplaced) -> None:
         """Delete the victims. The pod is retried when they are gone."""
         assert decided.candidate is not None
         snapshot, victims = self.planner.snapshot, decided.candidate.victims
@@ -250,7 +252,7 @@ class Scheduler:
             return
         self._metrics.victims.inc(len(victims))
         now = self._clock.monotonic()
-        if self.queue.get(pod.key) is waiting and waiting.place is Place.IN_FLIGHT:
+        if self.queue.get(pod.key) is waiting and waiting.place is QueueState.IN_FLIGHT:
             self.queue.unschedulable(waiting, decided.plugins, now)
             left = (snapshot.pods.get(victim.key) for victim in victims)
             if not {each.uid for each in left if each is not None} & {victim.uid for victim in victims}:
@@ -280,18 +282,18 @@ class Scheduler:
         except (ApiError, TransportError) as error:
             log.warning("writing a pod condition failed", reason=str(error), pod=str(pod.key))
 
-    def _count(self, pod: PodInfo, result: Result) -> None:
+    def _count(self, pod: PodInfo, result: ScheduleResult) -> None:
         self._metrics.attempts.labels(pod.shape.scheduler, result.value).inc()
 
     # why
 
-    def _decision(self, placed: Placed) -> Decision:
-        return Decision(
+    def _decision(self, placed: Placed) -> SchedulingDecision:
+        return SchedulingDecision(
             placed.node, self._clock.wall_s(), placed.feasible, placed.looked_at, self.planner.snapshot.present,
             placed.ties, placed.scores,
         )  # fmt: skip
 
-    def _remember(self, key: ObjectKey, decision: Decision) -> None:
+    def _remember(self, key: ObjectKey, decision: SchedulingDecision) -> None:
         decisions = self._decisions
         decisions.pop(key, None)
         decisions[key] = decision

@@ -67,7 +67,7 @@ class PodTerms:
 _NO_TERMS: Final = PodTerms()
 
 
-class Shape:
+class PodShape:
     """The common data of all pods of a shape. Compared by identity: there is one object per shape."""
 
     __slots__ = (
@@ -111,7 +111,7 @@ class PodInfo:
     key: ObjectKey
     uid: str
     obj: Obj
-    shape: Shape
+    shape: PodShape
     pinned: frozenset[str] | None = None  # names of the only nodes that its affinity allows
     claims: tuple[str, ...] = ()  # names of its PersistentVolumeClaims
     ephemeral: frozenset[str] = frozenset()  # those of them that are created for the pod

@@ -13,9 +13,9 @@ from typing import Any
 from shoal.kube.labels import Selector
 from shoal.kube.objects import Obj
 from shoal.reconcile.keys import ObjectKey
-from shoal.scheduler.counters import Counter
+from shoal.scheduler.counters import DomainCounter
 from shoal.scheduler.nodes import NodeInfo
-from shoal.scheduler.shapes import PodInfo, PodTerm, Shape, claims_of, signature
+from shoal.scheduler.shapes import PodInfo, PodShape, PodTerm, claims_of, signature
 
 _IDLE_SHAPES = 256  # unused shapes kept for pods to come
 
@@ -35,14 +35,14 @@ class Snapshot:
         self.claims_in_use: dict[ObjectKey, int] = {}  # claims used by pods on a node
         self.nominated: dict[str, dict[str, PodInfo]] = {}  # node -> uid -> pods that preemption made room for
         self._nominations: dict[str, str] = {}  # uid -> node
-        self.shapes: dict[bytes, Shape] = {}
-        self.shapes_with_terms: dict[Shape, None] = {}
-        self.on_new_terms: Callable[[Shape], None] = lambda shape: None
+        self.shapes: dict[bytes, PodShape] = {}
+        self.shapes_with_terms: dict[PodShape, None] = {}
+        self.on_new_terms: Callable[[PodShape], None] = lambda shape: None
         self.selectors_generation: dict[
             str, int
         ] = {}  # namespace -> generation of the last change of its services or owners
-        self._idle: dict[Shape, None] = {}  # shapes without pods, least recently used first
-        self._counters: dict[Hashable, Counter] = {}
+        self._idle: dict[PodShape, None] = {}  # shapes without pods, least recently used first
+        self._counters: dict[Hashable, DomainCounter] = {}
         self._free: list[int] = []
         self._services: dict[str, dict[str, dict[str, str]]] = {}  # namespace -> name -> selector
         self._owners: dict[tuple[str, str, str], Selector] = {}  # kind, namespace, name -> selector
@@ -123,7 +123,7 @@ class Snapshot:
         about = pod["metadata"]
         shape = self.shapes.get(signed)
         if shape is None:
-            shape = self._new_shape(Shape(signed, pod, affinity))
+            shape = self._new_shape(PodShape(signed, pod, affinity))
         key = ObjectKey(about.get("namespace") or "", about["name"])
         claims, ephemeral = claims_of(pod) if pod["spec"].get("volumes") else ((), frozenset())
         return PodInfo(
@@ -188,24 +188,24 @@ class Snapshot:
 
     # shapes
 
-    def hold(self, shape: Shape) -> None:
+    def hold(self, shape: PodShape) -> None:
         """Count one more known pod of the shape."""
         shape.pods += 1
         self._idle.pop(shape, None)
 
-    def let_go(self, shape: Shape) -> None:
+    def let_go(self, shape: PodShape) -> None:
         shape.pods -= 1
         if shape.pods == 0:
             self._idle[shape] = None
             while len(self._idle) > _IDLE_SHAPES:
                 self._forget(next(iter(self._idle)))
 
-    def _forget(self, shape: Shape) -> None:
+    def _forget(self, shape: PodShape) -> None:
         del self._idle[shape]
         del self.shapes[shape.signature]
         self.shapes_with_terms.pop(shape, None)
 
-    def _new_shape(self, shape: Shape) -> Shape:
+    def _new_shape(self, shape: PodShape) -> PodShape:
         self.shapes[shape.signature] = shape
         self._idle[shape] = None
         for counter in self._counters.values():
@@ -219,7 +219,7 @@ class Snapshot:
 
     # counters
 
-    def counter(self, key: Hashable, make: Callable[[], Counter]) -> Counter:
+    def counter(self, key: Hashable, make: Callable[[], DomainCounter]) -> DomainCounter:
         """The counter of a query; the caller must release it."""
         found = self._counters.get(key)
         if found is None:
@@ -228,14 +228,14 @@ class Snapshot:
         found.users += 1
         return found
 
-    def release(self, counter: Counter) -> None:
+    def release(self, counter: DomainCounter) -> None:
         counter.users -= 1
         if counter.users == 0:
             del self._counters[counter.key]
             for shape in self.shapes.values():
                 shape.subscriptions = [each for each in shape.subscriptions if each[0] is not counter]
 
-    def _fill(self, counter: Counter) -> None:
+    def _fill(self, counter: DomainCounter) -> None:
         for node in self.nodes:
             if node.obj is not None:
                 counter.node_changed(node)
@@ -280,12 +280,12 @@ class Snapshot:
     def _selectors_changed(self, namespace: str) -> None:
         self.selectors_generation[namespace] = self.selectors_generation.get(namespace, 0) + 1
 
-    def services_of(self, shape: Shape) -> list[dict[str, str]]:
+    def services_of(self, shape: PodShape) -> list[dict[str, str]]:
         """The selectors of services that select the shape's pods."""
         labels = shape.labels.items()
         return [each for each in self._services.get(shape.namespace, {}).values() if each.items() <= labels]
 
-    def owner_selector(self, shape: Shape) -> Selector | None:
+    def owner_selector(self, shape: PodShape) -> Selector | None:
         if shape.owner is None:
             return None
         kind, name = shape.owner
@@ -303,7 +303,7 @@ class Snapshot:
         terms = (each for shape in self.shapes_with_terms for each in _all_terms(shape))
         return any(each.namespace_selector is not None for each in terms)
 
-    def term_matches(self, term: PodTerm, shape: Shape) -> bool:
+    def term_matches(self, term: PodTerm, shape: PodShape) -> bool:
         """Whether a term selects pods of the shape."""
         namespace = shape.namespace
         if namespace not in term.namespaces:
@@ -319,7 +319,7 @@ def _relevant(node: Obj) -> tuple[Any, ...]:
     return node["metadata"].get("labels"), node.get("spec"), status.get("allocatable"), status.get("images")
 
 
-def _all_terms(shape: Shape) -> tuple[PodTerm, ...]:
+def _all_terms(shape: PodShape) -> tuple[PodTerm, ...]:
     return (*shape.terms.affinity, *shape.terms.anti_affinity, *shape.terms.likes)
 
 

@@ -17,19 +17,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from shoal.scheduler.config import Profile
-from shoal.scheduler.counters import Counter
-from shoal.scheduler.local import Local
-from shoal.scheduler.model import MAX_SCORE, NodeExplanation, Refusal
+from shoal.scheduler.counters import DomainCounter
+from shoal.scheduler.local import NodeLocalPlugins
+from shoal.scheduler.model import MAX_SCORE, NodeExplanation, NodeRefusal
 from shoal.scheduler.nodes import NodeInfo
-from shoal.scheduler.shapes import Shape
+from shoal.scheduler.shapes import PodShape
 from shoal.scheduler.snapshot import Snapshot
-from shoal.scheduler.topology import Adjustment, Components, Topology
+from shoal.scheduler.topology import Adjustment, Components, ShapeTopology
 
 _WIDEN = 64  # additional nodes per pod, until all are evaluated
 _MANY_DIRTY = 64
 
 
-class Group:
+class NodeGroup:
     """Nodes that differ only in their node-local score."""
 
     __slots__ = ("affinity", "best", "cells", "components", "disliked", "size")
@@ -47,11 +47,11 @@ GroupKey = tuple[int, int, Components]
 
 
 Share = tuple[int, int, int, int]  # weighted parts of the score: taints, node affinity, spread, pod affinity
-Verdict = tuple[Group, Share]
+Verdict = tuple[NodeGroup, Share]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class NodeChoice:
     """The chosen node, the number of equally good nodes, and the number of feasible nodes."""
 
     slot: int
@@ -63,27 +63,27 @@ class Choice:
 class Table:
     """All nodes evaluated for one shape. Call ``refresh`` before reading."""
 
-    def __init__(self, shape: Shape, profile: Profile, snapshot: Snapshot, *, start: int = 0) -> None:
+    def __init__(self, shape: PodShape, profile: Profile, snapshot: Snapshot, *, start: int = 0) -> None:
         self.shape = shape
         self.profile = profile
         self._snapshot = snapshot
-        self._local = Local(shape, profile)
-        self.topology = Topology(shape, profile, snapshot)
+        self._local = NodeLocalPlugins(shape, profile)
+        self.topology = ShapeTopology(shape, profile, snapshot)
         self.selectors_generation = snapshot.selectors_generation.get(shape.namespace, 0)
         self._seen = snapshot.generation
         self._images_seen = snapshot.images_generation
         size = len(snapshot.nodes)
-        self._refusal: list[Refusal | None] = [None] * size
-        self._group: list[Group | None] = [None] * size
+        self._refusal: list[NodeRefusal | None] = [None] * size
+        self._group: list[NodeGroup | None] = [None] * size
         self._score = [0] * size
         self._position = [0] * size
         self._known = [False] * size  # evaluated, or not existing
         # results that depend only on the node itself: (its generation, refusal, untolerated taints, affinity)
-        self._fixed: list[tuple[int, Refusal | None, int, int] | None] = [None] * size
+        self._fixed: list[tuple[int, NodeRefusal | None, int, int] | None] = [None] * size
         self._todo = deque(range(start % size, size) if size else ())
         self._todo.extend(range(start % size if size else 0))
-        self._groups: dict[GroupKey, Group] = {}
-        self._tally: Tally[Refusal] = Tally()
+        self._groups: dict[GroupKey, NodeGroup] = {}
+        self._tally: Tally[NodeRefusal] = Tally()
         self.fitting = 0  # nodes in groups
         self._weight_taints = profile.weight("TaintToleration")
         self._weight_affinity = profile.weight("NodeAffinity") if shape.preferred_nodes else 0
@@ -189,7 +189,7 @@ class Table:
         key = (fixed[2], fixed[3], self.topology.components(node) if self.topology.terms else ())
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = Group(*key)
+            group = self._groups[key] = NodeGroup(*key)
         self._put(slot, group)
 
     def _own_score(self, node: NodeInfo) -> int:
@@ -198,7 +198,7 @@ class Table:
             score += self._local.image_score(node, self._snapshot.images, self._snapshot.present)
         return score
 
-    def _put(self, slot: int, group: Group) -> None:
+    def _put(self, slot: int, group: NodeGroup) -> None:
         score = self._score[slot]
         cell = group.cells.get(score)
         if cell is None:
@@ -243,9 +243,9 @@ class Table:
 
     # choosing
 
-    def choose(self, random: Callable[[], float], excluded: Mapping[int, Refusal]) -> Choice | None:
+    def choose(self, random: Callable[[], float], excluded: Mapping[int, NodeRefusal]) -> NodeChoice | None:
         """One of the best nodes, drawn with ``random``; None if none fits. ``excluded`` nodes are skipped."""
-        out: list[tuple[int, Group]] = []
+        out: list[tuple[int, NodeGroup]] = []
         for slot in excluded:
             group = self._group[slot] if slot < len(self._group) else None
             if group is not None:
@@ -258,26 +258,26 @@ class Table:
                 self._groups[group.disliked, group.affinity, group.components] = group
                 self._put(slot, group)
 
-    def choose_among(self, slots: Iterable[int], random: Callable[[], float]) -> Choice | None:
+    def choose_among(self, slots: Iterable[int], random: Callable[[], float]) -> NodeChoice | None:
         """Like ``choose``, among the given nodes, which must have been evaluated."""
         return _draw(self._verdicts(self._regrouped(slots)), random)
 
-    def _regrouped(self, slots: Iterable[int]) -> Iterable[Group]:
-        groups: dict[int, Group] = {}
+    def _regrouped(self, slots: Iterable[int]) -> Iterable[NodeGroup]:
+        groups: dict[int, NodeGroup] = {}
         for slot in slots:
             origin = self._group[slot]
             if origin is None:
                 continue
             group = groups.get(id(origin))
             if group is None:
-                group = groups[id(origin)] = Group(origin.disliked, origin.affinity, origin.components)
+                group = groups[id(origin)] = NodeGroup(origin.disliked, origin.affinity, origin.components)
             score = self._score[slot]
             group.cells.setdefault(score, []).append(slot)
             group.best = max(group.best, score)
             group.size += 1
         return groups.values()
 
-    def _verdicts(self, groups: Iterable[Group]) -> list[Verdict]:
+    def _verdicts(self, groups: Iterable[NodeGroup]) -> list[Verdict]:
         """The groups that fit, with their normalised scores."""
         topology = self.topology
         fit = list(groups)
@@ -286,7 +286,7 @@ class Table:
             fit = [group for group in fit if refuse(group.components) is None]
         return list(zip(fit, self._shares(fit), strict=True)) if fit else []
 
-    def _shares(self, fit: list[Group]) -> list[Share]:
+    def _shares(self, fit: list[NodeGroup]) -> list[Share]:
         """The weighted scores of feasible groups: taints, node affinity, spread and pod affinity."""
         topology = self.topology
         most_disliked = max(group.disliked for group in fit)
@@ -313,7 +313,7 @@ class Table:
 
     # why
 
-    def refusals(self, excluded: Mapping[int, Refusal]) -> Tally[Refusal]:
+    def refusals(self, excluded: Mapping[int, NodeRefusal]) -> Tally[NodeRefusal]:
         """The number of nodes per refusal."""
         found = Tally(self._tally)
         for group in self._groups.values():
@@ -329,7 +329,7 @@ class Table:
                 found[refusal] += 1
         return +found
 
-    def refusal_of(self, slot: int) -> Refusal | None:
+    def refusal_of(self, slot: int) -> NodeRefusal | None:
         """Why an evaluated node does not fit; None if it does."""
         refusal = self._refusal[slot]
         if refusal is None:
@@ -342,7 +342,9 @@ class Table:
         """Whether an evaluated node refuses, by itself or by its topology."""
         return slot < len(self._known) and self.refusal_of(slot) is not None
 
-    def refusing(self, slots: Iterable[int] | None, excluded: Mapping[int, Refusal]) -> Iterable[tuple[int, Refusal]]:
+    def refusing(
+        self, slots: Iterable[int] | None, excluded: Mapping[int, NodeRefusal]
+    ) -> Iterable[tuple[int, NodeRefusal]]:
         """Refusing nodes with their refusals, among the given or all evaluated nodes."""
         nodes = self._snapshot.nodes
         for slot in range(len(self._known)) if slots is None else slots:
@@ -351,13 +353,13 @@ class Table:
                 if refusal is not None:
                     yield slot, refusal
 
-    def resolvable(self, slots: Iterable[int] | None, excluded: Mapping[int, Refusal]) -> list[int]:
+    def resolvable(self, slots: Iterable[int] | None, excluded: Mapping[int, NodeRefusal]) -> list[int]:
         """Nodes whose refusal may be caused by other pods."""
         if slots is None and not excluded and not self.topology.filtering:
             return [slot for slot, refusal in enumerate(self._refusal) if refusal is not None and refusal.resolvable]
         return [slot for slot, refusal in self.refusing(slots, excluded) if refusal.resolvable]
 
-    def explain(self, excluded: Mapping[int, Refusal]) -> list[NodeExplanation]:
+    def explain(self, excluded: Mapping[int, NodeRefusal]) -> list[NodeExplanation]:
         """Every evaluated node, with its refusal or its weighted scores."""
         found: list[NodeExplanation] = []
         fits: list[int] = []
@@ -379,7 +381,7 @@ class Table:
                 )
         return found
 
-    def scores_of(self, choice: Choice) -> dict[str, int]:
+    def scores_of(self, choice: NodeChoice) -> dict[str, int]:
         """The weighted scores of the node just chosen, by plugin."""
         return self._named(choice.slot, choice.share)
 
@@ -390,7 +392,7 @@ class Table:
             named["ImageLocality"] = self._local.image_score(node, self._snapshot.images, self._snapshot.present)
         return {plugin: score for plugin, score in named.items() if score}
 
-    def trial(self, node: NodeInfo, pods: NodeInfo, adjust: Adjustment) -> Refusal | None:
+    def trial(self, node: NodeInfo, pods: NodeInfo, adjust: Adjustment) -> NodeRefusal | None:
         """Whether the shape would fit with the pods of the trial copy ``pods`` and the adjusted counts."""
         return (
             self._local.refuse_node(node)
@@ -398,10 +400,10 @@ class Table:
             or self.topology.refuse(self.topology.components(node), adjust)
         )
 
-    def adjusted(self, shapes: Iterable[tuple[Shape, int]]) -> dict[Counter, int]:
+    def adjusted(self, shapes: Iterable[tuple[PodShape, int]]) -> dict[DomainCounter, int]:
         """The changes of this table's counts if each shape had the given number of pods more."""
         mine = {term.counter for term in self.topology.terms}
-        found: dict[Counter, int] = {}
+        found: dict[DomainCounter, int] = {}
         for shape, pods in shapes:
             for counter, amount in shape.subscriptions:
                 if counter in mine:
@@ -412,7 +414,7 @@ class Table:
 _SHARES = ("TaintToleration", "NodeAffinity", "PodTopologySpread", "InterPodAffinity")
 
 
-def _draw(verdicts: list[Verdict], random: Callable[[], float]) -> Choice | None:
+def _draw(verdicts: list[Verdict], random: Callable[[], float]) -> NodeChoice | None:
     if not verdicts:
         return None
     totals = [sum(share) + group.best for group, share in verdicts]
@@ -423,6 +425,6 @@ def _draw(verdicts: list[Verdict], random: Callable[[], float]) -> Choice | None
     for group, share in winners:
         cell = group.cells[group.best]
         if at < len(cell):
-            return Choice(cell[at], ties, sum(each.size for each, _ in verdicts), share)
+            return NodeChoice(cell[at], ties, sum(each.size for each, _ in verdicts), share)
         at -= len(cell)
     raise AssertionError("the draw is within the number of ties")

@@ -1,8 +1,8 @@
 """Topology spread and pod (anti-)affinity, computed from counts per domain.
 
-``Topology`` holds the *terms* of one shape, each a query with its counter. For a node, a term has a *component*: the
-node's domain, or only its count if there are about as many domains as nodes. Nodes with equal components get the same
-result, so a table groups them and computes it once per group.
+``ShapeTopology`` holds the *terms* of one shape, each a query with its counter. For a node, a term has a *component*:
+the node's domain, or only its count if there are about as many domains as nodes. Nodes with equal components get the
+same result, so a table groups them and computes it once per group.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from shoal.kube.labels import Selector, from_set
 from shoal.scheduler.config import Profile
-from shoal.scheduler.counters import Counter
+from shoal.scheduler.counters import DomainCounter
 from shoal.scheduler.model import (
     HOSTNAME,
     MAX_SCORE,
@@ -23,20 +23,20 @@ from shoal.scheduler.model import (
     POD_ANTI_AFFINITY,
     SPREAD,
     SPREAD_LABEL,
-    Refusal,
+    NodeRefusal,
 )
 from shoal.scheduler.nodematch import untolerated
 from shoal.scheduler.nodes import NodeInfo
-from shoal.scheduler.shapes import PodTerm, Shape, SpreadConstraint, merged
+from shoal.scheduler.shapes import PodShape, PodTerm, SpreadConstraint, merged
 from shoal.scheduler.snapshot import Snapshot
 
 Component = str | int | None  # None: the node lacks the label
 Components = tuple[Component, ...]
-Adjustment = Mapping[Counter, int]  # changes to the counts of the node's domains
+Adjustment = Mapping[DomainCounter, int]  # changes to the counts of the node's domains
 _UNCHANGED: Adjustment = {}
 
 
-class Role(Enum):
+class TermRole(Enum):
     """The kinds of terms, in filter order."""
 
     SPREAD = 0
@@ -61,7 +61,7 @@ class Term:
     __slots__ = ("by", "counter", "key", "max_skew", "min_domains", "role", "self_match")
 
     def __init__(
-        self, role: Role, key: str, counter: Counter, by: By, constraint: SpreadConstraint | None = None
+        self, role: TermRole, key: str, counter: DomainCounter, by: By, constraint: SpreadConstraint | None = None
     ) -> None:
         self.role = role
         self.key = key
@@ -87,7 +87,7 @@ class Term:
         return component if isinstance(component, int) else self.counter.counts.get(str(component), 0)
 
 
-def default_selector(shape: Shape, snapshot: Snapshot) -> Selector:
+def default_selector(shape: PodShape, snapshot: Snapshot) -> Selector:
     """The selector of pods that are spread together with the shape's, from its services and its owner."""
     found = [from_set(each) for each in snapshot.services_of(shape)]
     owner = snapshot.owner_selector(shape)
@@ -96,7 +96,7 @@ def default_selector(shape: Shape, snapshot: Snapshot) -> Selector:
     return merged(*found)
 
 
-def _constraints(shape: Shape, profile: Profile, selector: Selector) -> tuple[SpreadConstraint, ...]:
+def _constraints(shape: PodShape, profile: Profile, selector: Selector) -> tuple[SpreadConstraint, ...]:
     if shape.spread:
         return shape.spread
     if selector.everything:
@@ -107,10 +107,10 @@ def _constraints(shape: Shape, profile: Profile, selector: Selector) -> tuple[Sp
     )
 
 
-class Topology:
+class ShapeTopology:
     """The terms of one shape under one profile. ``dirty`` collects slots whose components have changed."""
 
-    def __init__(self, shape: Shape, profile: Profile, snapshot: Snapshot) -> None:
+    def __init__(self, shape: PodShape, profile: Profile, snapshot: Snapshot) -> None:
         self.shape = shape
         self._profile = profile
         self._snapshot = snapshot
@@ -123,8 +123,8 @@ class Topology:
         self._spread_terms()
         self._affinity_terms()
         self.filtering = [(at, term) for at, term in enumerate(self.terms) if term.role.value <= 3]
-        self.soft = [(at, term) for at, term in enumerate(self.terms) if term.role is Role.SOFT_SPREAD]
-        self.likes = [(at, term) for at, term in enumerate(self.terms) if term.role is Role.LIKES]
+        self.soft = [(at, term) for at, term in enumerate(self.terms) if term.role is TermRole.SOFT_SPREAD]
+        self.likes = [(at, term) for at, term in enumerate(self.terms) if term.role is TermRole.LIKES]
 
     def close(self) -> None:
         """Release the counters; the object must not be used afterwards."""
@@ -143,7 +143,7 @@ class Topology:
         """Whether domains distinguished by count have become large, so that each change is expensive."""
         return any(term.by is By.COUNT and not term.counter.small_domains for term in self.terms)
 
-    def misses(self, other: Shape) -> bool:
+    def misses(self, other: PodShape) -> bool:
         """Whether terms of another shape's pods apply to this shape through a topology that is not counted yet."""
         known = {(term.role, term.key) for term in self.terms}
         return any((role, key) not in known for role, key in self._concerns(other))
@@ -155,18 +155,18 @@ class Topology:
         constraints = _constraints(shape, profile, self.selector)
         hard = tuple(each for each in constraints if each.hard) if profile.filters("PodTopologySpread") else ()
         soft = tuple(each for each in constraints if not each.hard) if profile.weight("PodTopologySpread") else ()
-        for group, role in ((hard, Role.SPREAD), (soft, Role.SOFT_SPREAD)):
-            keys = tuple(each.topology_key for each in group) if role is Role.SPREAD or self.all_keys else ()
+        for group, role in ((hard, TermRole.SPREAD), (soft, TermRole.SOFT_SPREAD)):
+            keys = tuple(each.topology_key for each in group) if role is TermRole.SPREAD or self.all_keys else ()
             for constraint in group:
                 counter = self._spread_counter(constraint, keys)
-                if role is Role.SOFT_SPREAD:
+                if role is TermRole.SOFT_SPREAD:
                     by = By.NODE if constraint.topology_key == HOSTNAME else By.DOMAIN
                 else:
                     by = By.COUNT if counter.small_domains else By.DOMAIN
                 term = self._add(role, constraint.topology_key, counter, by, constraint)
                 term.self_match = int(constraint.selector.matches(shape.labels))
 
-    def _spread_counter(self, constraint: SpreadConstraint, keys: tuple[str, ...]) -> Counter:
+    def _spread_counter(self, constraint: SpreadConstraint, keys: tuple[str, ...]) -> DomainCounter:
         shape, key, selector = self.shape, constraint.topology_key, constraint.selector
         namespace, matches = shape.namespace, selector.matches
         match = shape.node_match if constraint.honor_affinity else None
@@ -174,7 +174,7 @@ class Topology:
         which = shape.node_signature if match is not None or tolerations is not None else b""
         name = ("spread", namespace, selector, key, keys, match is not None, tolerations is not None, which)
 
-        def delta(other: Shape) -> int:
+        def delta(other: PodShape) -> int:
             # a selector that selects everything counts nothing, as in Kubernetes
             return int(not selector.everything and other.namespace == namespace and matches(other.labels))
 
@@ -189,7 +189,7 @@ class Topology:
             return labels.get(key)
 
         return self._snapshot.counter(
-            name, lambda: Counter(
+            name, lambda: DomainCounter(
                 name, key, delta, domain_of, namespaces=frozenset((namespace,)), ignores_terminating=True
             ),
         )  # fmt: skip
@@ -197,12 +197,12 @@ class Topology:
     def _affinity_terms(self) -> None:
         shape, terms = self.shape, self.shape.terms
         filters, likes = self._profile.filters("InterPodAffinity"), bool(self._profile.weight("InterPodAffinity"))
-        wanted: dict[tuple[Role, str], None] = {}
+        wanted: dict[tuple[TermRole, str], None] = {}
         if filters:
-            wanted |= {(Role.AFFINITY, each.topology_key): None for each in terms.affinity}
-            wanted |= {(Role.ANTI_AFFINITY, each.topology_key): None for each in terms.anti_affinity}
+            wanted |= {(TermRole.AFFINITY, each.topology_key): None for each in terms.affinity}
+            wanted |= {(TermRole.ANTI_AFFINITY, each.topology_key): None for each in terms.anti_affinity}
         if likes:
-            wanted |= {(Role.LIKES, each.topology_key): None for each in terms.likes}
+            wanted |= {(TermRole.LIKES, each.topology_key): None for each in terms.likes}
         for other in self._snapshot.shapes_with_terms:
             wanted |= dict.fromkeys(self._concerns(other))
         for role, key in sorted(wanted, key=lambda each: (each[0].value, each[1])):
@@ -212,30 +212,30 @@ class Topology:
             self._snapshot.term_matches(each, shape) for each in terms.affinity
         )
 
-    def _concerns(self, other: Shape) -> Iterable[tuple[Role, str]]:
+    def _concerns(self, other: PodShape) -> Iterable[tuple[TermRole, str]]:
         """The topologies through which terms of another shape's pods apply to this shape."""
         matches, shape, terms = self._snapshot.term_matches, self.shape, other.terms
         if self._profile.filters("InterPodAffinity"):
             for each in terms.anti_affinity:
                 if matches(each, shape):
-                    yield Role.OTHERS_ANTI_AFFINITY, each.topology_key
+                    yield TermRole.OTHERS_ANTI_AFFINITY, each.topology_key
         if self._profile.weight("InterPodAffinity"):
             hard = terms.affinity if self._profile.hard_pod_affinity_weight else ()
             for each in (*terms.likes, *hard):
                 if matches(each, shape):
-                    yield Role.LIKES, each.topology_key
+                    yield TermRole.LIKES, each.topology_key
 
-    def _affinity_counter(self, role: Role, key: str) -> Counter:
+    def _affinity_counter(self, role: TermRole, key: str) -> DomainCounter:
         shape, terms = self.shape, self.shape.terms
         matches = self._snapshot.term_matches
         own: tuple[PodTerm, ...] = ()
         about: Any = None  # fields of the shape that other pods' terms match
         weight = self._profile.hard_pod_affinity_weight
 
-        def by_others(other: Shape) -> int:
+        def by_others(other: PodShape) -> int:
             return sum(each.topology_key == key and matches(each, shape) for each in other.terms.anti_affinity)
 
-        def by_likes(other: Shape) -> int:
+        def by_likes(other: PodShape) -> int:
             total = sum(each.weight for each in own if matches(each, other))
             if other.terms:
                 theirs = other.terms.likes
@@ -243,25 +243,27 @@ class Topology:
                 total += weight * sum(e.topology_key == key and matches(e, shape) for e in other.terms.affinity)
             return total
 
-        if role is Role.AFFINITY:
+        if role is TermRole.AFFINITY:
             own = terms.affinity
 
-            def delta(other: Shape) -> int:
+            def delta(other: PodShape) -> int:
                 return int(all(matches(each, other) for each in own))
-        elif role is Role.ANTI_AFFINITY:
+        elif role is TermRole.ANTI_AFFINITY:
             own = tuple(each for each in terms.anti_affinity if each.topology_key == key)
 
-            def delta(other: Shape) -> int:
+            def delta(other: PodShape) -> int:
                 return sum(matches(each, other) for each in own)
         else:
             about = (shape.namespace, tuple(sorted(shape.labels.items())))
-            if role is Role.LIKES:
+            if role is TermRole.LIKES:
                 own = tuple(each for each in terms.likes if each.topology_key == key)
-            delta = by_likes if role is Role.LIKES else by_others
-        name = (role, key, own, about, weight if role is Role.LIKES else 0)
-        return self._snapshot.counter(name, lambda: Counter(name, key, delta, lambda node: node.labels.get(key)))
+            delta = by_likes if role is TermRole.LIKES else by_others
+        name = (role, key, own, about, weight if role is TermRole.LIKES else 0)
+        return self._snapshot.counter(name, lambda: DomainCounter(name, key, delta, lambda node: node.labels.get(key)))
 
-    def _add(self, role: Role, key: str, counter: Counter, by: By, constraint: SpreadConstraint | None = None) -> Term:
+    def _add(
+        self, role: TermRole, key: str, counter: DomainCounter, by: By, constraint: SpreadConstraint | None = None
+    ) -> Term:
         term = Term(role, key, counter, by, constraint)
         if by is By.COUNT:
             counter.watchers.append(self.dirty)
@@ -273,30 +275,30 @@ class Topology:
     def components(self, node: NodeInfo) -> Components:
         return tuple([term.component(node) for term in self.terms])
 
-    def refuse(self, components: Components, adjust: Adjustment = _UNCHANGED) -> Refusal | None:
+    def refuse(self, components: Components, adjust: Adjustment = _UNCHANGED) -> NodeRefusal | None:
         """The refusal of nodes with these components, or None. ``adjust`` accounts for pods that would be removed or
         added."""
         near, everywhere = True, 0
         for at, term in self.filtering:
             component, counter = components[at], term.counter
             if component is None:
-                if term.role is Role.SPREAD:
+                if term.role is TermRole.SPREAD:
                     return SPREAD_LABEL
-                if term.role is Role.AFFINITY:
+                if term.role is TermRole.AFFINITY:
                     return POD_AFFINITY
                 continue
             more = adjust.get(counter, 0) if adjust else 0
             count = term.count(component) + more
-            if term.role is Role.SPREAD:
+            if term.role is TermRole.SPREAD:
                 if count + term.self_match - self._lowest(term, component, count, more) > term.max_skew:
                     return SPREAD
-            elif term.role is Role.AFFINITY:
+            elif term.role is TermRole.AFFINITY:
                 near = near and count > 0
                 everywhere += counter.total + more
             elif near is False and not (everywhere == 0 and self._affine_to_itself):
                 return POD_AFFINITY
             elif count > 0:
-                return POD_ANTI_AFFINITY if term.role is Role.ANTI_AFFINITY else OTHERS_ANTI_AFFINITY
+                return POD_ANTI_AFFINITY if term.role is TermRole.ANTI_AFFINITY else OTHERS_ANTI_AFFINITY
         if not near and not (everywhere == 0 and self._affine_to_itself):
             return POD_AFFINITY
         return None

@@ -14,7 +14,7 @@ from shoal.kube.labels import from_object
 from shoal.kube.objects import Obj
 from shoal.reconcile.keys import ObjectKey
 from shoal.scheduler.amounts import amount
-from shoal.scheduler.model import CLAIM_IN_USE, Refusal
+from shoal.scheduler.model import CLAIM_IN_USE, NodeRefusal
 from shoal.scheduler.nodematch import NodeMatch, terms_match
 from shoal.scheduler.nodes import NodeInfo
 from shoal.scheduler.shapes import PodInfo
@@ -23,9 +23,9 @@ SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 _NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 _UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
-NO_VOLUME: Final = Refusal("VolumeBinding", ("node(s) didn't find available persistent volumes to bind",))
-WRONG_NODE: Final = Refusal("VolumeBinding", ("node(s) didn't match PersistentVolume's node affinity",))
-LOST_VOLUME: Final = Refusal(
+NO_VOLUME: Final = NodeRefusal("VolumeBinding", ("node(s) didn't find available persistent volumes to bind",))
+WRONG_NODE: Final = NodeRefusal("VolumeBinding", ("node(s) didn't match PersistentVolume's node affinity",))
+LOST_VOLUME: Final = NodeRefusal(
     "VolumeBinding", ("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",)
 )
 
@@ -65,7 +65,7 @@ class VolumeState:
             key = ObjectKey(pod.key.namespace, name)
             fault = self._add(needs, key, name in pod.ephemeral)
             if fault:
-                needs.fault = Refusal("VolumeBinding", (fault,))
+                needs.fault = NodeRefusal("VolumeBinding", (fault,))
                 return needs
             claim = self.claims[key]
             if "ReadWriteOncePod" in ((claim.get("spec") or {}).get("accessModes") or ()) and in_use.get(key):
@@ -139,7 +139,7 @@ class Needs:
 
     def __init__(self, state: VolumeState) -> None:
         self._state = state
-        self.fault: Refusal | None = None  # concerns the pod as a whole
+        self.fault: NodeRefusal | None = None  # concerns the pod as a whole
         self.claim_in_use = False
         self.lost = False
         self.matches: list[NodeMatch] = []  # of bound volumes
@@ -150,7 +150,7 @@ class Needs:
         """Whether every node satisfies the claims."""
         return not (self.claim_in_use or self.lost or self.matches or self.unbound)
 
-    def refuse(self, node: NodeInfo) -> Refusal | None:
+    def refuse(self, node: NodeInfo) -> NodeRefusal | None:
         if self.claim_in_use:
             return CLAIM_IN_USE
         if self.lost:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.sentinel.translate.model import Inputs, Route, Target
+from shoal.sentinel.translate.model import GatewayRoute, Inputs, RouteTarget
 
 
 def is_early(told: Inputs | None, known: Inputs) -> bool:
@@ -18,9 +18,9 @@ def is_early(told: Inputs | None, known: Inputs) -> bool:
     return False
 
 
-def _is_answered(route: Route, inputs: Inputs) -> bool:
+def _is_answered(route: GatewayRoute, inputs: Inputs) -> bool:
     for backend in route.spec.backends if route.spec is not None else ():
-        found = inputs.endpoints.get(Target(backend).service)
+        found = inputs.endpoints.get(RouteTarget(backend).service)
         if backend.weight > 0 and found is not None and found.endpoints:
             return True
     return False

@@ -22,11 +22,11 @@ from shoal.reconcile import Change, Informer, ReflectorConfig
 from shoal.sentinel.config import SentinelConfig
 from shoal.sentinel.translate.endpoints import service_endpoints
 from shoal.sentinel.translate.model import (
+    GatewayPolicy,
+    GatewayRoute,
     Inputs,
     KeySet,
-    Peer,
-    Policy,
-    Route,
+    PeerGateway,
     ServiceEndpoints,
     ServiceKey,
     Settings,
@@ -61,12 +61,12 @@ class InputKeeper:
     ) -> None:
         self._settings = settings
         self._changed = changed
-        self._routes: dict[str, Route] = {}
-        self._policies: dict[str, Policy] = {}
+        self._routes: dict[str, GatewayRoute] = {}
+        self._policies: dict[str, GatewayPolicy] = {}
         self._tls: dict[str, TlsSecret] = {}
         self._keys: dict[str, KeySet] = {}
         self._endpoints: dict[ServiceKey, ServiceEndpoints] = {}
-        self._peers: tuple[Peer, ...] = ()
+        self._peers: tuple[PeerGateway, ...] = ()
         self._issuers: Mapping[str, str] = {}
         self._current = Inputs(settings=settings)
         self._stale: set[str] = set()  # parts of ``_current``

@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from shoal.sentinel.translate.model import Inputs, Policy, Route
+from shoal.sentinel.translate.model import GatewayPolicy, GatewayRoute, Inputs
 
-Part = Route | Policy
+Part = GatewayRoute | GatewayPolicy
 _KINDS = {"route": "routes", "policy": "policies"}
 REFUSED = "Envoy refuses it: "
 
@@ -82,7 +82,7 @@ class Isolation:
         if accepted is not None:
             return accepted
         held = self._held.get(key)
-        if isinstance(part, Route) and (held is None or held.left_out):
+        if isinstance(part, GatewayRoute) and (held is None or held.left_out):
             return None
         return replace(part, spec=None, fault=REFUSED + held.reason if held is not None else "Envoy is asked about it")
 

@@ -18,7 +18,7 @@ from shoal.base.logs import get_logger
 from shoal.client import AccessConfig, TransportError
 from shoal.client.http import HttpLimits, HttpTransport
 from shoal.errors import ConfigError
-from shoal.sentinel.translate.model import Policy
+from shoal.sentinel.translate.model import GatewayPolicy
 
 log = get_logger("sentinel.issuers")
 
@@ -51,7 +51,7 @@ class IssuerFinder:
         self._issuers: dict[str, _Issuer] = {}
         self._wake = asyncio.Event()
 
-    def look_for(self, policies: Iterable[Policy]) -> None:
+    def look_for(self, policies: Iterable[GatewayPolicy]) -> None:
         """These are the policies; issuers that none of them names are forgotten."""
         named = {one.spec.jwt.oidc_issuer for one in policies if one.spec is not None and one.spec.jwt is not None} - {
             ""

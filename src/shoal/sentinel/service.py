@@ -36,14 +36,14 @@ from shoal.sentinel.isolation import REFUSED, Isolation
 from shoal.sentinel.issuers import IssuerFinder
 from shoal.sentinel.policies.server import serving_limits, strict_redis
 from shoal.sentinel.stats import StatsKeeper
-from shoal.sentinel.status import Kind, StatusWriter, Verdict
+from shoal.sentinel.status import AcceptanceStatus, StatusKind, StatusWriter
 from shoal.sentinel.supervisor import Supervisor, find_envoy
 from shoal.sentinel.translate.model import Inputs, ServiceKey, Settings
 from shoal.sentinel.translate.translator import Translator
-from shoal.sentinel.xds.model import CLUSTER, ENDPOINTS, SECRET, Ref
-from shoal.sentinel.xds.protocol import Limits, Machine
+from shoal.sentinel.xds.model import CLUSTER, ENDPOINTS, SECRET, ResourceRef
+from shoal.sentinel.xds.protocol import XdsLimits, XdsMachine
 from shoal.sentinel.xds.resources import Packager
-from shoal.sentinel.xds.server import Discovery
+from shoal.sentinel.xds.server import DiscoveryServer
 from shoal.sentinel.zone import find_zone
 
 log = get_logger("sentinel")
@@ -95,7 +95,7 @@ class Gateway:
         random: Callable[[], float],
         metrics: Metrics,
         on_ready: Callable[[], None] = lambda: None,
-        saved: snapshot.Saved | None = None,
+        saved: snapshot.SavedState | None = None,
     ) -> None:
         self._config = config
         self._clock = clock
@@ -107,12 +107,12 @@ class Gateway:
         self._tasks: tuple[asyncio.Task[None], ...] = ()
         self._was_ready = False
         self._decided = False  # whether it was ever known what Envoy makes of all routes
-        self.machine = Machine(Limits(drain_s=config.drain_s))
-        self.discovery = Discovery(self.machine, clock=clock, on_change=self._on_change)
+        self.machine = XdsMachine(XdsLimits(drain_s=config.drain_s))
+        self.discovery = DiscoveryServer(self.machine, clock=clock, on_change=self._on_change)
         settings = settings_of(config, folder)
         self.inputs = InputKeeper(client, config, settings, clock=clock, random=random, changed=self._dirty.set)
-        self.restored = snapshot.Restored(saved, settings, clock=clock)
-        self._keeper = snapshot.Keeper(config, clock=clock)
+        self.restored = snapshot.RestoredState(saved, settings, clock=clock)
+        self._keeper = snapshot.SnapshotWriter(config, clock=clock)
         self.issuers = IssuerFinder(self.inputs.set_issuers, clock=clock, random=random)
         self.supervisor = Supervisor(
             find_envoy(), folder, _bootstrap(config, folder), clock=clock, random=random,
@@ -128,7 +128,7 @@ class Gateway:
             refused=self._refused_pieces,
         )
         kinds = tuple(
-            Kind(one.type, one.cache, prefix)
+            StatusKind(one.type, one.cache, prefix)
             for prefix, type_ in (("route", ROUTE_TYPE), ("policy", POLICY_TYPE))
             for one in self.inputs.informers
             if one.type == type_
@@ -140,8 +140,8 @@ class Gateway:
         self._known: Inputs | None = None  # what the newest snapshot was made of, as the cluster has it
         self._told: Inputs | None = None  # the same without what Envoy does not take
         self._settled: Inputs | None = None  # the newest of those that Envoy has answered completely
-        self._reasons: Mapping[Ref, str] = {}  # of Envoy, when it had last answered
-        self._verdicts: Mapping[str, Verdict] = {}
+        self._reasons: Mapping[ResourceRef, str] = {}  # of Envoy, when it had last answered
+        self._verdicts: Mapping[str, AcceptanceStatus] = {}
         self._published = metrics.counter("shoal_sentinel_snapshots_total", "Snapshots made for Envoy.")
         self._failed = metrics.counter("shoal_sentinel_translation_failures_total", "Inputs that made no snapshot.")
         metrics.gauge("shoal_sentinel_envoy_starts", "How often Envoy was started.").follow(
@@ -305,19 +305,21 @@ class Gateway:
         if self.restored.inputs is None:
             self._keeper.keep(inputs)
 
-    def _judge(self, inputs: Inputs) -> dict[str, Verdict]:
+    def _judge(self, inputs: Inputs) -> dict[str, AcceptanceStatus]:
         faults = dict(self._translator.faults)
         faults |= {key: REFUSED + reason for key, reason in self._isolation.reasons.items()}
         beside = {one.ref.name: one.reason for one in self.machine.refusals}
-        found: dict[str, Verdict] = {}
+        found: dict[str, AcceptanceStatus] = {}
         for route in inputs.routes.values():
             fault = faults.get(f"route/{route.name}", "")
             if not fault and beside and route.spec is not None:
                 named = (name for one in route.spec.backends for name in beside if name.endswith(f"/{one.deployment}"))
                 fault = next((REFUSED + beside[name] for name in named), "")
-            found[f"route/{route.name}"] = Verdict(route.generation, fault)
+            found[f"route/{route.name}"] = AcceptanceStatus(route.generation, fault)
         for policy in inputs.policies.values():
-            found[f"policy/{policy.name}"] = Verdict(policy.generation, faults.get(f"policy/{policy.name}", ""))
+            found[f"policy/{policy.name}"] = AcceptanceStatus(
+                policy.generation, faults.get(f"policy/{policy.name}", "")
+            )
         return found
 
 

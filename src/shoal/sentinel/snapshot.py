@@ -22,12 +22,12 @@ from shoal.base.files import make_private_dirs, write_private
 from shoal.base.logs import get_logger
 from shoal.sentinel.config import SentinelConfig
 from shoal.sentinel.translate.model import (
-    Endpoint,
+    GatewayPolicy,
+    GatewayRoute,
     Inputs,
+    InstanceEndpoint,
     KeySet,
-    Peer,
-    Policy,
-    Route,
+    PeerGateway,
     ServiceEndpoints,
     ServiceKey,
     Settings,
@@ -42,18 +42,20 @@ EVERY_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Saved:
+class SavedState:
     version: int
     gateway: str
     environment: str
     at: float  # seconds since 1970
     zone: str = ""
-    routes: list[Route] = field(default_factory=list)
-    policies: list[Policy] = field(default_factory=list)
-    endpoints: list[tuple[str, str, list[Endpoint]]] = field(default_factory=list)  # namespace and name of the Service
+    routes: list[GatewayRoute] = field(default_factory=list)
+    policies: list[GatewayPolicy] = field(default_factory=list)
+    endpoints: list[tuple[str, str, list[InstanceEndpoint]]] = field(
+        default_factory=list
+    )  # namespace and name of the Service
     tls: list[TlsSecret] = field(default_factory=list)
     keys: list[KeySet] = field(default_factory=list)
-    peers: list[Peer] = field(default_factory=list)
+    peers: list[PeerGateway] = field(default_factory=list)
     issuers: dict[str, str] = field(default_factory=dict)
 
     def inputs(self, settings: Settings) -> Inputs:
@@ -72,11 +74,11 @@ class Saved:
         )
 
 
-def saved(inputs: Inputs, config: SentinelConfig, now: float) -> Saved:
+def saved(inputs: Inputs, config: SentinelConfig, now: float) -> SavedState:
     """What of the inputs is kept; pure."""
     used = {route.spec.tls.secret for route in inputs.routes.values() if route.spec and route.spec.tls}
     used.add(inputs.settings.entry_secret)
-    return Saved(
+    return SavedState(
         version=VERSION,
         gateway=config.name,
         environment=config.environment,
@@ -92,13 +94,13 @@ def saved(inputs: Inputs, config: SentinelConfig, now: float) -> Saved:
     )
 
 
-def read(config: SentinelConfig) -> Saved | None:
+def read(config: SentinelConfig) -> SavedState | None:
     """None when there is none that this gateway could use."""
     if config.state is None:
         return None
     path = config.state / FILE
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=Saved)
+        found = msgspec.json.decode(path.read_bytes(), type=SavedState)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError) as error:
@@ -108,7 +110,7 @@ def read(config: SentinelConfig) -> Saved | None:
     return found if same else None
 
 
-class Keeper:
+class SnapshotWriter:
     """Writes what it is given, the newest, now and then. ``run`` it as a task."""
 
     def __init__(self, config: SentinelConfig, *, clock: Clock, every_s: float = EVERY_S) -> None:
@@ -146,10 +148,10 @@ class Keeper:
             log.warning("the state was not saved", path=str(self._config.state), reason=str(error))
 
 
-class Restored:
+class RestoredState:
     """What was read from disk, until the cluster can be read."""
 
-    def __init__(self, found: Saved | None, settings: Settings, *, clock: Clock) -> None:
+    def __init__(self, found: SavedState | None, settings: Settings, *, clock: Clock) -> None:
         self._found = found
         self._settings = settings
         self._clock = clock

@@ -38,7 +38,7 @@ from shoal.kube.objects import Obj
 from shoal.sentinel.admin import Admin
 from shoal.sentinel.bootstrap import LATENCY_MS
 from shoal.sentinel.config import SentinelConfig
-from shoal.sentinel.translate.parts import REQUESTS
+from shoal.sentinel.translate.envoy import REQUESTS
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

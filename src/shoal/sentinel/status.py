@@ -26,7 +26,7 @@ _RETRY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class StatusKind:
     """Where objects are read and written, and how faults name them."""
 
     type: ResourceType
@@ -35,7 +35,7 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AcceptanceStatus:
     """Of Envoy and us, about one generation of an object; ``fault`` is empty when all is well."""
 
     generation: int
@@ -49,8 +49,8 @@ class StatusWriter:
         self,
         client: Client,
         replica: str,
-        kinds: tuple[Kind, ...],
-        verdicts: Callable[[], Mapping[str, Verdict]],
+        kinds: tuple[StatusKind, ...],
+        verdicts: Callable[[], Mapping[str, AcceptanceStatus]],
         *,
         clock: Clock,
     ) -> None:
@@ -73,7 +73,7 @@ class StatusWriter:
                     self._clock.call_later(_RETRY_S, self._wake.set)
             await self._clock.sleep(1 / _PER_SECOND)
 
-    async def _write_all(self, kind: Kind) -> bool:
+    async def _write_all(self, kind: StatusKind) -> bool:
         good = True
         for obj in kind.cache:
             about = obj["metadata"]
@@ -86,7 +86,7 @@ class StatusWriter:
                 await self._clock.sleep(1 / _PER_SECOND)
         return good
 
-    def _entry(self, verdict: Verdict) -> dict[str, Any]:
+    def _entry(self, verdict: AcceptanceStatus) -> dict[str, Any]:
         made = {"name": self._replica, "accepted": not verdict.fault, "generation": verdict.generation}
         return made | {"message": verdict.fault[:_MESSAGE_MAX]} if verdict.fault else made
 
@@ -94,7 +94,7 @@ class StatusWriter:
         entries = (obj.get("status") or {}).get("gateways") or ()
         return next((one for one in entries if one.get("name") == self._replica), None)
 
-    async def _write(self, kind: Kind, obj: Obj, entry: dict[str, Any]) -> bool:
+    async def _write(self, kind: StatusKind, obj: Obj, entry: dict[str, Any]) -> bool:
         about = {"name": obj["metadata"]["name"], "namespace": obj["metadata"]["namespace"]}
         wanted = {
             "apiVersion": kind.type.api_version, "kind": kind.type.kind, "metadata": about,

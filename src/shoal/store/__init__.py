@@ -83,13 +83,13 @@ def open_store(
 
 def _postgres(url: str, attrs_of: Callable[[Key, bytes], Attrs], events: str, unavailable_after_s: float) -> Journal:
     # Imported here, so that other stores do not pay the start-up time of its client libraries.
-    from shoal.store.postgres import Patience, PostgresJournal
+    from shoal.store.postgres import LinkTimeouts, PostgresJournal
 
     if events and not events.startswith(_REDIS):
         raise ConfigError(
             f"events {redact(events)!r} is not supported; use redis://host:port, rediss:// or unix://path"
         )
-    patience = Patience(
+    patience = LinkTimeouts(
         limit_s=unavailable_after_s,
         connect_s=min(3.0, unavailable_after_s),
         statement_s=min(3.0, unavailable_after_s / 2),

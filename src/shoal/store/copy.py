@@ -40,7 +40,7 @@ _SUM = 1 << 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
+class CopyHead:
     """Metadata of a store."""
 
     revision: int
@@ -58,10 +58,10 @@ class Copied:
     digest: str
 
 
-class Source(Protocol):
+class CopySource(Protocol):
     """The store to read from. Errors are ``ShoalError``."""
 
-    async def freeze(self, reason: str) -> Head:
+    async def freeze(self, reason: str) -> CopyHead:
         """Stop writes until ``close``; nothing changes meanwhile."""
 
     def rows(self) -> AsyncIterator[list[Row]]:
@@ -74,7 +74,7 @@ class Source(Protocol):
         """Accept writes again, unless ``keep`` was called."""
 
 
-class Target(Protocol):
+class CopyTarget(Protocol):
     """The store to write to. Errors are ``ShoalError``."""
 
     async def open(self, *, force: bool) -> str:
@@ -85,7 +85,7 @@ class Target(Protocol):
 
     async def write(self, rows: Sequence[Row]) -> None: ...
 
-    async def finish(self, head: Head) -> None:
+    async def finish(self, head: CopyHead) -> None:
         """Make everything durable."""
 
     def rows(self) -> AsyncIterator[list[Row]]:
@@ -147,7 +147,7 @@ async def copy_store(
         await target.begin(f"{UNFINISHED} of {shown_source}")
         copied = await _copy_rows(source, target, head, progress)
         await target.finish(
-            Head(
+            CopyHead(
                 revision=head.revision,
                 incarnation=ids.new_uid(),
                 resources=head.resources,
@@ -172,7 +172,7 @@ async def copy_store(
             await source.close()
 
 
-async def _copy_rows(source: Source, target: Target, head: Head, progress: Progress) -> Tally:
+async def _copy_rows(source: CopySource, target: CopyTarget, head: CopyHead, progress: Progress) -> Tally:
     copied = Tally()
     async for rows in source.rows():
         copied.add(rows)
@@ -181,7 +181,7 @@ async def _copy_rows(source: Source, target: Target, head: Head, progress: Progr
     return copied
 
 
-async def _verify(target: Target, copied: Tally, head: Head, progress: Progress, shown_target: str) -> None:
+async def _verify(target: CopyTarget, copied: Tally, head: CopyHead, progress: Progress, shown_target: str) -> None:
     found = Tally()
     async for rows in target.rows():
         found.add(rows)
@@ -206,7 +206,7 @@ async def thaw_store(url: str) -> str:
     raise _unknown(url)
 
 
-def source_at(url: str, shown_url: str) -> Source:
+def source_at(url: str, shown_url: str) -> CopySource:
     if url.startswith(_SQLITE):
         from shoal.store.copy_sqlite import SqliteSource
 
@@ -218,7 +218,7 @@ def source_at(url: str, shown_url: str) -> Source:
     raise _unknown(url)
 
 
-def target_at(url: str, shown_url: str, fence_of: Callable[[Key, bytes], str], ids: Ids) -> Target:
+def target_at(url: str, shown_url: str, fence_of: Callable[[Key, bytes], str], ids: Ids) -> CopyTarget:
     if url.startswith(_SQLITE):
         from shoal.store.copy_sqlite import SqliteTarget
 

@@ -14,7 +14,7 @@ import asyncpg
 
 from shoal.base.ids import Ids
 from shoal.errors import ConfigError, ShoalError
-from shoal.store.copy import BEING_COPIED, CHUNK_BYTES, CHUNK_ROWS, UNFINISHED, Head, Row
+from shoal.store.copy import BEING_COPIED, CHUNK_BYTES, CHUNK_ROWS, UNFINISHED, CopyHead, Row
 from shoal.store.model import Key
 from shoal.store.postgres.follow import new_mark
 from shoal.store.postgres.link import AWAY
@@ -52,7 +52,7 @@ class PostgresSource:
         self._before: str | None = None  # why it refused writes before the copy
         self._frozen = False
 
-    async def freeze(self, reason: str) -> Head:
+    async def freeze(self, reason: str) -> CopyHead:
         with _explained(self._shown):
             connection = self._connection = await _connect(self._url)
             await _check_store(connection, self._shown)
@@ -65,7 +65,7 @@ class PostgresSource:
             revision, incarnation, *_ = await connection.fetchrow(_COUNTER)
             resources = [resource for (resource,) in await connection.fetch(_RESOURCES)]
             objects = await connection.fetchval(_OBJECTS)
-        return Head(revision=revision, incarnation=incarnation, resources=resources, objects=objects)
+        return CopyHead(revision=revision, incarnation=incarnation, resources=resources, objects=objects)
 
     async def rows(self) -> AsyncIterator[list[Row]]:
         assert self._connection is not None
@@ -146,7 +146,7 @@ class PostgresTarget:
             await copy("log", schema_name="shoal", columns=_LOG, records=log)
             await copy("current", schema_name="shoal", columns=_CURRENT, records=current)
 
-    async def finish(self, head: Head) -> None:
+    async def finish(self, head: CopyHead) -> None:
         assert self._connection is not None
         with _explained(self._shown):
             await self._connection.executemany(

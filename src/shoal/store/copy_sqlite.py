@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from shoal.errors import ConfigError, ShoalError
 from shoal.store.control import Control
-from shoal.store.copy import UNFINISHED, Head, Row, pieces
+from shoal.store.copy import UNFINISHED, CopyHead, Row, pieces
 from shoal.store.sqlite import (
     FILE_PRAGMAS,
     FORMAT,
@@ -47,7 +47,7 @@ class SqliteSource:
         self._control: Control | None = None
         self._connection: sqlite3.Connection | None = None
 
-    async def freeze(self, reason: str) -> Head:
+    async def freeze(self, reason: str) -> CopyHead:
         _check_exists(self._path, self._url)
         with _explained(self._url):
             self._lock_fd = lock_if_free(self._path)
@@ -131,7 +131,7 @@ class SqliteTarget:
             self._connection.executemany(_INSERT, rows)
             self._connection.execute("COMMIT")
 
-    async def finish(self, head: Head) -> None:
+    async def finish(self, head: CopyHead) -> None:
         assert self._connection is not None
         with _explained(self._url):
             run = self._connection.executemany
@@ -207,13 +207,13 @@ def _check_exists(path: Path, shown_url: str) -> None:
         raise ConfigError(f"store {shown_url} does not exist; give the file, or the directory of a cluster")
 
 
-def _head(connection: sqlite3.Connection, shown_url: str) -> Head:
+def _head(connection: sqlite3.Connection, shown_url: str) -> CopyHead:
     meta = _meta(connection)
     if meta.get("format") != FORMAT:
         raise ConfigError(f"store {shown_url} has format {meta.get('format')}, this version supports only {FORMAT}")
     (newest,) = connection.execute("SELECT coalesce(max(revision), 0) FROM log").fetchone()
     (objects,) = connection.execute(f"SELECT count(*) {_CURRENT}").fetchone()
-    return Head(
+    return CopyHead(
         revision=max(newest, int(str(meta["revision"]))),
         incarnation=str(meta["incarnation"]),
         resources=[resource for (resource,) in connection.execute(_RESOURCES)],

@@ -26,7 +26,7 @@ LIMIT = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Entry(Generic[T]):
+class BufferEntry(Generic[T]):
     """``since`` is when the oldest version that is still not applied came; ``attempts`` how often applying failed."""
 
     key: str
@@ -41,18 +41,18 @@ class KeyedBuffer(Generic[T]):
         if limit < 1:
             raise ValueError("the limit of a buffer is at least 1")
         self.limit = limit
-        self._urgent: dict[str, Entry[T]] = {}  # in the order they came
-        self._waiting: dict[str, Entry[T]] = {}
-        self._working: dict[str, Entry[T]] = {}
-        self._after: dict[str, Entry[T]] = {}  # came while the key was in work
-        self._retrying: dict[str, tuple[float, Entry[T]]] = {}  # when due
+        self._urgent: dict[str, BufferEntry[T]] = {}  # in the order they came
+        self._waiting: dict[str, BufferEntry[T]] = {}
+        self._working: dict[str, BufferEntry[T]] = {}
+        self._after: dict[str, BufferEntry[T]] = {}  # came while the key was in work
+        self._retrying: dict[str, tuple[float, BufferEntry[T]]] = {}  # when due
 
     def offer(self, key: str, version: Version, value: T, now: float, *, urgent: bool = False) -> bool:
         """Take the newer state of a key; False when there is no room for another key. Old news count as taken."""
         known = self._newest(key)
         if known is not None and not version.is_after(known.version):
             return True
-        fresh = Entry(key, version, value, now if known is None else known.since)
+        fresh = BufferEntry(key, version, value, now if known is None else known.since)
         if key in self._working:
             self._after[key] = fresh
             return True
@@ -67,7 +67,7 @@ class KeyedBuffer(Generic[T]):
             self._waiting[key] = fresh
         return True
 
-    def take(self, now: float) -> Entry[T] | None:
+    def take(self, now: float) -> BufferEntry[T] | None:
         """The next entry to work on: urgent ones first, then in the order they came, then retries that are due."""
         for queue in (self._urgent, self._waiting):
             if queue:
@@ -90,7 +90,7 @@ class KeyedBuffer(Generic[T]):
         if after is not None:
             self._waiting[key] = after
         else:
-            self._retrying[key] = (due, Entry(key, entry.version, entry.value, entry.since, entry.attempts + 1))
+            self._retrying[key] = (due, BufferEntry(key, entry.version, entry.value, entry.since, entry.attempts + 1))
 
     def forget(self, key: str) -> None:
         """Drop what waits or retries for a key; what is in work goes on."""
@@ -102,11 +102,11 @@ class KeyedBuffer(Generic[T]):
         """When the next retry is due; None when nothing retries."""
         return min((when for when, _ in self._retrying.values()), default=None)
 
-    def pending(self, key: str) -> Entry[T] | None:
+    def pending(self, key: str) -> BufferEntry[T] | None:
         """The newest entry of a key that is not applied yet."""
         return self._newest(key)
 
-    def retrying(self) -> Iterator[tuple[float, Entry[T]]]:
+    def retrying(self) -> Iterator[tuple[float, BufferEntry[T]]]:
         """When each failing entry is tried again."""
         yield from self._retrying.values()
 
@@ -128,11 +128,11 @@ class KeyedBuffer(Generic[T]):
         """Keys that are not applied yet, failing ones included."""
         return self.depth + len(self._retrying)
 
-    def _begin(self, entry: Entry[T]) -> Entry[T]:
+    def _begin(self, entry: BufferEntry[T]) -> BufferEntry[T]:
         self._working[entry.key] = entry
         return entry
 
-    def _newest(self, key: str) -> Entry[T] | None:
+    def _newest(self, key: str) -> BufferEntry[T] | None:
         for queue in (self._after, self._working, self._urgent, self._waiting):
             if key in queue:
                 return queue[key]

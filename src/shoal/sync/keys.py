@@ -10,17 +10,17 @@ from typing import NamedTuple
 MAX_KEYS_PER_MESSAGE = 5000
 
 
-class Stream(StrEnum):
+class StreamKind(StrEnum):
     DEPLOYMENTS = "deployments"
     SENTINELS = "sentinels"
 
 
 STREAM_OF = {
-    "deployment": Stream.DEPLOYMENTS,
-    "sentinel": Stream.SENTINELS,
-    "route": Stream.SENTINELS,
-    "policy": Stream.SENTINELS,
-    "keys": Stream.SENTINELS,
+    "deployment": StreamKind.DEPLOYMENTS,
+    "sentinel": StreamKind.SENTINELS,
+    "route": StreamKind.SENTINELS,
+    "policy": StreamKind.SENTINELS,
+    "keys": StreamKind.SENTINELS,
 }
 
 
@@ -49,7 +49,7 @@ def split_key(key: str) -> tuple[str, str]:
     return kind, id_
 
 
-def stream_of(key: str) -> Stream:
+def stream_of(key: str) -> StreamKind:
     return STREAM_OF[split_key(key)[0]]
 
 

@@ -26,16 +26,16 @@ from typing import Any
 
 from shoal.base.tasks import cancel_all
 from shoal.testing.databases import PostgresServer, postgres_server
+from shoal.testing.fleet_recorder import DeletedDeployment, FleetRecorder, marker_of
 from shoal.testing.fleets import LocalFleet, Process, app, app_path
-from shoal.testing.proxy import Proxy, SocketProxy, TcpProxy
-from shoal.testing.witness import Deleted, Witness, marker_of
+from shoal.testing.proxy import FaultProxy, SocketProxy, TcpProxy
 
 HOPS = ("agent-control", "agent-cluster", "control-database")
 _PACE_S = 0.1
 
 
 @dataclass(slots=True)
-class Load:
+class ChangeLoad:
     """What people were told: the last change of each app that was acknowledged, and the last one they tried."""
 
     acknowledged: dict[str, int] = field(default_factory=dict)
@@ -46,14 +46,14 @@ class Load:
 @dataclass(slots=True)
 class BrokenFleet:
     fleet: LocalFleet
-    witness: Witness
+    witness: FleetRecorder
     postgres: PostgresServer
-    links: dict[str, list[Proxy]]
-    said: Load = field(default_factory=Load)
+    links: dict[str, list[FaultProxy]]
+    said: ChangeLoad = field(default_factory=ChangeLoad)
     moves: list[str] = field(default_factory=list)  # what was wrong when an app left a cluster
     _checks: set[asyncio.Task[None]] = field(default_factory=set)
 
-    def hop(self, name: str) -> Sequence[Proxy]:
+    def hop(self, name: str) -> Sequence[FaultProxy]:
         return self.links[name]
 
     # what breaks
@@ -68,21 +68,21 @@ class BrokenFleet:
         await asyncio.sleep(away_s)
         await asyncio.to_thread(self.postgres.start)
 
-    async def cut(self, hop: Sequence[Proxy], *, away_s: float = 1.0) -> None:
+    async def cut(self, hop: Sequence[FaultProxy], *, away_s: float = 1.0) -> None:
         for link in hop:
             link.refuse()
         await asyncio.sleep(away_s)
         for link in hop:
             link.heal()
 
-    async def delay(self, hop: Sequence[Proxy], *, by_s: float = 0.1, for_s: float = 1.5) -> None:
+    async def delay(self, hop: Sequence[FaultProxy], *, by_s: float = 0.1, for_s: float = 1.5) -> None:
         for link in hop:
             link.delay_s = by_s
         await asyncio.sleep(for_s)
         for link in hop:
             link.heal()
 
-    async def repeat(self, hop: Sequence[Proxy], *, for_s: float = 0.5) -> None:
+    async def repeat(self, hop: Sequence[FaultProxy], *, for_s: float = 0.5) -> None:
         for link in hop:
             link.mute()
         await asyncio.sleep(for_s)
@@ -94,7 +94,7 @@ class BrokenFleet:
         key = (await asyncio.to_thread(self.fleet.api.app_status, name))["deployment"]
         gone = asyncio.Event()
 
-        def left(deleted: Deleted) -> None:
+        def left(deleted: DeletedDeployment) -> None:
             if deleted.key == f"deployment/{key}" and deleted.cluster != to:
                 self.witness.deleted.remove(deleted)  # as it should be, also when the app comes back there later
                 self._checks.add(asyncio.create_task(self._ready_elsewhere(name, to, gone), name=f"moved/{name}"))
@@ -121,7 +121,7 @@ class BrokenFleet:
     # what goes on meanwhile
 
     @asynccontextmanager
-    async def load(self, names: Sequence[str], region: str) -> AsyncIterator[Load]:
+    async def load(self, names: Sequence[str], region: str) -> AsyncIterator[ChangeLoad]:
         """Change one app after the other until the block ends; each change is acknowledged before the next."""
         running = asyncio.create_task(self._change(names, region), name="load")
         try:
@@ -164,7 +164,7 @@ async def broken_fleet(folder: Path, clusters: Mapping[str, str], **start: Any) 
         database = await stack.enter_async_context(SocketProxy(postgres.socket))
         fleet = stack.enter_context(LocalFleet(folder, database=postgres.url(host=database.folder)))
         await asyncio.to_thread(lambda: fleet.start(clusters, **start))
-        links: dict[str, list[Proxy]] = {"control-database": [database], "agent-control": [], "agent-cluster": []}
+        links: dict[str, list[FaultProxy]] = {"control-database": [database], "agent-control": [], "agent-cluster": []}
         for name, cluster in fleet.clusters.items():
             control = await stack.enter_async_context(TcpProxy(fleet.control_port))
             api = await stack.enter_async_context(TcpProxy(cluster.port))
@@ -174,5 +174,5 @@ async def broken_fleet(folder: Path, clusters: Mapping[str, str], **start: Any) 
                 partial(fleet.new_agent, name, port=control.port, api_port=api.port)
             )
         await asyncio.gather(*(asyncio.to_thread(agent.start) for agent in fleet.agents.values()))
-        async with Witness(fleet) as witness:
+        async with FleetRecorder(fleet) as witness:
             yield BrokenFleet(fleet, witness, postgres, links)

@@ -25,14 +25,14 @@ from typing import Any
 import pyqwest
 
 from shoal.app.pki import KeyPair, Pki
-from shoal.base.asgi import Listener, Tls, bind
+from shoal.base.asgi import AsgiListener, Tls, bind
 from shoal.base.clock import Clock, RealClock
 from shoal.base.ids import Ids
 from shoal.base.metrics import Metrics
 from shoal.base.tasks import cancel_all
 from shoal.control.database.engine import Database, Databases
 from shoal.control.database.tables import FLEET, App, Cluster, Deployment, Environment, Project, Region, Topology
-from shoal.control.database.tokens import Tokens
+from shoal.control.database.tokens import ApiTokens
 from shoal.control.database.transaction import Tx
 from shoal.control.domain.model import Sealed
 from shoal.control.service.config import ServiceConfig
@@ -83,7 +83,7 @@ class ControlPlane:
     """``server`` is replaced by ``restart``; the rest stays."""
 
     databases: Databases
-    tokens: Tokens
+    tokens: ApiTokens
     server: ClusterServer
     port: int
     ca: bytes
@@ -92,7 +92,7 @@ class ControlPlane:
     _pair: KeyPair
     _make: Callable[[], ClusterServer]
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
-    _listener: Listener | None = None
+    _listener: AsgiListener | None = None
 
     @property
     def url(self) -> str:
@@ -107,7 +107,7 @@ class ControlPlane:
         await asyncio.wait_for(self.server.ready(), _START_S)  # nobody is let in before it can answer
         listening = bind("127.0.0.1", self.port)
         self.port = listening.getsockname()[1]
-        self._listener = Listener(self.server.app, listening, Tls(self._pair.cert, self._pair.key))
+        self._listener = AsgiListener(self.server.app, listening, Tls(self._pair.cert, self._pair.key))
         self._tasks = [run, asyncio.create_task(self._listener.run(), name="control-plane-listener")]
 
     async def stop(self) -> None:
@@ -266,7 +266,7 @@ async def control_plane(
         urls = {"main": url or f"sqlite:///{base / 'control.db'}"}
         urls |= {name: f"sqlite:///{base / f'{name}.db'}" for name in others}
         databases = await Databases.open(urls, clock=clock, ids=ids)
-        tokens = Tokens(databases, clock)
+        tokens = ApiTokens(databases, clock)
 
         def make() -> ClusterServer:
             return ClusterServer(

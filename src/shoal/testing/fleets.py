@@ -35,7 +35,7 @@ from shoal.app.ports import any_free
 from shoal.base.clock import RealClock
 from shoal.base.files import write_private
 from shoal.cli.contexts import Context
-from shoal.cli.rest import CannotReach, Refused, Reply, Rest
+from shoal.cli.rest import CannotReach, RequestRefused, Rest, RestReply
 from shoal.client import Client, builtin, connect, load
 from shoal.errors import AlreadyExists
 from shoal.krane import rbac
@@ -131,7 +131,7 @@ class Api:
         self._rest = Rest(context)
         self._lock = threading.Lock()
 
-    def request(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
+    def request(self, method: str, path: str, body: Any = None, **headers: str) -> RestReply:
         with self._lock:
             return self._rest.request(method, f"/api/v1{path}", body, headers=headers)
 
@@ -160,8 +160,8 @@ class Api:
             try:
                 self.request(method, path, body)
                 return attempts
-            except (CannotReach, Refused) as error:
-                status = error.status if isinstance(error, Refused) else 503
+            except (CannotReach, RequestRefused) as error:
+                status = error.status if isinstance(error, RequestRefused) else 503
                 if status in done and attempts > 1:
                     return attempts
                 if status < 500 and status not in (409, 429) or time.monotonic() > deadline:
@@ -205,7 +205,7 @@ def metric_sum(text: str, name: str, **labels: str) -> float:
     return total
 
 
-class Cluster:
+class FleetCluster:
     """One cluster and how its administrator gets there."""
 
     def __init__(self, name: str, region: str, folder: Path, *flags: str) -> None:
@@ -261,7 +261,7 @@ class LocalFleet:
         self.control_port = any_free(HOST)
         self.control = self.new_control("control", self.control_port)
         self.controls = [self.control]
-        self.clusters: dict[str, Cluster] = {}
+        self.clusters: dict[str, FleetCluster] = {}
         self.agents: dict[tuple[str, str], Process] = {}
         self.standbys: list[Process] = []
         self.health_ports: dict[str, int] = {}
@@ -329,7 +329,7 @@ class LocalFleet:
     ) -> None:
         """The control plane and clusters (region by name), told of each other. Agents are started apart."""
         for name, region in clusters.items():
-            self.clusters[name] = Cluster(name, region, self.folder / "clusters" / name, "--nodes", "2", *flags)
+            self.clusters[name] = FleetCluster(name, region, self.folder / "clusters" / name, "--nodes", "2", *flags)
         with ThreadPoolExecutor() as pool:
             processes = [self.control, *(cluster.process for cluster in self.clusters.values())]
             for each in [pool.submit(process.start) for process in processes]:

@@ -28,7 +28,7 @@ _LONGEST_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class RequestOutcome:
     """``status`` 0: there was no answer, and ``error`` says why. Else it is the code of a gateway that refused."""
 
     asked: str
@@ -40,7 +40,7 @@ class Outcome:
     instance: str = ""
 
 
-class Load:
+class RequestLoad:
     """Runs from entry to exit; what is under way at the end is waited for."""
 
     def __init__(self, file: Path, address: str, host: str, *, rate: float, mix: Sequence[str] = ("GET /",)) -> None:
@@ -64,10 +64,10 @@ class Load:
         self._process.stdout.close()
         self._process.wait(_LONGEST_S)
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[RequestOutcome]:
         """Those that are known by now, in the order in which they became so."""
         lines = self._file.read_bytes().split(b"\n")[:-1]
-        return [Outcome(**orjson.loads(line)) for line in lines]
+        return [RequestOutcome(**orjson.loads(line)) for line in lines]
 
 
 class _Connection(asyncio.Protocol):
@@ -123,7 +123,7 @@ class _Client:
                 found = _read(await self._exchange(_request(asked, self._host)))
         except (OSError, TimeoutError) as error:
             found = {"status": 0, "error": f"{type(error).__name__}: {error}"}
-        outcome = Outcome(asked=asked, started=started, ended=time.monotonic(), **found)
+        outcome = RequestOutcome(asked=asked, started=started, ended=time.monotonic(), **found)
         self._out.write(orjson.dumps(asdict(outcome)) + b"\n")
 
     async def _exchange(self, request: bytes) -> bytes:

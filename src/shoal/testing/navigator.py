@@ -30,7 +30,7 @@ from protobuf import Oneof
 from shoal.app.navigator.edge import EdgeProcessDeps, opened_edge
 from shoal.app.pki import Pki
 from shoal.app.ports import any_free
-from shoal.base.asgi import Listener, Tls, bind
+from shoal.base.asgi import AsgiListener, Tls, bind
 from shoal.base.clock import RealClock
 from shoal.base.ids import Ids
 from shoal.base.metrics import Metrics
@@ -190,7 +190,7 @@ class ManagerModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class ClaimRejection:
     """How the next claims are rejected."""
 
     code: pb.RejectionCode
@@ -198,7 +198,7 @@ class Refusal:
     message: str = "refused"
 
 
-class Session:
+class EdgeConnection:
     """One connection of an edge."""
 
     def __init__(self, identification: pb.Identification, edge: str) -> None:
@@ -215,10 +215,10 @@ class RecordingManager(ManagerService):
     def __init__(self, model: ManagerModel, folder: Path) -> None:
         self.model = model
         self.folder = folder
-        self.sessions: list[Session] = []
-        self.current: Session | None = None
+        self.sessions: list[EdgeConnection] = []
+        self.current: EdgeConnection | None = None
         self.overlapping = 0  # connections that came while another one was there
-        self.refusals: list[Refusal] = []
+        self.refusals: list[ClaimRejection] = []
         self.claims = 0
         self.mute = False  # nothing is answered any more
         self.silent_stores = False  # nothing is acknowledged
@@ -244,7 +244,7 @@ class RecordingManager(ManagerService):
         if self.refusals:
             yield _rejected(self.refusals.pop(0))
             return
-        session = Session(first.body.value, first.edge)
+        session = EdgeConnection(first.body.value, first.edge)
         self.overlapping += self.current is not None
         self.sessions.append(session)
         self.current = session
@@ -259,7 +259,7 @@ class RecordingManager(ManagerService):
                 self.current = None
             self._tell()
 
-    async def _read(self, request: AsyncIterator[pb.EdgeMessage], session: Session) -> None:
+    async def _read(self, request: AsyncIterator[pb.EdgeMessage], session: EdgeConnection) -> None:
         try:
             async for message in request:
                 assert message.body is not None
@@ -341,7 +341,7 @@ class RecordingManager(ManagerService):
         self._changed.set()
 
 
-def _rejected(refusal: Refusal) -> pb.ManagerMessage:
+def _rejected(refusal: ClaimRejection) -> pb.ManagerMessage:
     rejected = pb.Rejected(code=refusal.code, message=refusal.message, retry_after_seconds=refusal.retry_after_s)
     said: Oneof[Literal["rejected"], pb.Rejected] = Oneof("rejected", rejected)
     return pb.ManagerMessage(body=said)
@@ -359,7 +359,7 @@ async def recording_manager(
         listening = bind("127.0.0.1", port)
         manager.port = listening.getsockname()[1]
         app: Any = ManagerServiceASGIApplication(manager, read_max_bytes=64 << 20)
-        listener = Listener(app, listening, Tls(pair.cert, pair.key))
+        listener = AsgiListener(app, listening, Tls(pair.cert, pair.key))
         running = asyncio.create_task(listener.run(), name="recording-manager")
         try:
             yield manager

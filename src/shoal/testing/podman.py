@@ -25,7 +25,7 @@ from shoal.base.clock import RealClock
 from shoal.node.runtime.docker.config import DockerConfig
 from shoal.node.runtime.docker.pods import enter_network
 from shoal.node.runtime.docker.runtime import DockerRuntime
-from shoal.testing.registry import TAG, Registry, archive
+from shoal.testing.registry import TAG, ImageRegistry, archive
 
 _REGISTRY = "127.0.0.1:5000"
 IMAGE = f"{_REGISTRY}/shoal/busybox:{TAG}"
@@ -142,7 +142,7 @@ class Podman:
         except BaseException:
             self._keeper.communicate(timeout=_END_S)
             raise
-        self._registry = Registry(listening, _busybox(), ("shoal/busybox", "private/busybox"), {})
+        self._registry = ImageRegistry(listening, _busybox(), ("shoal/busybox", "private/busybox"), {})
 
     def _start_keeper(self) -> subprocess.Popen[bytes]:
         keeper = subprocess.Popen(

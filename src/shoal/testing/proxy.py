@@ -25,7 +25,7 @@ _HOST = "127.0.0.1"
 _CLOSE_S = 2.0
 
 
-class Proxy:
+class FaultProxy:
     """What all proxies can do; how they listen and where they lead is their own."""
 
     def __init__(self) -> None:
@@ -126,7 +126,7 @@ class Proxy:
             writer.transport.abort()
 
 
-class SocketProxy(Proxy):
+class SocketProxy(FaultProxy):
     """In front of a Unix socket."""
 
     def __init__(self, target: Path) -> None:
@@ -147,7 +147,7 @@ class SocketProxy(Proxy):
         return await asyncio.open_unix_connection(self._target)
 
 
-class TcpProxy(Proxy):
+class TcpProxy(FaultProxy):
     """In front of a port of this machine; TLS goes through untouched."""
 
     def __init__(self, target_port: int) -> None:

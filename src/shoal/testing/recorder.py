@@ -21,7 +21,7 @@ State = tuple[int, str]  # revision, token
 
 
 @dataclass(slots=True)
-class Session:
+class WatchSession:
     """One list and the events after it, over any number of connections, to any of the servers."""
 
     name: str
@@ -55,7 +55,7 @@ class Recorder:
     def __init__(self) -> None:
         self._acknowledged: dict[int, tuple[str, str]] = {}  # revision -> key, token
         self._removed: dict[str, int] = {}  # key -> the last revision it had before its deletion
-        self._sessions: list[Session] = []
+        self._sessions: list[WatchSession] = []
         self._reads: list[_Read] = []
         self._problems: list[str] = []
         self.chapter = 0
@@ -82,8 +82,8 @@ class Recorder:
         self.chapter += 1
         return found
 
-    def session(self, name: str, start: int, initial: Mapping[str, State]) -> Session:
-        made = Session(name, start, dict(initial))
+    def session(self, name: str, start: int, initial: Mapping[str, State]) -> WatchSession:
+        made = WatchSession(name, start, dict(initial))
         self._sessions.append(made)
         return made
 
@@ -143,7 +143,7 @@ class Recorder:
         return found
 
 
-def _wrong_order(session: Session) -> list[str]:
+def _wrong_order(session: WatchSession) -> list[str]:
     """Revisions only rise, and each event fits what the ones before it have left."""
     found: list[str] = []
     state = dict(session.initial)
@@ -164,7 +164,7 @@ def _wrong_order(session: Session) -> list[str]:
     return found
 
 
-def _missing(session: Session, truth: Mapping[int, tuple[str, str]]) -> list[str]:
+def _missing(session: WatchSession, truth: Mapping[int, tuple[str, str]]) -> list[str]:
     seen = {revision for _, _, revision, _ in session.events}
     return [
         f"{session.name}: nothing came for {key} at {revision} (watched from {session.start} to {session.seen_through})"

@@ -46,7 +46,7 @@ def _digest(data: bytes) -> str:
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
-class Registry:
+class ImageRegistry:
     """Serves one image under several names on a socket that listens already. Runs in threads of this process."""
 
     def __init__(self, listening: socket.socket, layer: bytes, names: tuple[str, ...], config: dict[str, Any]) -> None:
@@ -98,7 +98,7 @@ class Registry:
         return 404, "application/json", b'{"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest unknown"}]}'
 
 
-def _handler(registry: Registry) -> type[BaseHTTPRequestHandler]:
+def _handler(registry: ImageRegistry) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 

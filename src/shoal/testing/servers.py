@@ -38,7 +38,7 @@ _ADMIN = User("admin", ("system:masters", "system:authenticated"))
 _READY_S = 20.0
 
 
-class Answer:
+class ServerAnswer:
     """An answer with its body decoded on demand."""
 
     def __init__(self, reply: InProcessReply) -> None:
@@ -66,10 +66,10 @@ class LocalServer:
 
     async def call(
         self, method: str, target: str, body: Any = None, headers: Mapping[str, str] | None = None
-    ) -> Answer:
+    ) -> ServerAnswer:
         sent = {"content-type": "application/json", **(headers or {})}
         data = b"" if body is None else body if isinstance(body, bytes) else orjson.dumps(body)
-        return Answer(await self.transport.request(method, target, headers=sent, body=data))
+        return ServerAnswer(await self.transport.request(method, target, headers=sent, body=data))
 
     async def get(self, target: str, **headers: str) -> Any:
         return (await self.call("GET", target, headers=headers)).ok()

@@ -22,7 +22,7 @@ from shoal.wire.fleet.v1 import cluster_pb as pb
 WAIT_S = 15.0
 
 
-class Watch:
+class EventWatch:
     """``cursor`` is the last one that was named."""
 
     def __init__(self) -> None:
@@ -63,8 +63,8 @@ def request(field: str, value: Any) -> pb.WatchRequest:
 @asynccontextmanager
 async def watching(
     agent: AgentClient, cursor: str = "", *, sentinels: bool = False, **headers: str
-) -> AsyncIterator[Watch]:
-    watch = Watch()
+) -> AsyncIterator[EventWatch]:
+    watch = EventWatch()
     watch.said.put_nowait(request("hello", pb.Hello(identity=agent.identity, cursor=cursor)))
 
     async def say() -> AsyncIterator[pb.WatchRequest]:
@@ -88,7 +88,7 @@ async def watching(
         await asyncio.wait([task])
 
 
-async def full_sync(watch: Watch) -> tuple[pb.SyncBegin, dict[str, pb.Item], set[str], pb.SyncEnd]:
+async def full_sync(watch: EventWatch) -> tuple[pb.SyncBegin, dict[str, pb.Item], set[str], pb.SyncEnd]:
     begin = await watch.until("sync_begin")
     items: dict[str, pb.Item] = {}
     keys: set[str] = set()

@@ -18,9 +18,9 @@ from shoal.base.clock import RealClock
 from shoal.client import Client, Fence, builtin
 from shoal.crds.sentinel import GROUP, definitions
 from shoal.krane import rbac
+from shoal.testing.fleet_recorder import FleetRecorder
 from shoal.testing.fleets import ENVIRONMENT, PROJECT, LocalFleet, app, app_path
 from shoal.testing.servers import local_server
-from shoal.testing.witness import Witness
 
 pytestmark = pytest.mark.timeout(300)  # a crowded machine is no fault
 
@@ -53,7 +53,7 @@ def test_every_operation_of_an_agent_is_in_the_published_api_with_published_para
         with LocalFleet(tmp_path / "fleet") as fleet:
             await asyncio.to_thread(lambda: fleet.start({"eu-1": "eu"}, flags=("--audit-policy", str(policy))))
             await asyncio.to_thread(lambda: fleet.start_agents([("eu-1", "default")], elect=True))
-            async with Witness(fleet) as witness:
+            async with FleetRecorder(fleet) as witness:
                 await live_a_life(fleet, witness)
             for process in (
                 fleet.agents["eu-1", "default"],
@@ -66,7 +66,7 @@ def test_every_operation_of_an_agent_is_in_the_published_api_with_published_para
     asyncio.run(main())
 
 
-async def live_a_life(fleet: LocalFleet, witness: Witness) -> None:
+async def live_a_life(fleet: LocalFleet, witness: FleetRecorder) -> None:
     """Every kind of thing comes, changes and goes."""
 
     def apply(*documents: dict[str, Any]) -> Any:

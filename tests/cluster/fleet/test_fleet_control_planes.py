@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from shoal.testing.databases import shared_postgres
+from shoal.testing.fleet_recorder import FleetRecorder, marker_of
 from shoal.testing.fleets import Api, Balancer, LocalFleet, app
-from shoal.testing.witness import Witness, marker_of
 
 pytestmark = pytest.mark.timeout(300)  # a crowded machine is no fault
 
@@ -31,7 +31,7 @@ def test_agents_of_a_control_plane_that_is_killed_go_on_at_another_from_their_cu
                 places = [(cluster, "default") for cluster in CLUSTERS]
                 await asyncio.to_thread(lambda: fleet.start_agents(places, port=balancer.port))
                 api = fleet.connect(second)  # people are at the second
-                async with Witness(fleet) as witness:
+                async with FleetRecorder(fleet) as witness:
                     for name in NAMES:
                         await asyncio.to_thread(api.put, app(name, {"eu": 1, "us": 1}, marker="0"))
                     await witness.settled()

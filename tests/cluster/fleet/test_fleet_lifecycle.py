@@ -12,12 +12,12 @@ import pytest
 from connectrpc.code import Code
 
 from shoal.cli.contexts import Context
-from shoal.cli.rest import Refused, Rest
+from shoal.cli.rest import RequestRefused, Rest
 from shoal.kube.objects import Obj
 from shoal.testing.fleet import AgentClient
+from shoal.testing.fleet_recorder import FleetRecorder, marker_of
 from shoal.testing.fleets import LocalFleet, app, app_path
 from shoal.testing.watching import watching
-from shoal.testing.witness import Witness, marker_of
 from shoal.wire.fleet.v1 import cluster_pb as pb
 from shoal.wire.fleet.v1.cluster_connect import ClusterServiceClient
 
@@ -62,7 +62,7 @@ def replicas(objects: list[Obj]) -> list[int]:
 
 def test_apply_change_scale_stop_and_delete_reach_the_clusters_and_come_back_in_status(fleet: LocalFleet) -> None:
     async def main() -> None:
-        async with Witness(fleet) as witness:
+        async with FleetRecorder(fleet) as witness:
 
             async def seen(check: object, what: str) -> None:
                 await witness.until(check, what=what)  # type: ignore[arg-type]
@@ -99,7 +99,7 @@ def test_apply_change_scale_stop_and_delete_reach_the_clusters_and_come_back_in_
 def test_an_app_moves_between_the_shards_of_a_cluster_and_back_while_it_runs(fleet: LocalFleet) -> None:
     async def main() -> None:
         await asyncio.to_thread(until_streams, fleet)
-        async with Witness(fleet) as witness:
+        async with FleetRecorder(fleet) as witness:
             await asyncio.to_thread(fleet.api.put, app("mover", {"eu": 2}))
             await until_status(fleet, "mover", "Ready", {"eu": 2})
             first = witness.of_app("mover", "eu-1")[0]["metadata"]
@@ -140,7 +140,7 @@ def test_a_change_is_applied_in_every_region_within_the_bar_of_its_commit(fleet:
     async def main() -> list[float]:
         names = [f"app{at}" for at in range(4)]
         await asyncio.to_thread(until_streams, fleet)  # a shard whose agent has not come yet takes nothing
-        async with Witness(fleet) as witness:
+        async with FleetRecorder(fleet) as witness:
             for name in names:
                 await asyncio.to_thread(fleet.api.put, app(name, {"eu": 1, "us": 1}, **APART))
             for name in names:
@@ -157,7 +157,7 @@ def test_a_change_is_applied_in_every_region_within_the_bar_of_its_commit(fleet:
             witness.assert_nothing_wanted_was_deleted(rows)
         return took
 
-    async def change(witness: Witness, name: str, count: int) -> float:
+    async def change(witness: FleetRecorder, name: str, count: int) -> float:
         began = time.perf_counter()
         await asyncio.to_thread(fleet.api.put, app(name, {"eu": count, "us": count}, **APART))
         await witness.until(lambda: all(replicas(witness.of_app(name, cluster)) == [count] for cluster in CLUSTERS))
@@ -199,7 +199,7 @@ def test_bad_input_is_refused_counted_and_does_not_disturb_the_streams_of_others
         before = fleet.api.metric(REQUESTS, method=method, code=code)
         rest = Rest(Context("bad", join["url"], token, join["ca"]))
         try:
-            with pytest.raises(Refused) as error:
+            with pytest.raises(RequestRefused) as error:
                 rest.request("POST", f"/shoal.fleet.v1.ClusterService/{method}", message)
         finally:
             rest.close()

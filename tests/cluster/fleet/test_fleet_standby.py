@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from shoal.testing.fleet_recorder import FleetRecorder, marker_of
 from shoal.testing.fleets import LocalFleet, app
-from shoal.testing.witness import Witness, marker_of
 
 pytestmark = pytest.mark.timeout(300)  # a crowded machine is no fault
 
@@ -27,7 +27,7 @@ def test_a_standby_takes_over_and_the_old_agent_changes_nothing_when_it_wakes_up
             }
             fleet.standbys += agents.values()
             await asyncio.gather(*(asyncio.to_thread(agent.start) for agent in agents.values()))
-            async with Witness(fleet) as witness:
+            async with FleetRecorder(fleet) as witness:
 
                 async def change(marker: str) -> None:
                     await asyncio.to_thread(fleet.api.put, app("web", {"eu": 1}, marker=marker))

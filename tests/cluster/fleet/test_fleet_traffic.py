@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shoal.testing.fleets import LocalFleet
-from shoal.testing.load import Load, Outcome
+from shoal.testing.load import RequestLoad, RequestOutcome
 from shoal.testing.traffic import HOST, demo_app, demo_fleet, gateway_address, kill, process_of, until
 
 RATE = 150.0
@@ -32,14 +32,14 @@ def address(fleet: LocalFleet) -> str:
     return gateway_address(fleet.api)
 
 
-def bad(outcomes: list[Outcome]) -> Counter[tuple[str, int, str]]:
+def bad(outcomes: list[RequestOutcome]) -> Counter[tuple[str, int, str]]:
     return Counter((one.asked, one.status, one.error) for one in outcomes if one.status != 200)
 
 
 def test_an_app_rolls_to_a_new_version_under_load_and_no_request_fails(
     fleet: LocalFleet, address: str, tmp_path: Path
 ) -> None:
-    with Load(tmp_path / "load", address, HOST, rate=RATE, mix=MIX) as load:
+    with RequestLoad(tmp_path / "load", address, HOST, rate=RATE, mix=MIX) as load:
         until(lambda: len(load.outcomes()) > RATE, "requests before the roll")
         fleet.api.put(demo_app("v2"))
         until(lambda: versions(load.outcomes()[-50:]) == {"v2"}, "only the new version answering")
@@ -50,7 +50,7 @@ def test_an_app_rolls_to_a_new_version_under_load_and_no_request_fails(
     assert versions(outcomes) == {"v1", "v2"}
 
 
-def versions(outcomes: list[Outcome]) -> set[str]:
+def versions(outcomes: list[RequestOutcome]) -> set[str]:
     return {one.version for one in outcomes if one.version}
 
 
@@ -60,8 +60,8 @@ def test_after_the_death_of_an_instance_only_what_could_not_be_repeated_fails(
     fleet.control.stop()  # for the whole test: nobody needs it for traffic
     slow = (f"GET /slow?ms={SLOW_MS}", f"POST /slow?ms={SLOW_MS}")
     with (
-        Load(tmp_path / "load", address, HOST, rate=RATE, mix=MIX) as load,
-        Load(tmp_path / "slow", address, HOST, rate=10, mix=slow) as waiting,
+        RequestLoad(tmp_path / "load", address, HOST, rate=RATE, mix=MIX) as load,
+        RequestLoad(tmp_path / "slow", address, HOST, rate=10, mix=slow) as waiting,
     ):
         until(lambda: len(waiting.outcomes()) > 10, "instances with requests under way")
         victim = load.outcomes()[-1].instance or load.outcomes()[-2].instance
@@ -79,5 +79,5 @@ def test_after_the_death_of_an_instance_only_what_could_not_be_repeated_fails(
     assert all(one.instance != victim for one in again if one.ended < dead + SLOW_MS / 1000)
 
 
-def revived(outcomes: list[Outcome], instance: str, dead: float) -> bool:
+def revived(outcomes: list[RequestOutcome], instance: str, dead: float) -> bool:
     return any(one.instance == instance and one.started > dead for one in outcomes)

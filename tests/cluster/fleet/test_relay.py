@@ -22,7 +22,7 @@ from connectrpc.errors import ConnectError
 from sqlalchemy import select
 
 from shoal.app.pki import Pki
-from shoal.base.asgi import Listener, Tls, bind
+from shoal.base.asgi import AsgiListener, Tls, bind
 from shoal.base.metrics import Metrics
 from shoal.base.tasks import cancel_all
 from shoal.control.database.tables import Agent, Desired
@@ -90,7 +90,7 @@ async def relay_of(
         random=random.Random(3).random, config=config, metrics=Metrics(),
     )  # fmt: skip
     listening = bind("127.0.0.1", 0)
-    listener = Listener(server.app, listening, Tls(pair.cert, pair.key))
+    listener = AsgiListener(server.app, listening, Tls(pair.cert, pair.key))
     running = asyncio.create_task(server.run(), name="relay")
     serving = asyncio.create_task(listener.run(), name="relay-listener")
     try:

@@ -30,7 +30,7 @@ from shoal.krane.deployments.apply import PARTS
 from shoal.krane.model import Owner, Side
 from shoal.krane.sides import make_sides
 from shoal.kube.objects import Obj
-from shoal.sync.keys import Stream
+from shoal.sync.keys import StreamKind
 from shoal.sync.sealing import new_key, seal_values, wrap_for
 from shoal.testing.controllers import PodPlayer, eventually, running
 from shoal.testing.servers import LocalServer, local_server
@@ -141,9 +141,9 @@ class World:
         self.client = Client(recording, clock=RealClock(), field_manager="not-krane")
         self.changed: list[str] = []
         sides = self.sides(OWNER)
-        self.deployments, self.sentinels = sides[Stream.DEPLOYMENTS], sides[Stream.SENTINELS]
+        self.deployments, self.sentinels = sides[StreamKind.DEPLOYMENTS], sides[StreamKind.SENTINELS]
 
-    def sides(self, owner: Owner) -> dict[Stream, Side]:
+    def sides(self, owner: Owner) -> dict[StreamKind, Side]:
         return make_sides(self.client, clock=RealClock(), random=random.random)(owner, PRIVATE_KEY)
 
     async def apply(self, *items: pb.Item) -> None:

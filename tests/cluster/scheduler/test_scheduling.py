@@ -13,7 +13,7 @@ from shoal.base.clock import FakeClock
 from shoal.client import Disconnected, LostLease
 from shoal.kube.objects import Obj
 from shoal.scheduler.config import Profile, SchedulerConfig
-from shoal.scheduler.queue import Place
+from shoal.scheduler.queue import QueueState
 from shoal.scheduler.service import Scheduler
 
 
@@ -171,7 +171,7 @@ def test_a_binding_that_fails_is_tried_again_and_holds_no_room_meanwhile() -> No
             await cluster.pod("p", cpu="1")
 
             async def failed(count: int) -> bool:
-                return len(tried) == count and scheduler.queue.size(Place.BACKING_OFF) == 1
+                return len(tried) == count and scheduler.queue.size(QueueState.BACKING_OFF) == 1
 
             await until(lambda: failed(1))
             assert not scheduler.planner.snapshot.pods
@@ -229,7 +229,7 @@ def test_a_new_scheduler_sees_what_is_placed_and_places_the_rest() -> None:
             async with a_scheduler(cluster) as scheduler:
 
                 async def settled() -> bool:
-                    return scheduler.queue.size(Place.UNSCHEDULABLE) == 1 == len(scheduler.queue)
+                    return scheduler.queue.size(QueueState.UNSCHEDULABLE) == 1 == len(scheduler.queue)
 
                 await until(settled)
                 pods = (await cluster.server.get(PODS))["items"]

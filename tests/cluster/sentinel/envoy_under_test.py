@@ -22,8 +22,16 @@ from google.protobuf.message import Message
 
 from shoal.app.ports import any_free
 from shoal.sentinel.bootstrap import replicas as replicas_cluster
-from shoal.sentinel.translate import parts
-from shoal.sentinel.translate.model import Endpoint, Inputs, Policy, Route, ServiceEndpoints, ServiceKey, Settings
+from shoal.sentinel.translate import envoy
+from shoal.sentinel.translate.model import (
+    GatewayPolicy,
+    GatewayRoute,
+    Inputs,
+    InstanceEndpoint,
+    ServiceEndpoints,
+    ServiceKey,
+    Settings,
+)
 from shoal.sentinel.translate.reading import policy_of, route_of
 from shoal.sentinel.translate.translator import Translator
 
@@ -77,7 +85,7 @@ class Discovery:
         while True:
             due = [
                 kind
-                for kind in parts.TYPES
+                for kind in envoy.TYPES
                 if kind in asked and self._version and sent.get(kind) != (self._version, asked[kind])
             ]
             if due:
@@ -91,13 +99,13 @@ class Discovery:
         found = self._resources.get(kind, {})
         messages = [found[name] for name in sorted(found) if not names or name in names]
         return discovery_pb2.DiscoveryResponse(
-            version_info=str(version), type_url=kind, nonce=str(version), resources=[parts.packed(m) for m in messages]
+            version_info=str(version), type_url=kind, nonce=str(version), resources=[envoy.packed(m) for m in messages]
         )
 
     async def settled(self) -> None:
         """Envoy has taken the newest listeners and routes, and everything else it asked for."""
         async with asyncio.timeout(_WAIT_S), self._changed:
-            while self.acknowledged.get(parts.ROUTES) != self._version and not self.refused:
+            while self.acknowledged.get(envoy.ROUTES) != self._version and not self.refused:
                 await self._changed.wait()
 
 
@@ -137,8 +145,8 @@ def bootstrap(folder: Path, discovery_socket: str, *, replicas: bool) -> dict[st
     return {
         "node": {"id": "test", "cluster": "sentinel", "locality": {"region": "eu", "zone": "a"}},
         "admin": {"address": {"pipe": {"path": str(folder / "admin")}}},
-        "cluster_manager": {"local_cluster_name": parts.REPLICAS if replicas else ""},
-        "layered_runtime": {"layers": [{"name": "static", "static_layer": dict(parts.RUNTIME)}]},
+        "cluster_manager": {"local_cluster_name": envoy.REPLICAS if replicas else ""},
+        "layered_runtime": {"layers": [{"name": "static", "static_layer": dict(envoy.RUNTIME)}]},
         "dynamic_resources": {
             "ads_config": {"api_type": "GRPC", "transport_api_version": "V3", "grpc_services": [grpc_service]},
             "lds_config": {"ads": {}, "resource_api_version": "V3"},
@@ -231,7 +239,7 @@ def with_settings(inputs: Inputs, **changes: Any) -> Inputs:
 
 
 @contextlib.asynccontextmanager
-async def app(name: str, handler: Any = None) -> AsyncIterator[Endpoint]:
+async def app(name: str, handler: Any = None) -> AsyncIterator[InstanceEndpoint]:
     """Answers every request with who it is and what it got."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -257,7 +265,7 @@ async def app(name: str, handler: Any = None) -> AsyncIterator[Endpoint]:
     await site.start()
     port = site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
     try:
-        yield Endpoint(address=HOST, port=port)
+        yield InstanceEndpoint(address=HOST, port=port)
     finally:
         await runner.cleanup()
 
@@ -266,22 +274,24 @@ def backend(deployment: str, **rest: Any) -> dict[str, Any]:
     return {"deployment": deployment, "namespace": "apps", "service": deployment, **rest}
 
 
-def route(name: str, host: str, *backends: dict[str, Any], environment: str = "env_1", **spec: Any) -> Route:
+def route(name: str, host: str, *backends: dict[str, Any], environment: str = "env_1", **spec: Any) -> GatewayRoute:
     whole = {"environment": environment, "host": host, "backends": list(backends), **spec}
     return route_of({"metadata": {"name": name, "generation": 1}, "spec": whole})
 
 
-def policy(name: str, *, environment: str = "env_1", **spec: Any) -> Policy:
+def policy(name: str, *, environment: str = "env_1", **spec: Any) -> GatewayPolicy:
     return policy_of({"metadata": {"name": name, "generation": 1}, "spec": {"environment": environment, **spec}})
 
 
 def inputs_of(
-    *objects: Route | Policy, running: dict[str, list[Endpoint]] | None = None, settings: Settings | None = None
+    *objects: GatewayRoute | GatewayPolicy,
+    running: dict[str, list[InstanceEndpoint]] | None = None,
+    settings: Settings | None = None,
 ) -> Inputs:
     return Inputs(
         settings=settings or Settings(),
-        routes={each.name: each for each in objects if isinstance(each, Route)},
-        policies={each.name: each for each in objects if isinstance(each, Policy)},
+        routes={each.name: each for each in objects if isinstance(each, GatewayRoute)},
+        policies={each.name: each for each in objects if isinstance(each, GatewayPolicy)},
         endpoints={
             ServiceKey("apps", name): ServiceEndpoints(endpoints=tuple(found))
             for name, found in (running or {}).items()

@@ -26,7 +26,7 @@ from shoal.kube.objects import Obj
 from shoal.sentinel.config import SentinelConfig
 from shoal.sentinel.inputs import POLICY_TYPE, ROUTE_TYPE
 from shoal.sentinel.service import Gateway
-from shoal.sentinel.snapshot import Saved
+from shoal.sentinel.snapshot import SavedState
 from shoal.testing.controllers import eventually
 from shoal.testing.servers import local_server
 
@@ -159,7 +159,7 @@ async def prepare(client: Client) -> None:
 
 
 @asynccontextmanager
-async def gateway(client: Client, *, saved: Saved | None = None, **settings: Any) -> AsyncIterator[World]:
+async def gateway(client: Client, *, saved: SavedState | None = None, **settings: Any) -> AsyncIterator[World]:
     """A gateway of the environment. Entered when it runs, ready or not."""
     given = {
         "name": "sentinel-eu", "pod": "sentinel-eu-0", "region": "eu", "environment": ENVIRONMENT, "port": any_free("127.0.0.1"),

@@ -22,7 +22,7 @@ from shoal.base.clock import RealClock
 from shoal.base.metrics import Metrics
 from shoal.sentinel.policies.server import serving_limits, strict_redis
 from shoal.sentinel.translate import policies as translated
-from shoal.sentinel.translate.model import Key, KeySet, Policy, Settings
+from shoal.sentinel.translate.model import ApiKeyInfo, GatewayPolicy, KeySet, Settings
 from shoal.testing.databases import RedisServer, redis_server
 
 ENVIRONMENT = "env_1"
@@ -39,14 +39,16 @@ def digest(key: str) -> str:
 
 def keys() -> dict[str, KeySet]:
     known = (
-        Key(id="k_good", digest=digest(GOOD), subject="us\u00e9r \"1\"", permissions=frozenset({"read", "write"}),
+        ApiKeyInfo(id="k_good", digest=digest(GOOD), subject="us\u00e9r \"1\"", permissions=frozenset({"read", "write"}),
             meta={"plan": "pro", "seats": 3}),
-        Key(id="k_reader", digest=digest(READER), subject="user 2", permissions=frozenset({"read"})),
-        Key(id="k_old", digest=digest(OLD), subject="user 3", permissions=frozenset({"read", "write"}),
+        ApiKeyInfo(id="k_reader", digest=digest(READER), subject="user 2", permissions=frozenset({"read"})),
+        ApiKeyInfo(id="k_old", digest=digest(OLD), subject="user 3", permissions=frozenset({"read", "write"}),
             expires=time.time() - 60),
-        Key(id="k_off", digest=digest(OFF), subject="user 4", permissions=frozenset({"read", "write"}), enabled=False),
+        ApiKeyInfo(id="k_off", digest=digest(OFF), subject="user 4", permissions=frozenset({"read", "write"}), enabled=False),
     )  # fmt: skip
-    other = Key(id="k_other", digest=digest("sk_other"), subject="user 5", permissions=frozenset({"read", "write"}))
+    other = ApiKeyInfo(
+        id="k_other", digest=digest("sk_other"), subject="user 5", permissions=frozenset({"read", "write"})
+    )
     return {
         ENVIRONMENT: KeySet(environment=ENVIRONMENT, keys=known),
         "env_2": KeySet(environment="env_2", keys=(other,)),
@@ -73,7 +75,7 @@ async def counting(settings: Settings, server: RedisServer) -> AsyncIterator[Non
 
 
 @contextlib.asynccontextmanager
-async def guarded(settings: Settings, *policies: Policy) -> AsyncIterator[Gateway]:
+async def guarded(settings: Settings, *policies: GatewayPolicy) -> AsyncIterator[Gateway]:
     """A gateway before one app with all of the policies. Envoy waits longer than it would: this machine may be busy."""
     async with app("d1") as one:
         given = inputs_of(
@@ -170,7 +172,7 @@ def test_keys_come_and_go_without_a_new_listener() -> None:
                 await until(is_so)
 
             assert [(await got(gw, **bearer(key)))[0] for key in (GOOD, READER, "sk_new")] == [200, 200, 401]
-            new = Key(id="k_new", digest=digest("sk_new"), subject="user 9")
+            new = ApiKeyInfo(id="k_new", digest=digest("sk_new"), subject="user 9")
             kept = tuple(key for key in keys()[ENVIRONMENT].keys if key.id != "k_good")
             await gw.tell(replace(gw.inputs, keys={ENVIRONMENT: KeySet(environment=ENVIRONMENT, keys=(*kept, new))}))
             await becomes("sk_new", 200)
@@ -221,7 +223,7 @@ def test_a_judge_that_fails_lets_nobody_in(broken: str, monkeypatch: pytest.Monk
     run(test)
 
 
-def limit(name: str, count: int, *, open_: bool = False, **by: Any) -> Policy:
+def limit(name: str, count: int, *, open_: bool = False, **by: Any) -> GatewayPolicy:
     rule = {"limit": count, "window": 3600, "scope": "strict", "identifier": by or {"header": "X-User"}}
     return policy(name, failOpen=open_, rateLimit=rule)
 

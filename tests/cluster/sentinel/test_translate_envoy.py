@@ -20,7 +20,7 @@ from certificates_under_test import Authority
 from envoy_under_test import HOST, app, backend, gateway, inputs_of, policy, route, until, with_settings
 
 from shoal.app.ports import any_free
-from shoal.sentinel.translate.model import Endpoint, Peer, ServiceEndpoints, ServiceKey, Settings
+from shoal.sentinel.translate.model import InstanceEndpoint, PeerGateway, ServiceEndpoints, ServiceKey, Settings
 
 UPGRADE = (
     b"GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
@@ -33,7 +33,7 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def resetting() -> AsyncIterator[tuple[Endpoint, list[str]]]:
+async def resetting() -> AsyncIterator[tuple[InstanceEndpoint, list[str]]]:
     """Takes every request and closes the connection instead of answering; with the methods that it got."""
     got: list[str] = []
 
@@ -45,7 +45,7 @@ async def resetting() -> AsyncIterator[tuple[Endpoint, list[str]]]:
 
     server = await asyncio.start_server(take, HOST, 0)
     async with server:
-        yield Endpoint(address=HOST, port=server.sockets[0].getsockname()[1]), got
+        yield InstanceEndpoint(address=HOST, port=server.sockets[0].getsockname()[1]), got
 
 
 def code(response: Any) -> str:
@@ -248,7 +248,7 @@ def test_instances_learn_by_whom_a_request_came_and_firewalls_believe_as_many_pr
 def test_instances_of_the_gateways_own_zone_are_asked_first() -> None:
     async def test() -> None:
         own = ServiceKey("sentinel", "gateway")
-        zones = [Endpoint(address="127.0.0.1", port=at, zone=zone) for at, zone in ((1, "a"), (2, "b"))]
+        zones = [InstanceEndpoint(address="127.0.0.1", port=at, zone=zone) for at, zone in ((1, "a"), (2, "b"))]
         async with app("a1") as a1, app("a2") as a2, app("b1") as b1, app("b2") as b2:
             placed = [replace(one, zone=zone) for one, zone in ((a1, "a"), (a2, "a"), (b1, "b"), (b2, "b"))]
             given = inputs_of(
@@ -294,7 +294,7 @@ def test_requests_without_an_instance_are_refused_with_codes_of_their_own() -> N
                 route("r6", "total.example", backend("d5"), timeouts={"header": 0, "total": 0.2}, retries=0),
                 route("r7", "broken.example", backend("d7"), wrong=1),
                 running={
-                    "d3": [Endpoint(address=HOST, port=any_free(HOST))],
+                    "d3": [InstanceEndpoint(address=HOST, port=any_free(HOST))],
                     "d4": [bad],
                     "d5": [slow_one],
                     "d7": [one],
@@ -394,7 +394,7 @@ def test_requests_that_may_be_repeated_survive_an_instance_that_resets() -> None
             given = inputs_of(
                 route("r1", "reset.example", backend("d1")),
                 route("r2", "refused.example", backend("d2")),
-                running={"d1": [good, bad], "d2": [good, Endpoint(address=HOST, port=any_free(HOST))]},
+                running={"d1": [good, bad], "d2": [good, InstanceEndpoint(address=HOST, port=any_free(HOST))]},
             )
             async with gateway(given) as gw:
                 for method in ("GET", "PUT", "DELETE"):
@@ -483,7 +483,7 @@ def test_websockets_streams_and_grpc_pass_unbuffered() -> None:
             given = inputs_of(
                 route("r1", "a.example", backend("d1")),
                 route("r2", "grpc.example", backend("d2", protocol="h2c")),
-                running={"d1": [one], "d2": [Endpoint(address=HOST, port=port)]},
+                running={"d1": [one], "d2": [InstanceEndpoint(address=HOST, port=port)]},
             )
             async with gateway(given) as gw, aiohttp.ClientSession() as session:
                 async with session.ws_connect(f"{gw.url}/ws", headers={"host": "a.example"}) as socket:
@@ -554,8 +554,8 @@ def test_a_region_without_instances_asks_the_next_and_a_request_hops_once() -> N
         async with app("far") as instance:
             here = replace(inputs_of(shared, settings=settings, running={}), tls={"gateways": secret})
             there = replace(here, endpoints={ServiceKey("apps", "d1"): ServiceEndpoints(endpoints=(instance,))})
-            peers_of_near = (Peer(region="far", addresses=(f"{HOST}:{far}",), distance=1),)
-            peers_of_far = (Peer(region="near", addresses=(f"{HOST}:{near}",), distance=1),)
+            peers_of_near = (PeerGateway(region="far", addresses=(f"{HOST}:{far}",), distance=1),)
+            peers_of_far = (PeerGateway(region="near", addresses=(f"{HOST}:{near}",), distance=1),)
             here = replace(with_settings(here, entry_port=near, region="near"), peers=peers_of_near)
             there = replace(with_settings(there, entry_port=far, region="far"), peers=peers_of_far)
             async with gateway(there) as second, gateway(here) as first:

@@ -19,7 +19,7 @@ from certificates_under_test import new_key, public_pem
 from envoy.service.ratelimit.v3 import rls_pb2
 from envoy_under_test import app, backend, gateway, inputs_of, policy, route, until
 
-from shoal.sentinel.translate.model import Endpoint, Policy, ServiceEndpoints, ServiceKey, Settings
+from shoal.sentinel.translate.model import GatewayPolicy, InstanceEndpoint, ServiceEndpoints, ServiceKey, Settings
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
@@ -33,7 +33,7 @@ def code(response: Any) -> str:
 
 
 @contextlib.asynccontextmanager
-async def guarded(*policies: Policy, settings: Settings | None = None) -> AsyncIterator[Any]:
+async def guarded(*policies: GatewayPolicy, settings: Settings | None = None) -> AsyncIterator[Any]:
     """A gateway before one app with all of the policies."""
     async with app("d1") as one:
         given = inputs_of(route("r", "a.example", backend("d1")), *policies, running={"d1": [one]}, settings=settings)
@@ -140,7 +140,7 @@ def test_buckets_count_by_identifier_and_are_one_for_all_methods() -> None:
 def test_a_limit_of_the_cluster_is_shared_out_between_replicas_and_outlives_other_changes() -> None:
     async def test() -> None:
         own = ServiceKey("sentinel", "gateway")
-        both = ServiceEndpoints(endpoints=tuple(Endpoint(address=f"127.0.0.{at}", port=1) for at in (1, 2)))
+        both = ServiceEndpoints(endpoints=tuple(InstanceEndpoint(address=f"127.0.0.{at}", port=1) for at in (1, 2)))
         limited = policy("l", rateLimit={"limit": 6, "window": 3600, "identifier": {"remoteIp": {}}})
         async with app("d1") as one:
             given = inputs_of(
@@ -170,7 +170,7 @@ def test_a_limit_of_the_cluster_is_shared_out_between_replicas_and_outlives_othe
 def test_a_limit_too_small_to_be_shared_out_is_counted_by_each_replica() -> None:
     async def test() -> None:
         own = ServiceKey("sentinel", "gateway")
-        many = ServiceEndpoints(endpoints=tuple(Endpoint(address=f"127.0.0.{at}", port=1) for at in (1, 2, 3)))
+        many = ServiceEndpoints(endpoints=tuple(InstanceEndpoint(address=f"127.0.0.{at}", port=1) for at in (1, 2, 3)))
         limited = policy("l", rateLimit={"limit": 2, "window": 3600, "identifier": {"remoteIp": {}}})
         async with app("d1") as one:
             given = inputs_of(

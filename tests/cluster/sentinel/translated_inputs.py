@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from shoal.sentinel.translate.model import Endpoint, Inputs, Peer, ServiceEndpoints, ServiceKey, Settings
+from shoal.sentinel.translate.model import Inputs, InstanceEndpoint, PeerGateway, ServiceEndpoints, ServiceKey, Settings
 from shoal.sentinel.translate.reading import policy_of, route_of
 
 PEM = """-----BEGIN PUBLIC KEY-----
@@ -116,7 +116,7 @@ policy_specs = st.builds(
     _kinds,
 )
 _endpoint = st.builds(
-    Endpoint,
+    InstanceEndpoint,
     address=st.sampled_from(["10.0.0.1", "10.0.0.2", "::1"]),
     port=st.sampled_from([80, 81]),
     zone=st.sampled_from(["", "a", "b"]),
@@ -126,7 +126,7 @@ services = st.lists(_endpoint, max_size=3, unique_by=lambda one: (one.address, o
     lambda found: ServiceEndpoints(endpoints=tuple(found))
 )
 _peer = st.builds(
-    Peer,
+    PeerGateway,
     region=st.sampled_from(["x", "y"]),
     addresses=st.lists(st.sampled_from(["10.9.0.1:8043", "name.example:1", "[::2]:9", "10.9.0.1"]), max_size=2).map(
         tuple

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from shoal.apiserver.http import Answer, HttpLimits, HttpServer, Request, Response, Sink, frame
-from shoal.apiserver.messages import LongResponse, Refusal, RequestTimedOut, duration, header_lines, timeout_of
+from shoal.apiserver.messages import LongResponse, RefusedRequest, RequestTimedOut, duration, header_lines, timeout_of
 
 
 class Ticks:
@@ -441,7 +441,7 @@ def refusing(hold_s: float) -> Callable[[Request], Awaitable[Answer]]:
     async def handler(request: Request) -> Answer:
         if request.path == "/fine":
             return Response(200, b"fine")
-        answer = Refusal(429, b"later")
+        answer = RefusedRequest(429, b"later")
         answer.hold_s = hold_s
         return answer
 

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.apiserver.paths import Target, parse
+from shoal.apiserver.paths import ResourcePath, parse
 
 
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("/api/v1/pods", Target("", "v1", "pods")),
-        ("/api/v1/namespaces", Target("", "v1", "namespaces")),
-        ("/api/v1/namespaces/a", Target("", "v1", "namespaces", None, "a")),
-        ("/api/v1/namespaces/a/status", Target("", "v1", "namespaces", None, "a", "status")),
-        ("/api/v1/namespaces/a/finalize", Target("", "v1", "namespaces", None, "a", "finalize")),
-        ("/api/v1/namespaces/a/pods", Target("", "v1", "pods", "a")),
-        ("/api/v1/namespaces/a/pods/", Target("", "v1", "pods", "a")),
-        ("/api/v1/namespaces/a/pods/p/status", Target("", "v1", "pods", "a", "p", "status")),
-        ("/apis/apps/v1/namespaces/a/deployments/d", Target("apps", "v1", "deployments", "a", "d")),
-        ("/apis/x.io/v1/things/t", Target("x.io", "v1", "things", None, "t")),
-        ("/api/v1/watch/pods", Target("", "v1", "pods", deprecated_watch=True)),
-        ("/api/v1/watch/namespaces/a/pods/p", Target("", "v1", "pods", "a", "p", deprecated_watch=True)),
-        ("/api/v1/nodes/n/proxy/a/b/", Target("", "v1", "nodes", None, "n", "proxy", "a/b/")),
+        ("/api/v1/pods", ResourcePath("", "v1", "pods")),
+        ("/api/v1/namespaces", ResourcePath("", "v1", "namespaces")),
+        ("/api/v1/namespaces/a", ResourcePath("", "v1", "namespaces", None, "a")),
+        ("/api/v1/namespaces/a/status", ResourcePath("", "v1", "namespaces", None, "a", "status")),
+        ("/api/v1/namespaces/a/finalize", ResourcePath("", "v1", "namespaces", None, "a", "finalize")),
+        ("/api/v1/namespaces/a/pods", ResourcePath("", "v1", "pods", "a")),
+        ("/api/v1/namespaces/a/pods/", ResourcePath("", "v1", "pods", "a")),
+        ("/api/v1/namespaces/a/pods/p/status", ResourcePath("", "v1", "pods", "a", "p", "status")),
+        ("/apis/apps/v1/namespaces/a/deployments/d", ResourcePath("apps", "v1", "deployments", "a", "d")),
+        ("/apis/x.io/v1/things/t", ResourcePath("x.io", "v1", "things", None, "t")),
+        ("/api/v1/watch/pods", ResourcePath("", "v1", "pods", deprecated_watch=True)),
+        ("/api/v1/watch/namespaces/a/pods/p", ResourcePath("", "v1", "pods", "a", "p", deprecated_watch=True)),
+        ("/api/v1/nodes/n/proxy/a/b/", ResourcePath("", "v1", "nodes", None, "n", "proxy", "a/b/")),
     ],
 )
-def test_resource_paths(path: str, expected: Target) -> None:
+def test_resource_paths(path: str, expected: ResourcePath) -> None:
     assert parse(path) == expected
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shoal.app import welcome
-from shoal.cli.rest import Refused, Reply
+from shoal.cli.rest import RequestRefused, RestReply
 from shoal.control.domain.specs import parse
 
 
@@ -22,12 +22,12 @@ class Plane:
         if path.endswith("/sentinels"):
             return {"items": self.sentinels}
         if not self.there:
-            raise Refused(self.status, "NotFound", "no such project", [])
+            raise RequestRefused(self.status, "NotFound", "no such project", [])
         return {}
 
-    def request(self, method: str, path: str, body: Any = None) -> Reply:
+    def request(self, method: str, path: str, body: Any = None) -> RestReply:
         self.applied.append(body)
-        return Reply(200, {})
+        return RestReply(200, {})
 
 
 def gateway(region: str, health: str = "healthy", address: str = "127.0.0.1:8040") -> dict[str, Any]:
@@ -44,7 +44,7 @@ def test_it_is_applied_once_and_then_left_alone() -> None:
     welcome.ensure(fresh, ["eu"])  # type: ignore[arg-type]
     welcome.ensure(known, ["eu"])  # type: ignore[arg-type]
     assert (len(fresh.applied), len(known.applied)) == (1, 0)
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         welcome.ensure(Plane(there=False, status=503), ["eu"])  # type: ignore[arg-type]
 
 

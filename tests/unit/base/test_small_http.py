@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from shoal.app.ports import any_free
-from shoal.base.asgi_parts import Receive, Scope, Send, answer
+from shoal.base.asgi_common import Receive, Scope, Send, answer
 from shoal.base.small_http import small_serving
 
 HOST = "127.0.0.1"

@@ -18,7 +18,7 @@ from shoal.cli.contexts import Context, Contexts, read_contexts, save_context, w
 from shoal.cli.durations import seconds_of
 from shoal.cli.fleet.agents import held_lines
 from shoal.cli.fleet.apply import batches, report
-from shoal.cli.fleet.documents import Document, ordered, parse, placed
+from shoal.cli.fleet.documents import ManifestDocument, ordered, parse, placed
 from shoal.cli.fleet.kinds import KINDS, kind_called
 from shoal.cli.fleet.status import lines_of, picture
 from shoal.cli.fleet.times import age_of
@@ -31,9 +31,9 @@ from shoal.cli.fleet.views import (
     not_ready_lines,
     refused_of_gateways,
 )
-from shoal.cli.fleet.watching import Display, Stream
+from shoal.cli.fleet.watching import Display, ReconnectingStream
 from shoal.cli.printers import Format, brief, document, duration, facts
-from shoal.cli.rest import Refused, Rest, in_lines
+from shoal.cli.rest import RequestRefused, Rest, in_lines
 from shoal.control.domain import specs
 from shoal.errors import ConfigError
 
@@ -145,15 +145,15 @@ def test_documents_are_split_ordered_and_placed() -> None:
     assert [each.origin for each in found] == ["f, document 1", "f, document 2", "f, document 3"]
     assert [each.kind for each in ordered(found)] == ["Region", "Project", "App"]
     assert placed(found[0], "p", "e").metadata == {"name": "a", "project": "p", "environment": "e"}
-    own = Document({"kind": "App", "metadata": {"project": "own"}}, "f")
+    own = ManifestDocument({"kind": "App", "metadata": {"project": "own"}}, "f")
     assert placed(own, "p", "e").metadata == {"project": "own", "environment": "e"}
     assert placed(found[1], "p", "e") is found[1]
 
 
 def test_a_request_takes_only_so_much() -> None:
-    small = [Document({"n": n}, "f") for n in range(1001)]
+    small = [ManifestDocument({"n": n}, "f") for n in range(1001)]
     assert [len(batch) for batch in batches(small)] == [500, 500, 1]
-    large = [Document({"text": "x" * 500_000}, "f") for _ in range(3)]
+    large = [ManifestDocument({"text": "x" * 500_000}, "f") for _ in range(3)]
     assert [len(batch) for batch in batches(large)] == [1, 1, 1]
     assert list(batches([])) == []
 
@@ -235,9 +235,9 @@ def test_a_stream_goes_on_after_the_last_message_until_it_is_refused(monkeypatch
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     rest = Rest(Context("x", f"http://127.0.0.1:{server.server_address[1]}", "t"))
-    with Stream(rest, "/stream") as stream:
+    with ReconnectingStream(rest, "/stream") as stream:
         assert [stream.next(10.0), stream.next(10.0)] == [{"n": 1}, {"n": 2}]
-        with pytest.raises(Refused, match="over"):
+        with pytest.raises(RequestRefused, match="over"):
             stream.next(10.0)
     server.shutdown()
     server.server_close()

@@ -22,7 +22,7 @@ from shoal.krane.model import Live, Newer, Side
 from shoal.krane.protocol import is_removal, version_of
 from shoal.krane.session import Session
 from shoal.sync.digest import Digest, bucket_of
-from shoal.sync.keys import Stream, stream_of
+from shoal.sync.keys import StreamKind, stream_of
 from shoal.sync.versions import BadCursor, Cursor, Version, decode_cursor, encode_cursor
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
@@ -87,10 +87,10 @@ class Desired:
     def cursor(self) -> str:
         return encode_cursor(Cursor({"main": (self.incarnation, self.number)}), KEYS)
 
-    def wanted(self, stream: Stream = Stream.DEPLOYMENTS) -> dict[str, pb.Item]:
+    def wanted(self, stream: StreamKind = StreamKind.DEPLOYMENTS) -> dict[str, pb.Item]:
         return {key: item for key, item in self._of(stream).items() if not is_removal(item)}
 
-    def hello(self, cursor: str, stream: Stream = Stream.DEPLOYMENTS) -> list[pb.WatchEvent]:
+    def hello(self, cursor: str, stream: StreamKind = StreamKind.DEPLOYMENTS) -> list[pb.WatchEvent]:
         position = decode_cursor(cursor, KEYS).positions.get("main")
         if position is None or position[0] != self.incarnation:
             observe = position is not None
@@ -99,7 +99,7 @@ class Desired:
         news = [item for item in self._of(stream).values() if version_of(item).number > position[1]]
         return [event("welcome", pb.Welcome(resumed=True)), *(event("item", item) for item in news), self.progress()]
 
-    def sync(self, buckets: Iterable[int], stream: Stream = Stream.DEPLOYMENTS) -> list[pb.WatchEvent]:
+    def sync(self, buckets: Iterable[int], stream: StreamKind = StreamKind.DEPLOYMENTS) -> list[pb.WatchEvent]:
         self.syncs += 1
         chosen = frozenset(buckets)
         items = [item for key, item in self._of(stream).items() if not chosen or bucket_of(key) in chosen]
@@ -118,13 +118,13 @@ class Desired:
     def progress(self) -> pb.WatchEvent:
         return event("progress", pb.Progress(cursor=self.cursor))
 
-    def digest(self, stream: Stream = Stream.DEPLOYMENTS) -> pb.WatchEvent:
+    def digest(self, stream: StreamKind = StreamKind.DEPLOYMENTS) -> pb.WatchEvent:
         digest = Digest()
         for key, item in self.wanted(stream).items():
             digest.put(key, str(version_of(item)))
         return event("digest", pb.Digest(cursor=self.cursor, buckets=digest.buckets))
 
-    def _of(self, stream: Stream) -> dict[str, pb.Item]:
+    def _of(self, stream: StreamKind) -> dict[str, pb.Item]:
         return {key: item for key, item in self.items.items() if stream_of(key) is stream}
 
 
@@ -147,7 +147,7 @@ class FakePlane:
         self.epoch = 0
         self.slow: dict[str, asyncio.Event] = {}
         self.silent: set[str] = set()  # keys about whose change the stream says nothing
-        self._streams: list[tuple[Stream, asyncio.Queue[pb.WatchEvent | ApiError]]] = []
+        self._streams: list[tuple[StreamKind, asyncio.Queue[pb.WatchEvent | ApiError]]] = []
 
     # what the test does
 
@@ -163,12 +163,12 @@ class FakePlane:
             self.push(self.desired.progress(), stream_of(item.key))
         return item
 
-    def push(self, message: pb.WatchEvent | ApiError, stream: Stream = Stream.DEPLOYMENTS) -> None:
+    def push(self, message: pb.WatchEvent | ApiError, stream: StreamKind = StreamKind.DEPLOYMENTS) -> None:
         for name, queue in self._streams:
             if name is stream:
                 queue.put_nowait(message)
 
-    def tell_digest(self, stream: Stream = Stream.DEPLOYMENTS) -> None:
+    def tell_digest(self, stream: StreamKind = StreamKind.DEPLOYMENTS) -> None:
         self.push(self.desired.digest(stream), stream)
 
     def cut(self, error: ApiError | None = None) -> None:
@@ -192,7 +192,7 @@ class FakePlane:
         self.beats.append(request)
         return self.answer
 
-    async def get_desired(self, stream: Stream, request: pb.GetDesiredRequest) -> pb.Item:
+    async def get_desired(self, stream: StreamKind, request: pb.GetDesiredRequest) -> pb.Item:
         await self._check()
         self.asked.append(request.key)
         item = self.desired.items.get(request.key)
@@ -201,7 +201,7 @@ class FakePlane:
         return item
 
     async def report(
-        self, stream: Stream, request: pb.ReportDeploymentStatusRequest | pb.ReportSentinelStatusRequest
+        self, stream: StreamKind, request: pb.ReportDeploymentStatusRequest | pb.ReportSentinelStatusRequest
     ) -> pb.ReportResponse:
         for report in request.reports:
             if report.key in self.slow:
@@ -213,7 +213,7 @@ class FakePlane:
         return pb.ReportResponse(unknown=[one.key for one in request.reports if one.key not in self.desired.items])
 
     async def watch(
-        self, stream: Stream, requests: AsyncIterator[pb.WatchRequest]
+        self, stream: StreamKind, requests: AsyncIterator[pb.WatchRequest]
     ) -> AsyncGenerator[pb.WatchEvent, None]:
         await self._check()
         first = await anext(requests)
@@ -238,7 +238,10 @@ class FakePlane:
             await cancel_all(reader)
 
     async def _read(
-        self, stream: Stream, requests: AsyncIterator[pb.WatchRequest], queue: asyncio.Queue[pb.WatchEvent | ApiError]
+        self,
+        stream: StreamKind,
+        requests: AsyncIterator[pb.WatchRequest],
+        queue: asyncio.Queue[pb.WatchEvent | ApiError],
     ) -> None:
         async for request in requests:
             assert request.request is not None

@@ -25,7 +25,7 @@ from shoal.krane.metrics import KraneMetrics
 from shoal.krane.model import Fenced, Owner, Side
 from shoal.reconcile.leader import ElectionConfig, Elector, LockRecord
 from shoal.sync.digest import bucket_of
-from shoal.sync.keys import Stream
+from shoal.sync.keys import StreamKind
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 JOIN = JoinFile(url="https://127.0.0.1:1", token="t", cluster="c1", region="eu", shard="default", ca="pem")
@@ -68,7 +68,7 @@ class World:
         self.path = path
         self.clock = FakeClock()
         self.plane = FakePlane()
-        self.clusters = {stream: FakeCluster() for stream in Stream}
+        self.clusters = {stream: FakeCluster() for stream in StreamKind}
         self.of_others = FakeCluster()  # what carries the labels of another fleet
         self.lock = MemoryLock()
         self.owners: list[Owner] = []
@@ -94,11 +94,11 @@ class World:
             )
         )
 
-    def sides(self, owner: Owner, private_key: bytes) -> dict[Stream, Side]:
+    def sides(self, owner: Owner, private_key: bytes) -> dict[StreamKind, Side]:
         self.owners.append(owner)
         assert len(private_key) == 32
         if owner.fleet != "flt_1":
-            return {stream: Side(self.of_others, self.of_others) for stream in Stream}
+            return {stream: Side(self.of_others, self.of_others) for stream in StreamKind}
         return {stream: Side(cluster, cluster) for stream, cluster in self.clusters.items()}
 
     @asynccontextmanager
@@ -120,8 +120,8 @@ def test_an_agent_joins_with_its_key_and_both_controllers_work(tmp_path: Path) -
         world.plane.desired.want("sentinel/s")
         async with world.running(world.agent("a1")) as agent:
             await world.clock.advance(1)
-            assert list(world.clusters[Stream.DEPLOYMENTS].objects) == ["deployment/a"]
-            assert list(world.clusters[Stream.SENTINELS].objects) == ["sentinel/s"]
+            assert list(world.clusters[StreamKind.DEPLOYMENTS].objects) == ["deployment/a"]
+            assert list(world.clusters[StreamKind.SENTINELS].objects) == ["sentinel/s"]
             (join,) = world.plane.joins
             assert join.identity is not None and join.identity.epoch == 0 and len(join.public_key) == 32
             assert all(hello.identity.epoch == 1 for hello in world.plane.hellos if hello.identity)
@@ -169,7 +169,7 @@ def test_the_first_heartbeat_comes_at_once_and_says_what_is_true(tmp_path: Path)
 def test_the_answer_to_a_heartbeat_resends_reports_and_confirms_deletions(tmp_path: Path) -> None:
     async def main() -> None:
         world = World(tmp_path)
-        plane, cluster = world.plane, world.clusters[Stream.DEPLOYMENTS]
+        plane, cluster = world.plane, world.clusters[StreamKind.DEPLOYMENTS]
         for n in range(20):
             plane.desired.want(f"deployment/d{n}")
         async with world.running(world.agent("a1")):
@@ -218,7 +218,7 @@ def test_a_standby_takes_over_when_the_lease_runs_out_and_the_old_one_stops(tmp_
             assert world.plane.epoch == 2 and world.plane.streams == 2  # only the second one's
             world.plane.want("deployment/b")
             await world.clock.advance(1)
-            assert set(world.clusters[Stream.DEPLOYMENTS].objects) == {"deployment/a", "deployment/b"}
+            assert set(world.clusters[StreamKind.DEPLOYMENTS].objects) == {"deployment/a", "deployment/b"}
 
     asyncio.run(main())
 
@@ -261,7 +261,7 @@ def test_two_agents_set_up_alike_do_not_take_the_shard_from_each_other_all_the_t
 def test_without_the_control_plane_a_restarted_agent_keeps_the_cached_state(tmp_path: Path) -> None:
     async def main() -> None:
         world = World(tmp_path)
-        cluster = world.clusters[Stream.DEPLOYMENTS]
+        cluster = world.clusters[StreamKind.DEPLOYMENTS]
         world.plane.desired.want("deployment/a")
         async with world.running(world.agent("a1")):
             await world.clock.advance(1)
@@ -293,7 +293,7 @@ def test_an_agent_that_never_joined_is_not_ready_and_says_why(tmp_path: Path) ->
 def test_another_fleet_behind_the_same_address_gets_none_of_the_old_ones_state(tmp_path: Path) -> None:
     async def main() -> None:
         world = World(tmp_path)
-        cluster = world.clusters[Stream.DEPLOYMENTS]
+        cluster = world.clusters[StreamKind.DEPLOYMENTS]
         world.plane.desired.want("deployment/a")
         async with world.running(world.agent("a1")):
             await world.clock.advance(1)
@@ -325,15 +325,15 @@ def test_a_controller_that_fails_is_started_again_and_the_other_never_notices(tm
                 await world.clock.sleep(5)
                 raise RuntimeError("a bug in the observer")
 
-        world.clusters[Stream.SENTINELS] = Broken()
+        world.clusters[StreamKind.SENTINELS] = Broken()
         world.plane.desired.want("deployment/a")
         world.plane.desired.want("sentinel/s")
         async with world.running(world.agent("a1")):
             await world.clock.advance(1)
-            assert list(world.clusters[Stream.DEPLOYMENTS].objects) == ["deployment/a"]
+            assert list(world.clusters[StreamKind.DEPLOYMENTS].objects) == ["deployment/a"]
             await world.clock.advance(60)
-            assert list(world.clusters[Stream.SENTINELS].objects) == ["sentinel/s"]
-            assert world.clusters[Stream.DEPLOYMENTS].applied == [("deployment/a", 1)]
+            assert list(world.clusters[StreamKind.SENTINELS].objects) == ["sentinel/s"]
+            assert world.clusters[StreamKind.DEPLOYMENTS].applied == [("deployment/a", 1)]
             requests = [one for one in world.plane.requests if isinstance(one, pb.ReportSentinelStatusRequest)]
             sequences = [request.sequence for request in requests]
             assert len(sequences) >= 2 and sequences == sorted(set(sequences))  # also across restarts, in one epoch
@@ -388,7 +388,7 @@ def test_u11_every_message_says_who_it_is_from(tmp_path: Path) -> None:
         asked: list[pb.GetDesiredRequest] = []
         real = world.plane.get_desired
 
-        async def noted(stream: Stream, request: pb.GetDesiredRequest) -> pb.Item:
+        async def noted(stream: StreamKind, request: pb.GetDesiredRequest) -> pb.Item:
             asked.append(request)
             return await real(stream, request)
 

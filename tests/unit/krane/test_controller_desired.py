@@ -11,7 +11,7 @@ from shoal.errors import Forbidden, Invalid, ServiceUnavailable, Unauthorized
 from shoal.krane.config import Limits
 from shoal.krane.controller import SentinelController
 from shoal.krane.model import Fenced
-from shoal.sync.keys import Stream
+from shoal.sync.keys import StreamKind
 from shoal.sync.versions import BadCursor
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
@@ -309,7 +309,7 @@ def test_r7_the_breaker_opens_after_failures_stays_open_for_its_time_and_closes_
             rig.cluster.tell("deployment/a")
             calls = 0
 
-            async def counted(stream: Stream, request: object) -> pb.ReportResponse:
+            async def counted(stream: StreamKind, request: object) -> pb.ReportResponse:
                 nonlocal calls
                 calls += 1
                 raise ServiceUnavailable("away")
@@ -436,7 +436,7 @@ def test_the_sentinel_controller_has_its_own_stream_and_reports_at_once(tmp_path
             assert list(rig.running()) == ["sentinel/s"]
             report = plane.reports["sentinel/s"]
             assert isinstance(report, pb.SentinelReport) and report.available_replicas == 2
-            assert rig.controller.stream is Stream.SENTINELS
+            assert rig.controller.stream is StreamKind.SENTINELS
 
     asyncio.run(main())
 

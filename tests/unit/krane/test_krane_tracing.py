@@ -12,7 +12,7 @@ from krane_doubles import FakePlane, Rig
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, get_current_span
 
 from shoal.base import tracing
-from shoal.sync.keys import Stream
+from shoal.sync.keys import StreamKind
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 CHANGE = f"00-{'c' * 32}-{'d' * 16}-01"
@@ -44,7 +44,7 @@ class Listening(FakePlane):
         super().__init__()
         self.said: list[str] = []
 
-    async def report(self, stream: Stream, request: Any) -> pb.ReportResponse:
+    async def report(self, stream: StreamKind, request: Any) -> pb.ReportResponse:
         self.said.append(tracing.current())
         return await super().report(stream, request)
 

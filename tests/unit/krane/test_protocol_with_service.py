@@ -13,7 +13,7 @@ from shoal.control.service.desired.index import Entry, Index
 from shoal.control.service.desired.model import Loaded
 from shoal.control.service.stream.protocol import FullSync, Load, Resume, Send, Session, SessionConfig, Wait, decide
 from shoal.krane.protocol import is_removal, version_of
-from shoal.sync.keys import Place, Stream
+from shoal.sync.keys import Place, StreamKind
 from shoal.sync.versions import decode_cursor, read_cursor
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
@@ -33,18 +33,18 @@ class Service:
     def change(self, kind: str, key: str) -> None:
         if kind == "lose" and key in self.desired.items:
             self.desired.lose(key)
-            self.index.forget(PLACE, Stream.DEPLOYMENTS, key)
+            self.index.forget(PLACE, StreamKind.DEPLOYMENTS, key)
         elif kind == "want" or key in self.desired.items:
             item = self.desired.want(key) if kind == "want" else self.desired.unwant(key)
             action = "delete" if is_removal(item) else "apply"
             entry = Entry("main", version_of(item).number, action, item.by_user)
-            self.index.put(PLACE, Stream.DEPLOYMENTS, key, entry)
+            self.index.put(PLACE, StreamKind.DEPLOYMENTS, key, entry)
         self.index.moved("main", Position(1, self.desired.number, 0))
 
     def hello(self, cursor: str) -> None:
         how = decide(decode_cursor(cursor, SIGNING_KEYS), self.index.positions)
         assert isinstance(how, Resume | FullSync)
-        place_index = self.index.of(PLACE, Stream.DEPLOYMENTS)
+        place_index = self.index.of(PLACE, StreamKind.DEPLOYMENTS)
         config = SessionConfig(batch=2)
         if self.session is not None:
             self.session.close()

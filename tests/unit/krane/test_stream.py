@@ -24,7 +24,7 @@ from shoal.krane.metrics import KraneMetrics
 from shoal.krane.model import Fenced, Side
 from shoal.krane.session import Session
 from shoal.krane.stream import Connection, Times
-from shoal.sync.keys import Stream
+from shoal.sync.keys import StreamKind
 from shoal.testing.fleet import ControlPlane, control_plane
 from shoal.testing.proxy import TcpProxy
 from shoal.wire.fleet.v1 import cluster_pb as pb
@@ -131,7 +131,7 @@ def test_after_many_calls_there_is_another_connection_and_streams_go_on(
             await control.add_cluster("c1", region="eu")
             async with connection(control) as plane:
                 session = await _joined(plane)
-                async with aclosing(plane.watch(Stream.DEPLOYMENTS, _hello(session))) as events:
+                async with aclosing(plane.watch(StreamKind.DEPLOYMENTS, _hello(session))) as events:
                     while (await anext(events)).event.field != "sync_end":  # type: ignore[union-attr]
                         pass
                     for _ in range(23):
@@ -161,11 +161,11 @@ def test_errors_of_the_control_plane_become_errors_of_ours(tmp_path: Path) -> No
                 session = await _joined(plane)
                 request = pb.GetDesiredRequest(identity=session.identity, key="deployment/unknown")
                 with pytest.raises(NotFound, match="deployment/unknown"):
-                    await plane.get_desired(Stream.DEPLOYMENTS, request)
+                    await plane.get_desired(StreamKind.DEPLOYMENTS, request)
                 with pytest.raises(Fenced):
                     await plane.heartbeat(pb.HeartbeatRequest(identity=old.identity))
                 with pytest.raises(BadRequest, match="cursor"):
-                    await anext(plane.watch(Stream.DEPLOYMENTS, _hello(session, "nonsense")))
+                    await anext(plane.watch(StreamKind.DEPLOYMENTS, _hello(session, "nonsense")))
             async with connection(control, url="https://127.0.0.1:9") as plane:
                 with pytest.raises(ServiceUnavailable):
                     await _joined(plane)
@@ -182,7 +182,7 @@ def test_a_cancelled_call_or_stream_is_cancelled_and_not_an_error(tmp_path: Path
                 welcomed = asyncio.Event()
 
                 async def read() -> None:
-                    async for _ in plane.watch(Stream.DEPLOYMENTS, _hello(session)):
+                    async for _ in plane.watch(StreamKind.DEPLOYMENTS, _hello(session)):
                         welcomed.set()
 
                 stream = asyncio.create_task(read())
@@ -209,7 +209,7 @@ def test_a_peer_that_stops_answering_is_noticed_and_replaced(tmp_path: Path) -> 
                 welcomed = asyncio.Event()
 
                 async def read() -> None:
-                    async for _ in plane.watch(Stream.DEPLOYMENTS, _hello(session)):
+                    async for _ in plane.watch(StreamKind.DEPLOYMENTS, _hello(session)):
                         welcomed.set()
 
                 stream = asyncio.create_task(read())
@@ -234,7 +234,7 @@ def test_a_stream_that_brings_nothing_for_too_long_is_given_up(tmp_path: Path) -
             await control.add_cluster("c1", region="eu")
             async with connection(control, times=Times(call_s=10.0, idle_s=0.3)) as plane:
                 session = await _joined(plane)
-                events = plane.watch(Stream.SENTINELS, _hello(session))
+                events = plane.watch(StreamKind.SENTINELS, _hello(session))
                 with pytest.raises(ServiceUnavailable, match="stopped answering"):
                     async for _ in events:
                         pass
@@ -328,7 +328,7 @@ def test_heartbeats_go_along_on_an_open_stream_and_by_a_call_when_there_is_none(
             async with connection(control) as plane:
                 session = await _joined(plane)
                 beat = pb.HeartbeatRequest(identity=session.identity, software="test")
-                async with aclosing(plane.watch(Stream.DEPLOYMENTS, _hello(session))) as events:
+                async with aclosing(plane.watch(StreamKind.DEPLOYMENTS, _hello(session))) as events:
                     first = await anext(events)
                     assert first.event is not None and first.event.field == "welcome"
                     calls = plane._calls

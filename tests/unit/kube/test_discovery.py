@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from shoal.kube.discovery import AGGREGATED_JSON, Discovery, version_order, wants_aggregated
+from shoal.kube.discovery import AGGREGATED_JSON, DiscoveryDocuments, version_order, wants_aggregated
 from shoal.kube.resources import BUILTIN, Resource, Subresource
 
 SHIP = Resource(
@@ -27,19 +27,19 @@ SHIP = Resource(
 )
 
 
-def read(discovery: Discovery, path: str, *, aggregated: bool = False) -> dict[str, Any]:
+def read(discovery: DiscoveryDocuments, path: str, *, aggregated: bool = False) -> dict[str, Any]:
     document = discovery.get(path, aggregated=aggregated)
     assert document is not None, path
     content: dict[str, Any] = orjson.loads(document.body)
     return content
 
 
-def entries(discovery: Discovery, path: str) -> dict[str, dict[str, Any]]:
+def entries(discovery: DiscoveryDocuments, path: str) -> dict[str, dict[str, Any]]:
     return {entry["name"]: entry for entry in read(discovery, path)["resources"]}
 
 
 def test_api_names_the_core_version_and_the_server() -> None:
-    assert read(Discovery(server_address="10.0.0.1:6443"), "/api") == {
+    assert read(DiscoveryDocuments(server_address="10.0.0.1:6443"), "/api") == {
         "kind": "APIVersions",
         "versions": ["v1"],
         "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": "10.0.0.1:6443"}],
@@ -47,7 +47,7 @@ def test_api_names_the_core_version_and_the_server() -> None:
 
 
 def test_every_group_has_a_preferred_version_that_it_also_lists() -> None:
-    discovery = Discovery((*BUILTIN, SHIP))
+    discovery = DiscoveryDocuments((*BUILTIN, SHIP))
     groups = read(discovery, "/apis")["groups"]
     assert {group["name"] for group in groups} == {r.group for r in (*BUILTIN, SHIP)} - {""}
     for group in groups:
@@ -56,7 +56,7 @@ def test_every_group_has_a_preferred_version_that_it_also_lists() -> None:
 
 
 def test_every_listed_group_version_resolves_to_a_list_of_that_group_version() -> None:
-    discovery = Discovery((*BUILTIN, SHIP))
+    discovery = DiscoveryDocuments((*BUILTIN, SHIP))
     for group in read(discovery, "/apis")["groups"]:
         for version in group["versions"]:
             listed = read(discovery, f"/apis/{version['groupVersion']}")
@@ -66,7 +66,7 @@ def test_every_listed_group_version_resolves_to_a_list_of_that_group_version() -
 
 
 def test_every_resource_entry_has_the_keys_clients_require() -> None:
-    discovery = Discovery()
+    discovery = DiscoveryDocuments()
     for group, version in discovery.group_versions():
         path = f"/apis/{group}/{version}" if group else f"/api/{version}"
         names = [entry["name"] for entry in read(discovery, path)["resources"]]
@@ -78,7 +78,7 @@ def test_every_resource_entry_has_the_keys_clients_require() -> None:
 
 
 def test_pods_are_listed_as_kubectl_expects_them() -> None:
-    assert entries(Discovery(), "/api/v1")["pods"] == {
+    assert entries(DiscoveryDocuments(), "/api/v1")["pods"] == {
         "name": "pods",
         "singularName": "pod",
         "namespaced": True,
@@ -91,7 +91,7 @@ def test_pods_are_listed_as_kubectl_expects_them() -> None:
 
 
 def test_subresources_whose_kind_lives_elsewhere_say_where() -> None:
-    core = entries(Discovery(), "/api/v1")
+    core = entries(DiscoveryDocuments(), "/api/v1")
     for name, group, version, kind in (
         ("pods/eviction", "policy", "v1", "Eviction"),
         ("serviceaccounts/token", "authentication.k8s.io", "v1", "TokenRequest"),
@@ -99,11 +99,11 @@ def test_subresources_whose_kind_lives_elsewhere_say_where() -> None:
     ):
         assert (core[name]["group"], core[name]["version"], core[name]["kind"]) == (group, version, kind)
     assert "group" not in core["pods/log"]
-    assert entries(Discovery(), "/apis/apps/v1")["deployments/scale"]["group"] == "autoscaling"
+    assert entries(DiscoveryDocuments(), "/apis/apps/v1")["deployments/scale"]["group"] == "autoscaling"
 
 
 def test_all_versions_of_a_kind_share_the_hash_of_the_stored_one() -> None:
-    discovery = Discovery()
+    discovery = DiscoveryDocuments()
     stored = entries(discovery, "/apis/autoscaling/v2")["horizontalpodautoscalers"]["storageVersionHash"]
     assert stored == "qwQve8ut294="
     assert entries(discovery, "/apis/autoscaling/v1")["horizontalpodautoscalers"]["storageVersionHash"] == stored
@@ -112,7 +112,7 @@ def test_all_versions_of_a_kind_share_the_hash_of_the_stored_one() -> None:
 
 
 def test_kinds_that_are_not_stored_have_no_hash() -> None:
-    discovery = Discovery()
+    discovery = DiscoveryDocuments()
     assert "storageVersionHash" not in entries(discovery, "/api/v1")["componentstatuses"]
     reviews = entries(discovery, "/apis/authorization.k8s.io/v1")["subjectaccessreviews"]
     assert "storageVersionHash" not in reviews
@@ -120,18 +120,18 @@ def test_kinds_that_are_not_stored_have_no_hash() -> None:
 
 
 def test_unknown_paths_have_no_document() -> None:
-    discovery = Discovery()
+    discovery = DiscoveryDocuments()
     for path in ("/api/v2", "/apis/none", "/apis/apps/v2", "/apis//v1", "/apis/apps/v1/more", "/", ""):
         assert discovery.get(path) is None, path
 
 
 def test_a_trailing_slash_changes_nothing() -> None:
-    discovery = Discovery()
+    discovery = DiscoveryDocuments()
     assert discovery.get("/apis/") == discovery.get("/apis")
 
 
 def test_aggregated_documents_exist_for_both_roots_with_their_content_type_and_tag() -> None:
-    discovery = Discovery()
+    discovery = DiscoveryDocuments()
     for path in ("/api", "/apis"):
         document = discovery.get(path, aggregated=True)
         assert document is not None
@@ -143,7 +143,7 @@ def test_aggregated_documents_exist_for_both_roots_with_their_content_type_and_t
 
 
 def test_the_aggregated_core_group_is_one_item_without_a_name() -> None:
-    items = read(Discovery(), "/api", aggregated=True)["items"]
+    items = read(DiscoveryDocuments(), "/api", aggregated=True)["items"]
     assert [item["metadata"].get("name", "") for item in items] == [""]
     pods = next(r for r in items[0]["versions"][0]["resources"] if r["resource"] == "pods")
     assert pods["scope"] == "Namespaced"
@@ -153,7 +153,7 @@ def test_the_aggregated_core_group_is_one_item_without_a_name() -> None:
 
 
 def test_both_forms_tell_the_same() -> None:
-    discovery = Discovery((*BUILTIN, SHIP))
+    discovery = DiscoveryDocuments((*BUILTIN, SHIP))
     for root in ("/api", "/apis"):
         for item in read(discovery, root, aggregated=True)["items"]:
             for version in item["versions"]:
@@ -172,14 +172,15 @@ def test_both_forms_tell_the_same() -> None:
 def test_groups_come_by_priority_and_custom_ones_last_by_name() -> None:
     custom = [Resource(group=group, version="v1", plural="xs", kind="X", custom=True) for group in ("b.io", "a.io")]
     names = [
-        item["metadata"]["name"] for item in read(Discovery((*custom, *BUILTIN)), "/apis", aggregated=True)["items"]
+        item["metadata"]["name"]
+        for item in read(DiscoveryDocuments((*custom, *BUILTIN)), "/apis", aggregated=True)["items"]
     ]
     assert names[:4] == ["apiregistration.k8s.io", "apps", "events.k8s.io", "authentication.k8s.io"]
     assert names[-2:] == ["a.io", "b.io"]
 
 
 def test_the_preferred_version_comes_first() -> None:
-    items = read(Discovery(), "/apis", aggregated=True)["items"]
+    items = read(DiscoveryDocuments(), "/apis", aggregated=True)["items"]
     autoscaling = next(item for item in items if item["metadata"]["name"] == "autoscaling")
     assert [version["version"] for version in autoscaling["versions"]] == ["v2", "v1"]
 
@@ -191,7 +192,7 @@ def test_versions_are_preferred_as_kubernetes_does() -> None:
 
 
 def test_a_new_custom_resource_shows_at_once_and_its_removal_too() -> None:
-    discovery = Discovery()
+    discovery = DiscoveryDocuments()
     before = discovery.get("/apis", aggregated=True)
     assert discovery.get("/apis/example.com/v1") is None
     discovery.set_resources((*BUILTIN, SHIP))
@@ -204,7 +205,7 @@ def test_a_new_custom_resource_shows_at_once_and_its_removal_too() -> None:
 
 
 def test_documents_are_built_once() -> None:
-    discovery = Discovery()
+    discovery = DiscoveryDocuments()
     first = discovery.get("/apis", aggregated=True)
     discovery.set_resources(list(BUILTIN))
     assert discovery.get("/apis", aggregated=True) is first

@@ -237,7 +237,7 @@ def test_ancient_changes_are_kept_by_version():
 
 def test_no_field_is_lost_to_the_cap():
     def entry(name, second):
-        return managed.Entry({"f:data": {f"f:{name}": {}}}, "v1", at(second))
+        return managed.ManagedFieldsEntry({"f:data": {f"f:{name}": {}}}, "v1", at(second))
 
     for ancient_at in range(12):
         managers = {managed.manager_id(f"m{n}", "Update", "v1"): entry(f"m{n}", n) for n in range(12)}

@@ -6,7 +6,7 @@ import pytest
 from scheduler_builders import HOSTNAME, ZONE, a_constraint, a_node, a_pod, a_term
 
 from shoal.kube.objects import Obj
-from shoal.scheduler.hints import HINTS, ClusterEvent, Happening, may_help, node_facts
+from shoal.scheduler.hints import HINTS, ClusterEvent, ClusterEventKind, may_help, node_facts
 from shoal.scheduler.model import FILTERS
 from shoal.scheduler.snapshot import Snapshot
 
@@ -49,7 +49,7 @@ def test_every_filter_has_a_hint() -> None:
 )  # fmt: skip
 def test_nodes(plugin: str, pod: Obj, before: Obj | None, after: Obj, helps: bool) -> None:
     snapshot = Snapshot()
-    happening = Happening.NODE_ADDED if before is None else Happening.NODE_CHANGED
+    happening = ClusterEventKind.NODE_ADDED if before is None else ClusterEventKind.NODE_CHANGED
     event = ClusterEvent(happening, node=node_facts(after), before=node_facts(before) if before else None)
     assert may_help(event, snapshot.pod_info(pod), frozenset({plugin}), snapshot) is helps
 
@@ -57,22 +57,22 @@ def test_nodes(plugin: str, pod: Obj, before: Obj | None, after: Obj, helps: boo
 @pytest.mark.parametrize(
     ("plugin", "pod", "happening", "other", "helps"),
     [
-        ("NodeResourcesFit", a_pod("p"), Happening.POD_GONE, a_pod("o"), True),
-        ("NodeResourcesFit", a_pod("p"), Happening.POD_PLACED, a_pod("o"), False),
-        ("TaintToleration", a_pod("p"), Happening.POD_GONE, a_pod("o"), False),
-        ("NodePorts", a_pod("p", ports=PORT), Happening.POD_GONE, a_pod("o", ports=PORT), True),
-        ("NodePorts", a_pod("p", ports=PORT), Happening.POD_GONE, a_pod("o"), False),
-        ("InterPodAffinity", a_pod("p", affinity=NEAR), Happening.POD_PLACED, a_pod("o", labels={"app": "a"}), True),
-        ("InterPodAffinity", a_pod("p", affinity=NEAR), Happening.POD_PLACED, a_pod("o", labels={"app": "b"}), False),
-        ("InterPodAffinity", a_pod("p", affinity=APART), Happening.POD_GONE, a_pod("o", labels={"app": "a"}), True),
-        ("InterPodAffinity", a_pod("p", affinity=APART), Happening.POD_PLACED, a_pod("o", labels={"app": "a"}), False),
-        ("InterPodAffinity", a_pod("p", labels={"app": "a"}), Happening.POD_GONE, a_pod("o", affinity=APART), True),
-        ("PodTopologySpread", a_pod("p", topologySpreadConstraints=SPREAD), Happening.POD_GONE, a_pod("o", labels={"app": "a"}), True),
-        ("PodTopologySpread", a_pod("p", topologySpreadConstraints=SPREAD), Happening.POD_GONE, a_pod("o", labels={"app": "b"}), False),
-        ("PodTopologySpread", a_pod("p", topologySpreadConstraints=SPREAD), Happening.POD_GONE, a_pod("o", namespace="x", labels={"app": "a"}), False),
+        ("NodeResourcesFit", a_pod("p"), ClusterEventKind.POD_GONE, a_pod("o"), True),
+        ("NodeResourcesFit", a_pod("p"), ClusterEventKind.POD_PLACED, a_pod("o"), False),
+        ("TaintToleration", a_pod("p"), ClusterEventKind.POD_GONE, a_pod("o"), False),
+        ("NodePorts", a_pod("p", ports=PORT), ClusterEventKind.POD_GONE, a_pod("o", ports=PORT), True),
+        ("NodePorts", a_pod("p", ports=PORT), ClusterEventKind.POD_GONE, a_pod("o"), False),
+        ("InterPodAffinity", a_pod("p", affinity=NEAR), ClusterEventKind.POD_PLACED, a_pod("o", labels={"app": "a"}), True),
+        ("InterPodAffinity", a_pod("p", affinity=NEAR), ClusterEventKind.POD_PLACED, a_pod("o", labels={"app": "b"}), False),
+        ("InterPodAffinity", a_pod("p", affinity=APART), ClusterEventKind.POD_GONE, a_pod("o", labels={"app": "a"}), True),
+        ("InterPodAffinity", a_pod("p", affinity=APART), ClusterEventKind.POD_PLACED, a_pod("o", labels={"app": "a"}), False),
+        ("InterPodAffinity", a_pod("p", labels={"app": "a"}), ClusterEventKind.POD_GONE, a_pod("o", affinity=APART), True),
+        ("PodTopologySpread", a_pod("p", topologySpreadConstraints=SPREAD), ClusterEventKind.POD_GONE, a_pod("o", labels={"app": "a"}), True),
+        ("PodTopologySpread", a_pod("p", topologySpreadConstraints=SPREAD), ClusterEventKind.POD_GONE, a_pod("o", labels={"app": "b"}), False),
+        ("PodTopologySpread", a_pod("p", topologySpreadConstraints=SPREAD), ClusterEventKind.POD_GONE, a_pod("o", namespace="x", labels={"app": "a"}), False),
     ],
 )  # fmt: skip
-def test_pods(plugin: str, pod: Obj, happening: Happening, other: Obj, helps: bool) -> None:
+def test_pods(plugin: str, pod: Obj, happening: ClusterEventKind, other: Obj, helps: bool) -> None:
     snapshot = Snapshot()
     event = ClusterEvent(happening, pod=snapshot.pod_info(other))
     assert may_help(event, snapshot.pod_info(pod), frozenset({plugin}), snapshot) is helps
@@ -80,4 +80,4 @@ def test_pods(plugin: str, pod: Obj, happening: Happening, other: Obj, helps: bo
 
 def test_a_pod_refused_by_nobody_in_particular_is_helped_by_everything() -> None:
     snapshot = Snapshot()
-    assert may_help(ClusterEvent(Happening.STORAGE), snapshot.pod_info(a_pod("p")), frozenset(), snapshot)
+    assert may_help(ClusterEvent(ClusterEventKind.STORAGE), snapshot.pod_info(a_pod("p")), frozenset(), snapshot)

@@ -13,7 +13,7 @@ from shoal.reconcile.keys import key_of
 from shoal.scheduler.config import SchedulerConfig
 from shoal.scheduler.intake import Intake
 from shoal.scheduler.plan import Planner
-from shoal.scheduler.queue import Place, SchedulingQueue
+from shoal.scheduler.queue import QueueState, SchedulingQueue
 from shoal.scheduler.snapshot import Snapshot
 
 
@@ -77,7 +77,7 @@ def test_an_assumed_pod_is_confirmed_by_the_informer_and_counted_once() -> None:
     side.intake.assume(waiting.pod, "n")
     assert side.used("n") == 1000
     side.pod(a_pod("p", cpu="1"))  # an event from before the binding
-    assert side.used("n") == 1000 and side.queue.size(Place.IN_FLIGHT) == 1
+    assert side.used("n") == 1000 and side.queue.size(QueueState.IN_FLIGHT) == 1
     side.pod(a_pod("p", cpu="1", node="n"))
     assert side.used("n") == 1000 and len(side.queue) == 0
     assert not side.intake.forget(waiting.pod)
@@ -138,9 +138,9 @@ def test_a_heartbeat_of_a_node_wakes_nobody() -> None:
     heartbeat = a_node("n", cpu="1")
     heartbeat["status"]["conditions"] = [{"type": "Ready", "lastHeartbeatTime": "now"}]
     side.node(heartbeat, before)
-    assert side.snapshot.generation == generation and waiting.place is Place.UNSCHEDULABLE
+    assert side.snapshot.generation == generation and waiting.place is QueueState.UNSCHEDULABLE
     side.node(a_node("n", cpu="2"), heartbeat)
-    assert waiting.place is not Place.UNSCHEDULABLE
+    assert waiting.place is not QueueState.UNSCHEDULABLE
 
 
 def test_a_promise_of_room_survives_updates_that_do_not_know_of_it_yet() -> None:

@@ -10,7 +10,7 @@ from shoal.kube.labels import from_object
 from shoal.kube.objects import Obj
 from shoal.scheduler.config import SchedulerConfig
 from shoal.scheduler.plan import Placed, Planner, Unplaced
-from shoal.scheduler.preemption import Budget
+from shoal.scheduler.preemption import DisruptionBudget
 from shoal.scheduler.snapshot import Snapshot
 
 
@@ -81,7 +81,9 @@ def test_a_node_whose_victims_break_no_budget_is_preferred() -> None:
     nodes = [a_node("a", cpu="1"), a_node("b", cpu="1")]
     pods = [a_pod("pa", cpu="1", node="a", labels={"app": "a"}), a_pod("pb", cpu="1", node="b", priority=5)]
     planner = a_planner(nodes, pods)
-    planner.preemption.budgets = (Budget("default", from_object({"matchLabels": {"app": "a"}}), 0, frozenset()),)
+    planner.preemption.budgets = (
+        DisruptionBudget("default", from_object({"matchLabels": {"app": "a"}}), 0, frozenset()),
+    )
     assert room(planner, a_pod("x", cpu="1", priority=10)) == ("b", {"pb"})
 
 
@@ -92,7 +94,9 @@ def test_within_a_node_pods_under_an_exhausted_budget_are_spared_first() -> None
     ]
     planner = a_planner([a_node("n", cpu="2")], pods)
     assert room(planner, a_pod("x", cpu="1", priority=10)) == ("n", {"guarded"})
-    planner.preemption.budgets = (Budget("default", from_object({"matchLabels": {"app": "a"}}), 0, frozenset()),)
+    planner.preemption.budgets = (
+        DisruptionBudget("default", from_object({"matchLabels": {"app": "a"}}), 0, frozenset()),
+    )
     planner.preemption.budgets_generation += 1
     assert room(planner, a_pod("x", cpu="1", priority=10)) == ("n", {"free"})
 

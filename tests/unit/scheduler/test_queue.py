@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scheduler_builders import a_pod
 
 from shoal.scheduler.config import SchedulerConfig
-from shoal.scheduler.queue import Place, SchedulingQueue
+from shoal.scheduler.queue import QueueState, SchedulingQueue
 from shoal.scheduler.shapes import PodInfo
 from shoal.scheduler.snapshot import Snapshot
 
@@ -91,7 +91,7 @@ def test_a_moved_pod_still_backs_off_while_others_are_active_but_not_when_none_i
     queue.unschedulable(waiting, FIT, 0.0)
     queue.add(pods("b"), 0.1)
     queue.move(lambda pod, plugins: True, 0.1)
-    assert waiting.place is Place.BACKING_OFF
+    assert waiting.place is QueueState.BACKING_OFF
     assert [popped(queue, 0.2), popped(queue, 0.2)] == ["b", "a"]
 
 
@@ -122,7 +122,7 @@ def test_a_stuck_pod_that_changes_its_shape_is_tried_again() -> None:
     assert waiting is not None
     queue.unschedulable(waiting, FIT, 0.0)
     queue.update(pods("a", cpu="2"), 5.0)
-    assert waiting.place is Place.UNSCHEDULABLE
+    assert waiting.place is QueueState.UNSCHEDULABLE
     queue.update(pods("a", cpu="1"), 5.0)
     assert popped(queue, 5.0) == "a"
 
@@ -162,8 +162,8 @@ def test_every_pod_is_in_exactly_one_place_whatever_happens(steps: list[tuple[in
             flying.pop(name, None)
         elif what == 6:
             queue.flush(now)
-        assert len(queue) == len(known) == sum(queue.size(place) for place in Place)
-        assert queue.size(Place.IN_FLIGHT) == len(flying)
+        assert len(queue) == len(known) == sum(queue.size(place) for place in QueueState)
+        assert queue.size(QueueState.IN_FLIGHT) == len(flying)
     for waiting in flying.values():
         queue.put_back(waiting, now)
     queue.move(lambda pod, plugins: True, now)

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 from shoal.crds.sentinel import Backend, Redirect, RouteSpec
 from shoal.sentinel.arrivals import is_early
-from shoal.sentinel.translate.model import Endpoint, Inputs, Route, ServiceEndpoints, ServiceKey
+from shoal.sentinel.translate.model import GatewayRoute, Inputs, InstanceEndpoint, ServiceEndpoints, ServiceKey
 
 
 def inputs(*to: str, running: tuple[str, ...], redirect: bool = False) -> Inputs:
     backends = tuple(Backend(deployment=name, namespace="n", service=name, weight=1) for name in to)
     spec = RouteSpec(environment="e", host="h", backends=backends, redirect=Redirect(path="/") if redirect else None)
-    here = ServiceEndpoints(endpoints=(Endpoint(address="10.0.0.1", port=80),))
+    here = ServiceEndpoints(endpoints=(InstanceEndpoint(address="10.0.0.1", port=80),))
     return Inputs(
-        routes={"r": Route(name="r", environment="e", host="h", spec=spec)},
+        routes={"r": GatewayRoute(name="r", environment="e", host="h", spec=spec)},
         endpoints={ServiceKey("n", name): here for name in running},
     )
 

@@ -9,15 +9,22 @@ from hypothesis import strategies as st
 
 from shoal.crds.sentinel import RouteSpec
 from shoal.sentinel.isolation import Isolation
-from shoal.sentinel.translate.model import Endpoint, Inputs, Policy, Route, ServiceEndpoints, ServiceKey
+from shoal.sentinel.translate.model import (
+    GatewayPolicy,
+    GatewayRoute,
+    Inputs,
+    InstanceEndpoint,
+    ServiceEndpoints,
+    ServiceKey,
+)
 
 BAD = "bad"
 NAMES = [f"r{number}" for number in range(8)]
 
 
-def route(name: str, version: str) -> Route:
+def route(name: str, version: str) -> GatewayRoute:
     host = f"{version}.example"
-    return Route(name=name, environment="e", host=host, spec=RouteSpec(environment="e", host=host))
+    return GatewayRoute(name=name, environment="e", host=host, spec=RouteSpec(environment="e", host=host))
 
 
 def inputs(versions: dict[str, str]) -> Inputs:
@@ -48,7 +55,7 @@ def settle(isolation: Isolation, wanted: Inputs) -> Inputs:
 )
 def test_the_good_come_through_and_the_bad_stay_as_they_last_were(steps: list[dict[str, str]]) -> None:
     isolation = Isolation()
-    good: dict[str, Route] = {}
+    good: dict[str, GatewayRoute] = {}
     for versions in steps:
         wanted = inputs(versions)
         made = settle(isolation, wanted)
@@ -69,7 +76,7 @@ def test_the_good_come_through_and_the_bad_stay_as_they_last_were(steps: list[di
 
 def test_a_bad_policy_closes_what_it_is_for_and_is_named() -> None:
     isolation = Isolation()
-    wanted = replace(inputs({"r1": "1"}), policies={"p": Policy(name="p", environment=BAD)})
+    wanted = replace(inputs({"r1": "1"}), policies={"p": GatewayPolicy(name="p", environment=BAD)})
     made = settle(isolation, wanted)
     assert made.routes == wanted.routes
     assert made.policies["p"].fault == "Envoy refuses it: does not like 1"
@@ -80,7 +87,7 @@ def test_what_is_put_aside_costs_no_new_translation_when_only_endpoints_move() -
     isolation = Isolation()
     wanted = inputs({"r1": "1", "r2": BAD})
     made = settle(isolation, wanted)
-    moved = {ServiceKey("n", "s"): ServiceEndpoints(endpoints=(Endpoint(address="10.0.0.1", port=80),))}
+    moved = {ServiceKey("n", "s"): ServiceEndpoints(endpoints=(InstanceEndpoint(address="10.0.0.1", port=80),))}
     again = isolation.apply(replace(wanted, endpoints=moved))
     assert again.routes is made.routes
     assert again.endpoints is moved

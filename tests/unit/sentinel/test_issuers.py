@@ -13,12 +13,12 @@ from shoal.base.clock import RealClock
 from shoal.base.tasks import cancel_all
 from shoal.crds.sentinel import Jwt, PolicySpec
 from shoal.sentinel.issuers import IssuerFinder, Unusable, keys_uri_of
-from shoal.sentinel.translate.model import Policy
+from shoal.sentinel.translate.model import GatewayPolicy
 from shoal.testing.controllers import eventually
 
 
-def policy(issuer: str) -> Policy:
-    return Policy(name="p", environment="e", spec=PolicySpec(environment="e", jwt=Jwt(oidc_issuer=issuer)))
+def policy(issuer: str) -> GatewayPolicy:
+    return GatewayPolicy(name="p", environment="e", spec=PolicySpec(environment="e", jwt=Jwt(oidc_issuer=issuer)))
 
 
 @pytest.mark.parametrize(

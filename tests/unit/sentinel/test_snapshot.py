@@ -14,13 +14,13 @@ from shoal.crds.sentinel import read_policy, read_route
 from shoal.sentinel import snapshot
 from shoal.sentinel.config import SentinelConfig
 from shoal.sentinel.translate.model import (
-    Endpoint,
+    ApiKeyInfo,
+    GatewayPolicy,
+    GatewayRoute,
     Inputs,
-    Key,
+    InstanceEndpoint,
     KeySet,
-    Peer,
-    Policy,
-    Route,
+    PeerGateway,
     ServiceEndpoints,
     ServiceKey,
     Settings,
@@ -34,13 +34,16 @@ POLICY = {"environment": "env_1", "match": [{"method": ["GET"]}], "keyAuth": {"l
 INPUTS = Inputs(
     settings=SETTINGS,
     routes={
-        "web": Route(name="web", alias="Web", environment="env_1", host="shop.example", spec=read_route(ROUTE)),
-        "bad": Route(name="bad", environment="env_1", host="bad.example", fault="it cannot be read"),
+        "web": GatewayRoute(name="web", alias="Web", environment="env_1", host="shop.example", spec=read_route(ROUTE)),
+        "bad": GatewayRoute(name="bad", environment="env_1", host="bad.example", fault="it cannot be read"),
     },
-    policies={"keys": Policy(name="keys", environment="env_1", routes=("web",), spec=read_policy(POLICY))},
+    policies={"keys": GatewayPolicy(name="keys", environment="env_1", routes=("web",), spec=read_policy(POLICY))},
     endpoints={
         ServiceKey("shop", "web"): ServiceEndpoints(
-            endpoints=(Endpoint(address="10.0.0.1", port=80, zone="a"), Endpoint(address="::1", port=80, draining=True))
+            endpoints=(
+                InstanceEndpoint(address="10.0.0.1", port=80, zone="a"),
+                InstanceEndpoint(address="::1", port=80, draining=True),
+            )
         )
     },
     tls={
@@ -50,10 +53,10 @@ INPUTS = Inputs(
     keys={
         "env_1": KeySet(
             environment="env_1",
-            keys=(Key(id="k", digest="ab", subject="é", permissions=frozenset({"x"}), meta={"a": [1, None]}),),
+            keys=(ApiKeyInfo(id="k", digest="ab", subject="é", permissions=frozenset({"x"}), meta={"a": [1, None]}),),
         )
     },
-    peers=(Peer(region="us", addresses=("192.0.2.1:8043",), distance=3, healthy=False),),
+    peers=(PeerGateway(region="us", addresses=("192.0.2.1:8043",), distance=3, healthy=False),),
     issuers={"https://issuer.example": "https://issuer.example/keys"},
 )
 
@@ -65,7 +68,7 @@ def config(folder: Path, **fields: object) -> SentinelConfig:
 
 def keep(folder: Path, inputs: Inputs = INPUTS) -> Path:
     async def main() -> None:
-        keeper = snapshot.Keeper(config(folder), clock=FakeClock())
+        keeper = snapshot.SnapshotWriter(config(folder), clock=FakeClock())
         keeper.keep(inputs)
         await keeper.write()
 
@@ -105,7 +108,7 @@ def test_what_was_kept_is_used_only_when_the_cluster_stays_away() -> None:
     async def main(synced: bool) -> Inputs | None:
         clock, changed = FakeClock(), []
         kept = snapshot.saved(INPUTS, SentinelConfig(name="x"), clock.wall_s())
-        restored = snapshot.Restored(kept, SETTINGS, clock=clock)
+        restored = snapshot.RestoredState(kept, SETTINGS, clock=clock)
         running = asyncio.create_task(restored.run(lambda: synced, 5.0, lambda: changed.append(1)))
         await clock.advance(4.9)
         assert restored.inputs is None and not running.done()

@@ -169,7 +169,7 @@ def test_a_copy_that_fails_leaves_the_source_writable_and_no_target(
     finishing = asyncio.Event()
 
     class Broken(SqliteTarget):
-        async def finish(self, head: module.Head) -> None:
+        async def finish(self, head: module.CopyHead) -> None:
             if how == "error":
                 raise ShoalError("the disk is full")
             if how == "cancelled":

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from shoal.store.journal import Transaction, decide
 from shoal.store.model import Absent, At, Attrs, Delete, Entry, EventType, Exists, Fence, Key, Put
 from shoal.store.postgres.encode import encode
-from shoal.store.postgres.link import Link, Patience
-from shoal.store.postgres.rows import COLUMNS, Row, bare
+from shoal.store.postgres.link import LinkTimeouts, PostgresLink
+from shoal.store.postgres.rows import COLUMNS, LogRow, bare
 from shoal.store.postgres.schema import install
 from shoal.store.postgres.writer import COMMIT
 from shoal.testing.databases import shared_postgres
@@ -48,7 +48,7 @@ class Database:
             await install(connection, INCARNATION)
             self.statement = await connection.prepare(COMMIT)
 
-        self.link = Link(shared_postgres().create_database(), "test", Patience(), prepare)
+        self.link = PostgresLink(shared_postgres().create_database(), "test", LinkTimeouts(), prepare)
         self.connection = await self.link.get()
 
     def close(self) -> None:
@@ -63,7 +63,7 @@ class Database:
         status, newest, rows, current = self.runner.run(self._commit(transactions, prior + 1))
         assert status == "done" and newest == base + len(events), results
         expected = [
-            Row(
+            LogRow(
                 event.entry.revision,
                 mark,
                 prior if event.entry.revision == base + 1 else mark,
@@ -106,7 +106,7 @@ class Database:
             f"SELECT {COLUMNS} FROM shoal.log l WHERE revision > $1 ORDER BY revision", self.revision
         )
         current = await self.connection.fetch("SELECT * FROM shoal.current")
-        return record[0], record[2], [Row(*row) for row in rows], {tuple(row) for row in current}
+        return record[0], record[2], [LogRow(*row) for row in rows], {tuple(row) for row in current}
 
 
 def test_the_database_decides_every_batch_as_memory_does() -> None:

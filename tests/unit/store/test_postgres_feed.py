@@ -25,7 +25,7 @@ from shoal.store.model import (
 from shoal.store.postgres import hints
 from shoal.store.postgres.feed import Diverged, Feed, HistoryChanged, OwnBatch
 from shoal.store.postgres.follow import whole_batches
-from shoal.store.postgres.rows import History, Row, bare
+from shoal.store.postgres.rows import LogRow, StoreHistory, bare
 
 VALUE, HOLE = b'{"v":""}', 6
 
@@ -70,10 +70,10 @@ def put(name: str) -> Put:
     return Put(key(name), VALUE, HOLE)
 
 
-def batches(*names: str) -> list[list[Row]]:
+def batches(*names: str) -> list[list[LogRow]]:
     """Batches of other servers, one per argument: each letter puts an object, in upper case deletes it."""
     model: dict[Key, Entry] = {}
-    made: list[list[Row]] = []
+    made: list[list[LogRow]] = []
     revision = 0
     for mark, letters in enumerate(names, 1):
         ops = [Delete(key(c.lower())) if c.isupper() else put(c) for c in letters]
@@ -84,7 +84,7 @@ def batches(*names: str) -> list[list[Row]]:
             deleted = event.type is EventType.DELETED
             prior = mark - 1 if not rows else mark
             value = None if deleted else bare(entry.value, entry.hole, entry.revision)
-            rows.append(Row(entry.revision, mark, prior, entry.created, entry.hole, *entry.key, value))
+            rows.append(LogRow(entry.revision, mark, prior, entry.created, entry.hole, *entry.key, value))
             if deleted:
                 del model[entry.key]
             else:
@@ -196,9 +196,9 @@ def test_an_own_batch_that_is_found_in_the_log_is_answered_from_it() -> None:
         (first,) = batches("a")
         batch = own(feed, 50, Transaction([put("x"), put("y")], ()))
         mine = [
-            Row(2, 50, 1, 2, HOLE, *key("x"), VALUE),
-            Row(3, 50, 50, 3, HOLE, *key("y"), VALUE),
-            Row(4, 51, 50, 4, HOLE, *key("z"), VALUE),
+            LogRow(2, 50, 1, 2, HOLE, *key("x"), VALUE),
+            LogRow(3, 50, 50, 3, HOLE, *key("y"), VALUE),
+            LogRow(4, 51, 50, 4, HOLE, *key("z"), VALUE),
         ]
         feed.read([*first, *mine])
         assert [entry.revision for entry in batch.answer.result()[0]] == [2, 3]  # type: ignore[union-attr]
@@ -314,17 +314,17 @@ def test_garbage_is_refused_as_such() -> None:
 
 def test_a_log_that_lacks_superseded_rows_loads_to_the_same_objects() -> None:
     first, second, third = batches("ab", "aB", "ac")
-    whole = History({}, attrs_of)
+    whole = StoreHistory({}, attrs_of)
     for row in [*first, *second, *third]:
         whole.add(row)
     assert [event.entry.revision for event in whole.events] == [1, 2, 3, 4, 5, 6] and not whole.superseded
-    partly = History({"pods": 4}, attrs_of)
+    partly = StoreHistory({"pods": 4}, attrs_of)
     for row in [*second, *third]:
         partly.add(row)
     assert partly.entries == whole.entries
     assert partly.events == whole.events[4:]
     assert partly.superseded == [4]
-    left = History({"pods": 6}, attrs_of)
+    left = StoreHistory({"pods": 6}, attrs_of)
     for row in [*first, *second, *third]:
         left.add(row)
     assert left.events == [] and sorted(left.superseded) == [1, 2, 3, 4] and left.entries == whole.entries

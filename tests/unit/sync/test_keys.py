@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.sync.keys import Place, Stream, chunks, key_of, split_key, stream_of
+from shoal.sync.keys import Place, StreamKind, chunks, key_of, split_key, stream_of
 
 
 def test_a_key_says_kind_id_and_stream() -> None:
     key = key_of("route", "rt_1")
-    assert (key, split_key(key), stream_of(key)) == ("route/rt_1", ("route", "rt_1"), Stream.SENTINELS)
-    assert stream_of("deployment/dep_1") is Stream.DEPLOYMENTS
+    assert (key, split_key(key), stream_of(key)) == ("route/rt_1", ("route", "rt_1"), StreamKind.SENTINELS)
+    assert stream_of("deployment/dep_1") is StreamKind.DEPLOYMENTS
 
 
 @pytest.mark.parametrize("text", ["", "deployment", "deployment/", "pod/x", "/x"])

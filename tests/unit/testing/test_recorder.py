@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.testing.recorder import Recorder, Session, State
+from shoal.testing.recorder import Recorder, State, WatchSession
 
 Event = tuple[str, str, int, str]
 
 
-def _story(recorder: Recorder, *watchers: str) -> list[Session]:
+def _story(recorder: Recorder, *watchers: str) -> list[WatchSession]:
     """Two objects; one is changed and one removed; everybody sees everything."""
     for key, revision, token in (("a", 11, "a1"), ("b", 12, "b1"), ("a", 13, "a2")):
         recorder.acknowledged(key, revision, token)
@@ -40,31 +40,31 @@ def test_a_true_story_has_no_problems() -> None:
     assert recorder.problems(FINAL) == []
 
 
-def _drop(session: Session) -> None:
+def _drop(session: WatchSession) -> None:
     del session.events[1]
 
 
-def _drop_the_last(session: Session) -> None:
+def _drop_the_last(session: WatchSession) -> None:
     del session.events[-1]
 
 
-def _repeat(session: Session) -> None:
+def _repeat(session: WatchSession) -> None:
     session.events.insert(2, session.events[1])
 
 
-def _swap(session: Session) -> None:
+def _swap(session: WatchSession) -> None:
     session.events[0], session.events[1] = session.events[1], session.events[0]
 
 
-def _change_content(session: Session) -> None:
+def _change_content(session: WatchSession) -> None:
     session.events[2] = ("MODIFIED", "a", 13, "forged")
 
 
-def _wrong_type(session: Session) -> None:
+def _wrong_type(session: WatchSession) -> None:
     session.events[2] = ("ADDED", "a", 13, "a2")
 
 
-def _from_before(session: Session) -> None:
+def _from_before(session: WatchSession) -> None:
     session.events.insert(0, ("ADDED", "c", 9, "c1"))
 
 
@@ -72,7 +72,7 @@ def _from_before(session: Session) -> None:
     "plant", [_drop, _drop_the_last, _repeat, _swap, _change_content, _wrong_type, _from_before],
     ids=lambda plant: plant.__name__.strip("_"),
 )  # fmt: skip
-def test_a_planted_bug_in_a_stream_is_found(plant: Callable[[Session], None]) -> None:
+def test_a_planted_bug_in_a_stream_is_found(plant: Callable[[WatchSession], None]) -> None:
     recorder = Recorder()
     first, _ = _story(recorder, "w1", "w2")
     plant(first)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from shoal.apiserver.audit.config import AuditConfig
-from shoal.apiserver.audit.event import NAME_WITHIN, Record, Trail, line
+from shoal.apiserver.audit.event import NAME_WITHIN, AuditRecord, AuditTrail, line
 from shoal.apiserver.audit.files import LogWriter
 from shoal.apiserver.audit.policy import (
     COMPLETE,
@@ -18,21 +18,21 @@ from shoal.apiserver.audit.policy import (
     REQUEST_RESPONSE,
     STARTED,
     AuditAttributes,
-    Grade,
+    AuditGrade,
     default_policy,
     is_secret,
 )
 from shoal.apiserver.context import User
-from shoal.apiserver.messages import Answer, Relay, Request, Response, Sink, Stream, Upgrade
-from shoal.apiserver.paths import Target
+from shoal.apiserver.messages import Answer, Relay, Request, Response, ResponseStream, Sink, Upgrade
+from shoal.apiserver.paths import ResourcePath
 from shoal.base.clock import Clock
 
 HEADER = b"audit-id"
 _CACHE_LIMIT = 20_000
 _MAX_ID = 64
 _NONE: Mapping[str, str] = MappingProxyType({})
-_REFUSAL = Grade(METADATA)
-_CONFIDENTIAL_REFUSAL = Grade(METADATA, confidential=True)
+_REFUSAL = AuditGrade(METADATA)
+_CONFIDENTIAL_REFUSAL = AuditGrade(METADATA, confidential=True)
 _MEGABYTE = 1024 * 1024
 
 
@@ -44,12 +44,12 @@ class Auditor:
         self._clock = clock
         self._policy = config.policy or default_policy()
         self._refusals = config.path is not None and self._policy.refusals
-        self._grades: dict[tuple[Any, ...], Grade | None] = {}
+        self._grades: dict[tuple[Any, ...], AuditGrade | None] = {}
         self._prefix = prefix[:24]
         self._head = f"Audit-Id: {prefix[:24]}".encode()
         self._count = 0
         self.events = 0
-        self.log: LogWriter[Record] | None = None
+        self.log: LogWriter[AuditRecord] | None = None
         if config.path is not None:
             self.log = LogWriter(
                 config.path,
@@ -81,8 +81,14 @@ class Auditor:
     # -- what is recorded ------------------------------------------------------------------------------------------
 
     def trail(
-        self, key: tuple[Any, ...], head: bytes, request: Request, asker: User | None, user: User, target: Target | None
-    ) -> Trail | None:
+        self,
+        key: tuple[Any, ...],
+        head: bytes,
+        request: Request,
+        asker: User | None,
+        user: User,
+        target: ResourcePath | None,
+    ) -> AuditTrail | None:
         """Begin the record of a request; None when there will be none. ``key`` as for the gate's passages."""
         if self.log is None:
             return None
@@ -94,20 +100,20 @@ class Auditor:
             grade = self._grade(key, target)
         if grade is None:
             return None
-        trail = Trail(grade, _id(head), request, key[2], asker, user, target, self._clock.wall_s())
+        trail = AuditTrail(grade, _id(head), request, key[2], asker, user, target, self._clock.wall_s())
         if RECEIVED in grade.stages:
-            self._put(Record(trail, RECEIVED, trail.received_s))
+            self._put(AuditRecord(trail, RECEIVED, trail.received_s))
         return trail
 
-    def complete(self, trail: Trail, answer: Answer) -> Answer:
+    def complete(self, trail: AuditTrail, answer: Answer) -> Answer:
         """The answer is there. What is returned must be sent in its place: streams are followed to their end."""
         stages = trail.grade.stages
         if isinstance(answer, Response):
             if COMPLETE in stages:
-                self._put(Record(trail, COMPLETE, self._clock.wall_s(), answer.status, _body(trail, answer)))
+                self._put(AuditRecord(trail, COMPLETE, self._clock.wall_s(), answer.status, _body(trail, answer)))
             return answer
         if STARTED in stages:
-            self._put(Record(trail, STARTED, self._clock.wall_s(), answer.status))
+            self._put(AuditRecord(trail, STARTED, self._clock.wall_s(), answer.status))
         if COMPLETE not in stages:
             return answer
         if isinstance(answer, Relay | Upgrade):
@@ -115,36 +121,44 @@ class Auditor:
             return answer
         return _Followed(answer, self, trail)
 
-    def ended(self, trail: Trail, status: int) -> None:
+    def ended(self, trail: AuditTrail, status: int) -> None:
         """A stream has come to its end."""
-        self._put(Record(trail, COMPLETE, self._clock.wall_s(), status))
+        self._put(AuditRecord(trail, COMPLETE, self._clock.wall_s(), status))
 
-    def panicked(self, trail: Trail) -> None:
+    def panicked(self, trail: AuditTrail) -> None:
         """A fault of ours."""
         if PANIC in trail.grade.stages:
-            self._put(Record(trail, PANIC, self._clock.wall_s(), 500))
+            self._put(AuditRecord(trail, PANIC, self._clock.wall_s(), 500))
 
     def refused(
-        self, head: bytes, request: Request, verb: str, asker: User | None, user: User | None, target: Target | None,
-        answer: Response, *, forbidden: bool,
-    ) -> None:  # fmt: skip
+        self,
+        head: bytes,
+        request: Request,
+        verb: str,
+        asker: User | None,
+        user: User | None,
+        target: ResourcePath | None,
+        answer: Response,
+        *,
+        forbidden: bool,
+    ) -> None:
         """A request that no rule is about was refused; ``forbidden`` by authorization."""
         if not self._refusals:
             return
         secret = target is not None and is_secret(_resource(target.plural, target.subresource))
         grade = _CONFIDENTIAL_REFUSAL if secret else _REFUSAL
         now = self._clock.wall_s()
-        trail = Trail(grade, _id(head), request, verb, asker, user, target, now)
+        trail = AuditTrail(grade, _id(head), request, verb, asker, user, target, now)
         if forbidden:
             trail.decided(False)
-        self._put(Record(trail, COMPLETE, now, answer.status, _body(trail, answer)))
+        self._put(AuditRecord(trail, COMPLETE, now, answer.status, _body(trail, answer)))
 
-    def _put(self, record: Record) -> None:
+    def _put(self, record: AuditRecord) -> None:
         self.events += 1
         assert self.log is not None
         self.log.put(record)
 
-    def _grade(self, key: tuple[Any, ...], target: Target | None) -> Grade | None:
+    def _grade(self, key: tuple[Any, ...], target: ResourcePath | None) -> AuditGrade | None:
         user, groups, verb = key[:3]
         if target is None:
             asked = AuditAttributes(user, groups, verb, path=key[3])
@@ -165,7 +179,7 @@ def _id(head: bytes) -> bytes:
     return head[10 : head.index(b"\r")]
 
 
-def _body(trail: Trail, answer: Response) -> bytes:
+def _body(trail: AuditTrail, answer: Response) -> bytes:
     """As much of the answer as the record may need."""
     body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
     if answer.status >= 400 or trail.grade.level >= REQUEST_RESPONSE:
@@ -176,7 +190,7 @@ def _body(trail: Trail, answer: Response) -> bytes:
 class _Followed:
     """A stream whose end is recorded."""
 
-    def __init__(self, stream: Stream, auditor: Auditor, trail: Trail) -> None:
+    def __init__(self, stream: ResponseStream, auditor: Auditor, trail: AuditTrail) -> None:
         self.status = stream.status
         self.content_type = stream.content_type
         self.headers: Sequence[tuple[bytes, bytes]] = stream.headers

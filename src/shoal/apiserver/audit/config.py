@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.apiserver.audit.policy import Policy
+from shoal.apiserver.audit.policy import AuditPolicy
 from shoal.errors import ConfigError
 
 
@@ -14,7 +14,7 @@ class AuditConfig:
     """Where the log goes and how large it may become; ``path`` None turns it off, no policy is the default one."""
 
     path: Path | None = None
-    policy: Policy | None = None
+    policy: AuditPolicy | None = None
     max_size_mb: int = 100
     max_backups: int = 10  # 0: all of them are kept
     max_age_days: int = 0  # 0: age does not matter

@@ -10,11 +10,11 @@ from urllib.parse import unquote
 
 import orjson
 
-from shoal.apiserver.audit.policy import LEVELS, METADATA, REQUEST, REQUEST_RESPONSE, Grade
+from shoal.apiserver.audit.policy import LEVELS, METADATA, REQUEST, REQUEST_RESPONSE, AuditGrade
 from shoal.apiserver.context import User
 from shoal.apiserver.messages import Request
 from shoal.apiserver.negotiate import PROTOBUF, YAML, media_type
-from shoal.apiserver.paths import Target
+from shoal.apiserver.paths import ResourcePath
 from shoal.base.logs import redact
 
 _NAMED = b'"metadata":{"name":"'
@@ -28,7 +28,7 @@ _PATCH = "patch.webhook.admission.k8s.io/"
 _quoted = encode_basestring_ascii
 
 
-class Trail:
+class AuditTrail:
     """What one request leaves behind; made when it is known what it asks for."""
 
     __slots__ = (
@@ -37,8 +37,8 @@ class Trail:
     )  # fmt: skip
 
     def __init__(
-        self, grade: Grade, audit_id: bytes, request: Request, verb: str, asker: User | None, user: User | None,
-        target: Target | None, received_s: float,
+        self, grade: AuditGrade, audit_id: bytes, request: Request, verb: str, asker: User | None, user: User | None,
+        target: ResourcePath | None, received_s: float,
     ) -> None:  # fmt: skip
         self.grade = grade
         self.audit_id = audit_id
@@ -58,10 +58,10 @@ class Trail:
         self.reason = reason
 
 
-class Record(NamedTuple):
+class AuditRecord(NamedTuple):
     """One stage of a request. Nothing of it is decoded or encoded before it is written."""
 
-    trail: Trail
+    trail: AuditTrail
     stage: str
     stage_s: float
     status: int = 0
@@ -72,7 +72,7 @@ class Record(NamedTuple):
         return 1000 + len(self.trail.request.body) + len(self.body)
 
 
-def line(record: Record) -> bytes:
+def line(record: AuditRecord) -> bytes:
     """The event as a line of JSON. Put together from texts, most of them made before: there is one for every write, and
     encoding a dictionary of all this costs several times as much."""
     trail, stage, stage_s, status, body = record
@@ -189,7 +189,7 @@ def _name_in(body: bytes) -> str:
     return body[start : body.find(b'"', start)].decode(errors="replace")
 
 
-def _status(status: int, body: bytes, grade: Grade) -> str:
+def _status(status: int, body: bytes, grade: AuditGrade) -> str:
     shown: dict[str, Any] = {"metadata": {}, "code": status}
     if status >= 400:
         shown["status"] = "Failure"
@@ -203,10 +203,10 @@ def _status(status: int, body: bytes, grade: Grade) -> str:
     return f',"responseStatus":{_json(shown)}'
 
 
-_OK = {status: _status(status, b"", Grade(METADATA)) for status in (200, 201, 202)}
+_OK = {status: _status(status, b"", AuditGrade(METADATA)) for status in (200, 201, 202)}
 
 
-def _annotations(trail: Trail) -> str:
+def _annotations(trail: AuditTrail) -> str:
     decision, reason = trail.decision, trail.reason
     if trail.annotations:
         noted: dict[str, str] = {_DECISION: decision, _REASON: reason} if decision else {}
@@ -219,7 +219,7 @@ def _annotations(trail: Trail) -> str:
     return f',"annotations":{{"{_DECISION}":"{decision}","{_REASON}":{_quoted(reason)}}}'
 
 
-def _bodies(request: Request, answer: bytes, grade: Grade) -> str:
+def _bodies(request: Request, answer: bytes, grade: AuditGrade) -> str:
     text = ""
     if request.body:
         media = media_type(request.headers.get(b"content-type", b""))
@@ -229,7 +229,7 @@ def _bodies(request: Request, answer: bytes, grade: Grade) -> str:
     return text
 
 
-def _body(field: str, body: bytes, media: str, grade: Grade) -> str:
+def _body(field: str, body: bytes, media: str, grade: AuditGrade) -> str:
     """The body as JSON; left out when it is none, which is then what the answer says, or a secret that was sent to a
     path of something else."""
     obj = _decoded(body, media)

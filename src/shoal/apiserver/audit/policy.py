@@ -36,7 +36,7 @@ _RESOURCE_FIELDS = frozenset({"group", "resources", "resourceNames"})
 
 
 @dataclass(frozen=True, slots=True)
-class Grade:
+class AuditGrade:
     """What is recorded of a request, and at which stages."""
 
     level: int
@@ -62,15 +62,15 @@ class AuditAttributes:
 Match = Callable[[AuditAttributes], bool]
 
 
-class Policy:
+class AuditPolicy:
     """Rules in order; the first that matches decides."""
 
-    def __init__(self, rules: Sequence[tuple[Match, Grade]], *, by_name: bool, refusals: bool) -> None:
+    def __init__(self, rules: Sequence[tuple[Match, AuditGrade]], *, by_name: bool, refusals: bool) -> None:
         self._rules = rules
         self.by_name = by_name  # whether an object's name matters
         self.refusals = refusals  # whether refused requests are recorded even when no rule says so
 
-    def grade(self, asked: AuditAttributes) -> Grade | None:
+    def grade(self, asked: AuditAttributes) -> AuditGrade | None:
         """None when nothing is recorded."""
         for matches, grade in self._rules:
             if matches(asked):
@@ -83,10 +83,10 @@ def is_secret(resource: str) -> bool:
     return resource == _TOKEN or resource.partition("/")[0] in _SECRET
 
 
-def _capped(asked: AuditAttributes, grade: Grade) -> Grade:
+def _capped(asked: AuditAttributes, grade: AuditGrade) -> AuditGrade:
     if not is_secret(asked.resource):
         return grade
-    return Grade(METADATA, grade.stages, grade.managed_fields, confidential=True)
+    return AuditGrade(METADATA, grade.stages, grade.managed_fields, confidential=True)
 
 
 # -- the default -----------------------------------------------------------------------------------------------------
@@ -95,20 +95,20 @@ _CHANGES = frozenset({"create", "update", "patch", "delete", "deletecollection"}
 _CHATTER = frozenset({("coordination.k8s.io", "leases"), ("", "events"), ("events.k8s.io", "events")})
 
 
-def default_policy() -> Policy:
+def default_policy() -> AuditPolicy:
     """Changes, but for leases and events, and whatever is refused; of all of them the metadata."""
 
     def changes(asked: AuditAttributes) -> bool:
         return asked.verb in _CHANGES and not asked.path and (asked.group, asked.resource) not in _CHATTER
 
     stages = frozenset({STARTED, COMPLETE, PANIC})
-    return Policy([(changes, Grade(METADATA, stages))], by_name=False, refusals=True)
+    return AuditPolicy([(changes, AuditGrade(METADATA, stages))], by_name=False, refusals=True)
 
 
 # -- from a file -----------------------------------------------------------------------------------------------------
 
 
-def load(path: Path) -> Policy:
+def load(path: Path) -> AuditPolicy:
     """The policy in a YAML or JSON file; ConfigError names the field at fault and the fix."""
     import yaml
 
@@ -124,7 +124,7 @@ def load(path: Path) -> Policy:
         raise ConfigError(f"audit policy {path}: {error}") from None
 
 
-def parse(content: Any) -> Policy:
+def parse(content: Any) -> AuditPolicy:
     if not isinstance(content, dict):
         raise ConfigError("the file must hold one object; start it with apiVersion: audit.k8s.io/v1 and kind: Policy")
     if content.get("apiVersion") != "audit.k8s.io/v1":
@@ -139,10 +139,10 @@ def parse(content: Any) -> Policy:
         raise ConfigError("rules is empty: give at least one, such as {level: Metadata}")
     compiled = [_rule(rule, f"rules[{number}]", omitted, managed) for number, rule in enumerate(rules)]
     by_name = any(part.get("resourceNames") for rule in rules for part in rule.get("resources") or ())
-    return Policy(compiled, by_name=by_name, refusals=False)
+    return AuditPolicy(compiled, by_name=by_name, refusals=False)
 
 
-def _rule(rule: Any, at: str, omitted: frozenset[str], managed: bool) -> tuple[Match, Grade]:
+def _rule(rule: Any, at: str, omitted: frozenset[str], managed: bool) -> tuple[Match, AuditGrade]:
     if not isinstance(rule, dict):
         raise ConfigError(f"{at} must be an object with a level")
     _known(rule, _RULE_FIELDS, at)
@@ -151,7 +151,7 @@ def _rule(rule: Any, at: str, omitted: frozenset[str], managed: bool) -> tuple[M
         raise ConfigError(f"{at}.level is {level!r}: choose from {', '.join(LEVELS)}")
     stages = frozenset(STAGES) - omitted - _stages(rule, at)
     managed = not _boolean(rule, "omitManagedFields", at, default=not managed)
-    return _match(rule, at), Grade(LEVELS.index(level), stages, managed)
+    return _match(rule, at), AuditGrade(LEVELS.index(level), stages, managed)
 
 
 def _match(rule: dict[str, Any], at: str) -> Match:

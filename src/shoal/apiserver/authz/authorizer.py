@@ -15,7 +15,7 @@ from shoal.apiserver.authz.index import RbacIndex
 from shoal.apiserver.authz.node import NodeAuthorizer, node_of
 from shoal.apiserver.authz.rules import Rule, compiled, quote
 from shoal.apiserver.context import User
-from shoal.apiserver.paths import Target
+from shoal.apiserver.paths import ResourcePath
 from shoal.errors import ApiError, Forbidden, qualified
 from shoal.kube import fieldselector
 from shoal.kube.kinds import bootstrap_rbac
@@ -65,7 +65,7 @@ class Authorizer:
         """Whether there is nothing to ask: the administrators."""
         return MASTERS in user.groups
 
-    def check_target(self, user: User, verb: str, target: Target, query: Mapping[str, str]) -> None:
+    def check_target(self, user: User, verb: str, target: ResourcePath, query: Mapping[str, str]) -> None:
         """Raise Forbidden unless the user may do this to what the path names."""
         namespace, name = target.namespace or "", target.name
         if name and target.plural == "namespaces" and target.namespace is None:
@@ -78,7 +78,7 @@ class Authorizer:
         asked = Attributes(verb, target.group, target.plural, target.subresource, namespace, name, fields=fields)
         self.check(user, asked)
 
-    def check_create(self, user: User, target: Target) -> None:
+    def check_create(self, user: User, target: ResourcePath) -> None:
         """Raise Forbidden unless the user may create what the path names, where another verb would create it."""
         if MASTERS not in user.groups:
             self.check_target(user, "create", target, {})

@@ -54,7 +54,7 @@ class FlowMatch:
         )  # as it stands in an answer
 
 
-class Gate:
+class FlowGate:
     """Flow control of one server."""
 
     def __init__(self, config: FlowConfig, clock: Clock) -> None:

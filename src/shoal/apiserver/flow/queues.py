@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from typing import Any, Generic, Protocol, TypeVar
 
 
-class Waiting(Protocol):
+class QueuedRequest(Protocol):
     """What stands in a queue."""
 
     @property
@@ -20,7 +20,7 @@ class Waiting(Protocol):
         """Nobody waits for it any more."""
 
 
-T = TypeVar("T", bound=Waiting)
+T = TypeVar("T", bound=QueuedRequest)
 
 
 def deal(flow: str, deck: int, hand: int) -> tuple[int, ...]:

@@ -57,7 +57,7 @@ ContainerKey = tuple[str, str, str]  # namespace, pod, container
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class ResourceUse:
     """Of a node or a container at one moment. ``cpu_rate`` is the kubelet's own idea of it, in billionths of a core."""
 
     cpu_total_ns: int
@@ -66,40 +66,40 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class KubeletSample:
     """One reading of one kubelet."""
 
     at: float  # by our clock: kubelets' need not agree
-    node: Use | None
-    containers: Mapping[ContainerKey, Use]
+    node: ResourceUse | None
+    containers: Mapping[ContainerKey, ResourceUse]
 
 
-def sample(summary: Mapping[str, Any], at: float) -> Sample:
+def sample(summary: Mapping[str, Any], at: float) -> KubeletSample:
     """From the answer to ``/stats/summary``."""
-    containers: dict[ContainerKey, Use] = {}
+    containers: dict[ContainerKey, ResourceUse] = {}
     for pod in summary.get("pods") or ():
         about = pod.get("podRef") or {}
         for container in pod.get("containers") or ():
             use = _use(container)
             if use is not None:
                 containers[about.get("namespace", ""), about.get("name", ""), container.get("name", "")] = use
-    return Sample(at, _use(summary.get("node") or {}), containers)
+    return KubeletSample(at, _use(summary.get("node") or {}), containers)
 
 
-def _use(stats: Mapping[str, Any]) -> Use | None:
+def _use(stats: Mapping[str, Any]) -> ResourceUse | None:
     cpu, memory = stats.get("cpu") or {}, stats.get("memory") or {}
     if "usageCoreNanoSeconds" not in cpu and "usageNanoCores" not in cpu:
         return None
     used = memory.get("workingSetBytes", memory.get("usageBytes", 0))
-    return Use(int(cpu.get("usageCoreNanoSeconds") or 0), int(cpu.get("usageNanoCores") or 0), int(used or 0))
+    return ResourceUse(int(cpu.get("usageCoreNanoSeconds") or 0), int(cpu.get("usageNanoCores") or 0), int(used or 0))
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class NodeReading:
     """The latest sample of a node and the one before."""
 
-    last: Sample
-    before: Sample | None = None
+    last: KubeletSample
+    before: KubeletSample | None = None
 
     @property
     def window_s(self) -> float:
@@ -119,7 +119,7 @@ class Reading:
             found.setdefault((namespace, pod), []).append(made)
         return found
 
-    def _usage(self, last: Use, before: Use | None) -> Obj:
+    def _usage(self, last: ResourceUse, before: ResourceUse | None) -> Obj:
         rate = last.cpu_rate
         if before is not None and last.cpu_total_ns >= before.cpu_total_ns > 0 and self.window_s > 0:
             rate = int((last.cpu_total_ns - before.cpu_total_ns) / self.window_s)
@@ -134,7 +134,7 @@ class Reading:
 
 
 def metrics_object(
-    resource: Resource, metadata: Mapping[str, Any], reading: Reading, default_s: float, content: Obj
+    resource: Resource, metadata: Mapping[str, Any], reading: NodeReading, default_s: float, content: Obj
 ) -> Obj:
     """An object of the API. ``metadata`` is that of the node or pod it is about."""
     about: Obj = {"name": metadata["name"]}

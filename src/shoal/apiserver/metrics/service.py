@@ -21,7 +21,7 @@ from shoal.apiserver.metrics.samples import (
     POD_SCHEMA,
     PODS,
     PRINTER,
-    Reading,
+    NodeReading,
     metrics_object,
     sample,
 )
@@ -56,7 +56,7 @@ class MetricsApi:
         self._core = core
         self._nodes = nodes
         self._config = core.config.nodes
-        self._readings: dict[str, Reading] = {}  # by node
+        self._readings: dict[str, NodeReading] = {}  # by node
         self._wanted_at = 0.0
         self._reader: asyncio.Task[None] | None = None
         self._first = asyncio.Event()  # set when there are readings to show
@@ -138,7 +138,7 @@ class MetricsApi:
             return None
         return metrics_object(resource, metadata, found[0], default_s, {"containers": found[1]})
 
-    def _pod_usage(self) -> dict[tuple[str, str], tuple[Reading, list[Obj]]]:
+    def _pod_usage(self) -> dict[tuple[str, str], tuple[NodeReading, list[Obj]]]:
         return {
             key: (reading, containers)
             for reading in self._readings.values()
@@ -191,7 +191,7 @@ class MetricsApi:
             log.debug("a kubelet did not tell its statistics", node=name, error=str(error))
             return
         before = self._readings.get(name)
-        self._readings[name] = Reading(found, None if before is None else before.last)
+        self._readings[name] = NodeReading(found, None if before is None else before.last)
 
     async def _summary(self, name: str) -> Any:
         endpoint = await self._nodes.kubelet(name)

@@ -49,7 +49,7 @@ class NodesConfig:
         return tuple(ipaddress.ip_network(text) for text in self.loopback)
 
 
-class Credentials:
+class NodeCredentials:
     """TLS for each kind of connection, made on first use."""
 
     def __init__(self, config: NodesConfig) -> None:

@@ -19,7 +19,7 @@ class UnknownError(ApiError):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ProxiedName:
     """``scheme:name:port`` as the name of a proxied object."""
 
     scheme: str
@@ -27,14 +27,14 @@ class Wanted:
     port: str
 
 
-def wanted(text: str, what: str) -> Wanted:
+def wanted(text: str, what: str) -> ProxiedName:
     """``name``, ``name:port`` or ``scheme:name:port``."""
     parts = text.split(":")
     if len(parts) <= 3:
         scheme = parts.pop(0) if len(parts) == 3 else ""
         name, port = parts if len(parts) == 2 else (parts[0], "")
         if name and scheme in ("", "http", "https"):
-            return Wanted(scheme, name, port)
+            return ProxiedName(scheme, name, port)
     raise BadRequest(f'invalid {what} request "{text}"')
 
 

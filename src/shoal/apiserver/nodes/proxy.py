@@ -9,7 +9,7 @@ from shoal.apiserver.messages import Answer, Request, Response
 from shoal.apiserver.nodes import rewrite
 from shoal.apiserver.nodes.backend import Backend, Endpoint, Head, Unreachable, connect
 from shoal.apiserver.nodes.relay import BackendRelay, Tunnel
-from shoal.apiserver.paths import Target
+from shoal.apiserver.paths import ResourcePath
 from shoal.base.clock import Clock
 from shoal.errors import ServiceUnavailable
 
@@ -19,7 +19,7 @@ METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ProxyDestination:
     """What is behind a proxy, and the part of the request's path that is its own."""
 
     endpoint: Endpoint
@@ -27,18 +27,18 @@ class Place:
     prefix: str  # of the proxy itself, decoded
 
 
-def place_of(request: Request, target: Target, endpoint: Endpoint) -> Place:
+def place_of(request: Request, target: ResourcePath, endpoint: Endpoint) -> ProxyDestination:
     """``target`` is what the request names."""
     tail = target.tail
     if not tail and not request.path.endswith("/"):
-        return Place(endpoint, b"", request.path)
+        return ProxyDestination(endpoint, b"", request.path)
     head = _CLUSTER_PARTS if target.namespace is None else _NAMESPACED_PARTS
     parts = request.raw_path.split(b"/")
     if parts[head - 1] == b"proxy":
         path = b"/".join(parts[head:])  # with whatever was escaped still so
     else:
         path = quote(tail).encode()
-    return Place(endpoint, b"/" + path, request.path[: len(request.path) - len(tail)].rstrip("/"))
+    return ProxyDestination(endpoint, b"/" + path, request.path[: len(request.path) - len(tail)].rstrip("/"))
 
 
 def wants_upgrade(request: Request) -> bool:
@@ -50,14 +50,14 @@ def head_of(method: str, target: bytes, headers: rewrite.Lines) -> bytes:
     return b"%b %b HTTP/1.1\r\n%b\r\n" % (method.encode(), target, lines)
 
 
-class Proxy:
+class NodeProxy:
     """Passes requests on."""
 
     def __init__(self, clock: Clock, dial_s: float) -> None:
         self._clock = clock
         self._dial_s = dial_s
 
-    async def pass_on(self, request: Request, place: Place) -> Answer:
+    async def pass_on(self, request: Request, place: ProxyDestination) -> Answer:
         upgrade = wants_upgrade(request)
         if not place.path and not upgrade and request.method in ("GET", "HEAD"):
             return _with_slash(request)
@@ -85,7 +85,7 @@ class Proxy:
         return self._answer(request, place, backend, head)
 
     @staticmethod
-    def _headers(request: Request, place: Place, *, upgrade: bool) -> rewrite.Lines:
+    def _headers(request: Request, place: ProxyDestination, *, upgrade: bool) -> rewrite.Lines:
         headers = rewrite.request_headers(request.headers, request.client, upgrade=upgrade)
         uri = place.prefix.encode() + (place.path or b"/")
         headers += [(b"x-forwarded-uri", uri), (b"x-forwarded-proto", b"https")]
@@ -97,7 +97,7 @@ class Proxy:
         return headers
 
     @staticmethod
-    def _answer(request: Request, place: Place, backend: Backend, head: Head) -> Answer:
+    def _answer(request: Request, place: ProxyDestination, backend: Backend, head: Head) -> Answer:
         if head.status == 101:
             if not wants_upgrade(request):
                 backend.abort()

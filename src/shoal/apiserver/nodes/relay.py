@@ -10,7 +10,7 @@ from shoal.apiserver.nodes.backend import Backend, Headers
 from shoal.base.websocket import CloseCode, Decoder, Message, Opcode, WebSocketError, encode, encode_close
 
 
-class Change(Protocol):
+class BodyChange(Protocol):
     """Changes a body on its way."""
 
     def feed(self, data: bytes) -> bytes: ...
@@ -32,7 +32,7 @@ class BackendRelay(Relay):
         *,
         length: int | None = None,
         own_headers: bool = False,
-        change: Change | None = None,
+        change: BodyChange | None = None,
     ) -> None:
         super().__init__(status, content_type, headers, length=length, own_headers=own_headers)
         self._backend = backend

@@ -97,7 +97,7 @@ class Links:
         return _ATTRIBUTE.sub(replaced, attributes)
 
 
-class Page:
+class HtmlPage:
     """HTML on its way through: fed in pieces of any size, with a rest that is held until it can be understood."""
 
     def __init__(self, links: Links) -> None:
@@ -167,7 +167,7 @@ def _may_become_tag(text: bytes, start: int) -> bool:
 class Compressed:
     """A gzipped page on its way through."""
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: HtmlPage) -> None:
         self._page = page
         self._unpack = zlib.decompressobj(wbits=31)
         self._pack = zlib.compressobj(wbits=31)
@@ -183,14 +183,14 @@ class Compressed:
         return self._pack.compress(self._page.finish()) + self._pack.flush()
 
 
-def page_for(links: Links, content_type: bytes, encoding: bytes) -> Page | Compressed | None:
+def page_for(links: Links, content_type: bytes, encoding: bytes) -> HtmlPage | Compressed | None:
     """What rewrites an answer; None when it goes through as it is."""
     if content_type.partition(b";")[0].strip().lower() != b"text/html":
         return None
-    makers: dict[bytes, Callable[[], Page | Compressed]] = {
-        b"": lambda: Page(links),
-        b"identity": lambda: Page(links),
-        b"gzip": lambda: Compressed(Page(links)),
+    makers: dict[bytes, Callable[[], HtmlPage | Compressed]] = {
+        b"": lambda: HtmlPage(links),
+        b"identity": lambda: HtmlPage(links),
+        b"gzip": lambda: Compressed(HtmlPage(links)),
     }
     make = makers.get(encoding.strip().lower())
     return None if make is None else make()

@@ -22,13 +22,13 @@ from shoal.apiserver.messages import Answer, Response, Wire
 from shoal.apiserver.negotiate import NO_QUERY, flag
 from shoal.apiserver.nodes import locate, options
 from shoal.apiserver.nodes.backend import Backend, Collected, Endpoint, Head, Headers, Unreachable, connect
-from shoal.apiserver.nodes.config import Credentials
+from shoal.apiserver.nodes.config import NodeCredentials
 from shoal.apiserver.nodes.locate import UnknownError
-from shoal.apiserver.nodes.proxy import METHODS, Proxy, head_of, place_of, wants_upgrade
+from shoal.apiserver.nodes.proxy import METHODS, NodeProxy, head_of, place_of, wants_upgrade
 from shoal.apiserver.nodes.relay import BackendRelay, SocketRelay, Tunnel
 from shoal.apiserver.nodes.rewrite import request_headers, response_headers
 from shoal.apiserver.nodes.sessions import Carrier, CommandSession, ForwardSession, InSocket, Plain
-from shoal.apiserver.nodes.sockets import KubeletSocket, Refused, open_socket
+from shoal.apiserver.nodes.sockets import KubeletSocket, UpgradeRefused, open_socket
 from shoal.base import spdy, websocket
 from shoal.base.websocket import Channel
 from shoal.errors import BadRequest, InternalError, MethodNotAllowed, NotFound, from_status
@@ -59,9 +59,9 @@ class NodeAccess:
         self._authorizer = authorizer
         self._admission = admission
         self._loopback = self._config.networks()
-        self.credentials = Credentials(self._config)
+        self.credentials = NodeCredentials(self._config)
         self._turn = 0  # endpoints of services are taken in turn
-        self._proxy = Proxy(core.clock, self._config.dial_s)
+        self._proxy = NodeProxy(core.clock, self._config.dial_s)
 
     async def handle(self, call: Call, method: str) -> Answer:
         name = call.target.subresource
@@ -208,7 +208,7 @@ class NodeAccess:
     async def _command(self, endpoint: Endpoint, target: str, agreed: str, expected: list[Channel]) -> Answer:
         try:
             socket = await self._socket(endpoint, target)
-        except Refused as refused:
+        except UpgradeRefused as refused:
             return _not_switched(refused.backend, refused.head)
         return CommandSession(_spdy_headers(agreed), Plain, socket, expected, self._core.clock)
 
@@ -218,7 +218,7 @@ class NodeAccess:
         async def open_port(port: str) -> KubeletSocket:
             try:
                 return await self._socket(endpoint, f"{target}?port={port}")
-            except Refused as refused:
+            except UpgradeRefused as refused:
                 body = await Collected(refused.backend, _REFUSAL_BYTES).read()
                 raise Unreachable(body.decode("utf-8", "replace").strip() or str(refused)) from None
 
@@ -239,11 +239,11 @@ class NodeAccess:
         secure = scheme == "https"
         return Endpoint(host, int(port or (443 if secure else 80)), self.credentials.pod() if secure else None)
 
-    async def _pod_endpoint(self, call: Call, asked: locate.Wanted) -> Endpoint:
+    async def _pod_endpoint(self, call: Call, asked: locate.ProxiedName) -> Endpoint:
         host, port = locate.pod_address(await self._pod(call, asked.name), asked.port, self._loopback)
         return self._endpoint(asked.scheme, host, port)
 
-    async def _service_endpoint(self, call: Call, asked: locate.Wanted) -> Endpoint:
+    async def _service_endpoint(self, call: Call, asked: locate.ProxiedName) -> Endpoint:
         namespace = call.namespace or ""
         service = await self._find("services", namespace, asked.name)
         store = self._core.store
@@ -264,7 +264,7 @@ class NodeAccess:
         locate.check_address(host, self._loopback)
         return self._endpoint(asked.scheme, host, str(port))
 
-    async def _node_endpoint(self, call: Call, asked: locate.Wanted) -> Endpoint:
+    async def _node_endpoint(self, call: Call, asked: locate.ProxiedName) -> Endpoint:
         kubelet = await self.kubelet(asked.name)
         host = kubelet.host
         if not locate.is_address(host):

@@ -17,7 +17,7 @@ _KEY_BYTES = 16
 Send = Callable[[str, Headers], Awaitable[tuple[Backend, Head]]]  # a request to a kubelet, by path and query
 
 
-class Listener(Protocol):
+class KubeletListener(Protocol):
     """Who gets what the kubelet says."""
 
     def on_message(self, channel: int, data: bytes) -> None: ...
@@ -28,7 +28,7 @@ class Listener(Protocol):
         """The kubelet keeps up again with what it is sent."""
 
 
-class Refused(Exception):
+class UpgradeRefused(Exception):
     """The kubelet did not change the protocol; its answer has begun on ``backend``."""
 
     def __init__(self, backend: Backend, head: Head) -> None:
@@ -45,7 +45,7 @@ class KubeletSocket:
         self._backend = backend
         self._subprotocol = subprotocol
         self._decoder = Decoder(server=False)
-        self._listener: Listener | None = None
+        self._listener: KubeletListener | None = None
         self._closed = False
 
     @property
@@ -56,7 +56,7 @@ class KubeletSocket:
     def can_close_channels(self) -> bool:
         return self._subprotocol == websocket.V5
 
-    def attach(self, listener: Listener) -> None:
+    def attach(self, listener: KubeletListener) -> None:
         self._listener = listener
         self._backend.attach(self)
 
@@ -110,7 +110,7 @@ class KubeletSocket:
 
 
 async def open_socket(send: Send, target: str, protocols: Sequence[str], random_bytes: RandomBytes) -> KubeletSocket:
-    """A WebSocket to a kubelet; ``Refused`` when it does not want to."""
+    """A WebSocket to a kubelet; ``UpgradeRefused`` when it does not want to."""
     key = base64.b64encode(random_bytes(_KEY_BYTES))
     headers = [
         (b"connection", b"Upgrade"),
@@ -121,6 +121,6 @@ async def open_socket(send: Send, target: str, protocols: Sequence[str], random_
     ]
     backend, head = await send(target, headers)
     if head.status != 101:
-        raise Refused(backend, head)
+        raise UpgradeRefused(backend, head)
     chosen = head.get(b"sec-websocket-protocol").decode("latin-1") or websocket.V1
     return KubeletSocket(backend, chosen, random_bytes)

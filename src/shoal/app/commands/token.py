@@ -75,7 +75,7 @@ def create(
         _only_of_the_fleet(kind=kind, role=role, workspace=workspace, cluster=cluster, region=region, shard=shard)
         _deliver(_create_of_cluster(user, group or [], ttl, name, dir, kubeconfig=kubeconfig), to, "the token")
         return
-    wanted = fleet.Wanted(
+    wanted = fleet.TokenOptions(
         kind=kind, name=name, role=role, workspace=workspace, cluster=cluster, region=region, shard=shard,
         ttl_s=seconds_of("ttl", ttl) if ttl else 0,
     )  # fmt: skip

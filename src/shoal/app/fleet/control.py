@@ -22,7 +22,7 @@ from shoal.base.tasks import wait_first
 from shoal.control.api.wiring import make_api
 from shoal.control.database.engine import Databases
 from shoal.control.database.retention import Retention, run_retention
-from shoal.control.database.tokens import Tokens
+from shoal.control.database.tokens import ApiTokens
 from shoal.control.domain.access import DEFAULT_WORKSPACE
 from shoal.control.domain.fleet import Fleet
 from shoal.control.secrets.wiring import open_sealer
@@ -51,7 +51,7 @@ async def run_control(
             config.databases, clock=clock, ids=ids, workspaces=config.workspaces, events=config.events
         )
         stack.push_async_callback(databases.close)
-        tokens = Tokens(databases, clock)
+        tokens = ApiTokens(databases, clock)
         sealer = await open_sealer(config.master_key, config.dir, clock=clock)
         stack.push_async_callback(sealer.close)
         fleet = Fleet(databases, clock, ids, sealer)
@@ -78,7 +78,7 @@ async def run_control(
         )  # fmt: skip
 
 
-async def sweep_forever(fleet: Fleet, tokens: Tokens, clock: Clock) -> None:
+async def sweep_forever(fleet: Fleet, tokens: ApiTokens, clock: Clock) -> None:
     """What has to happen because time passes."""
     while True:
         try:
@@ -103,7 +103,7 @@ def by_path(cluster: Application, api: Application) -> Application:
     return app
 
 
-async def ensure_admin(config: ControlConfig, fleet: Fleet, tokens: Tokens) -> None:
+async def ensure_admin(config: ControlConfig, fleet: Fleet, tokens: ApiTokens) -> None:
     """A workspace to begin with, and a token of its administrator, whose only copy is in the directory."""
     await fleet.ensure_workspace(DEFAULT_WORKSPACE)
     path = config.admin_token_path

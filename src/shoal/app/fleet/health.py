@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import orjson
 
-from shoal.base.asgi_parts import Application, Receive, Scope, Send, answer
+from shoal.base.asgi_common import Application, Receive, Scope, Send, answer
 from shoal.base.metrics import CONTENT_TYPE, Metrics
 
 Check = Callable[[], tuple[bool, dict[str, str]]]

@@ -12,7 +12,7 @@ from shoal.app.config import LOOPBACK
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.cli.contexts import Context
-from shoal.cli.rest import CannotReach, Refused, Rest
+from shoal.cli.rest import CannotReach, RequestRefused, Rest
 from shoal.kube.objects import Obj
 
 _EVERY_S = 10.0
@@ -44,7 +44,7 @@ class ControlFleet:
                 try:
                     self._by_app = await asyncio.to_thread(self._read, self._control)
                     self._away = False
-                except (CannotReach, Refused, OSError, KeyError, TypeError) as error:
+                except (CannotReach, RequestRefused, OSError, KeyError, TypeError) as error:
                     if not self._away:
                         _log.warning("the control plane cannot be asked for deployments", reason=str(error))
                     self._away = True

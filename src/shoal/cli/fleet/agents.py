@@ -12,7 +12,7 @@ from shoal.cli.fleet.kinds import ROOT
 from shoal.cli.fleet.session import ContextName, NoSuchObject, Output, opened
 from shoal.cli.fleet.views import AGENT_COLUMNS, agent_rows
 from shoal.cli.printers import Format, document, render
-from shoal.cli.rest import Refused
+from shoal.cli.rest import RequestRefused
 from shoal.errors import ConfigError
 
 app = new_app("Show the agents of the clusters, and confirm deletions that they hold back.")
@@ -56,7 +56,7 @@ def confirm(
             raise NoSuchObject(f"agent {place!r} not found (existing agents: {names})")
         try:
             session.rest.request("POST", f"{ROOT}/agents/{cluster}/{shard or 'default'}/confirm-deletes")
-        except Refused as refused:
+        except RequestRefused as refused:
             raise refused from None
     if found.get("held"):
         typer.echo(f"{place}: confirmed; the agent continues within seconds")

@@ -10,12 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from shoal.cli.apps import new_app
-from shoal.cli.fleet.documents import Document, ordered, placed, read_all
+from shoal.cli.fleet.documents import ManifestDocument, ordered, placed, read_all
 from shoal.cli.fleet.hints import hints
 from shoal.cli.fleet.kinds import BY_NAME, ROOT, ref_of
-from shoal.cli.fleet.session import ContextName, DryRun, Environment, Output, Project, Session, opened
+from shoal.cli.fleet.session import ContextName, DryRun, Environment, FleetSession, Output, Project, opened
 from shoal.cli.printers import Format, brief, document, indented
-from shoal.cli.rest import Refused, in_lines
+from shoal.cli.rest import RequestRefused, in_lines
 from shoal.errors import ConfigError, ShoalError
 
 app = new_app("Create or change the objects that files describe.")
@@ -64,9 +64,9 @@ def apply(
         raise typer.Exit(1)
 
 
-def batches(documents: Sequence[Document]) -> Iterator[list[Document]]:
+def batches(documents: Sequence[ManifestDocument]) -> Iterator[list[ManifestDocument]]:
     """The documents in batches within the limits of one request."""
-    batch: list[Document] = []
+    batch: list[ManifestDocument] = []
     size = 0
     for each in documents:
         length = len(json.dumps(each.content, default=str))
@@ -79,12 +79,12 @@ def batches(documents: Sequence[Document]) -> Iterator[list[Document]]:
         yield batch
 
 
-def send(session: Session, batch: Sequence[Document], *, dry_run: bool) -> list[dict[str, Any]]:
+def send(session: FleetSession, batch: Sequence[ManifestDocument], *, dry_run: bool) -> list[dict[str, Any]]:
     """Apply one batch; the results are in the order of its documents."""
     body = [each.content for each in batch]
     try:
         answer = session.rest.request("POST", f"{ROOT}/apply", body, params={"dryRun": dry_run}).body
-    except Refused as refused:
+    except RequestRefused as refused:
         if isinstance(refused.body, dict) and refused.body.get("items"):
             answer = refused.body  # the items carry their own errors
         elif refused.status == 422 and refused.details:
@@ -97,7 +97,7 @@ def send(session: Session, batch: Sequence[Document], *, dry_run: bool) -> list[
     return found
 
 
-def _wrong(session: Session, batch: Sequence[Document], refused: Refused) -> str:
+def _wrong(session: FleetSession, batch: Sequence[ManifestDocument], refused: RequestRefused) -> str:
     """The error message: invalid documents with their fields and hints."""
     lines = ["nothing was applied:"]
     by_document: dict[int, list[dict[str, str]]] = {}
@@ -158,7 +158,7 @@ def effect_line(effect: dict[str, Any]) -> str:
     return f"{where or 'not placed yet'}: {what}"
 
 
-def failure(session: Session, which: Document, error: dict[str, Any]) -> str:
+def failure(session: FleetSession, which: ManifestDocument, error: dict[str, Any]) -> str:
     details = error.get("details") or []
     text = f"error: {which.origin}: {in_lines(str(error.get('message', '')), details)}\n"
     return text + "".join(f"  → {hint}\n" for hint in hints(session, details, which.metadata))

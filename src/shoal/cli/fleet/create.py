@@ -12,9 +12,9 @@ import typer
 from shoal.cli.apps import new_app
 from shoal.cli.fleet.apply import report
 from shoal.cli.fleet.hints import hints
-from shoal.cli.fleet.kinds import API_VERSION, BY_NAME, Ref
-from shoal.cli.fleet.session import ContextName, DryRun, Environment, Project, Session, opened
-from shoal.cli.rest import Refused
+from shoal.cli.fleet.kinds import API_VERSION, BY_NAME, ObjectName
+from shoal.cli.fleet.session import ContextName, DryRun, Environment, FleetSession, Project, opened
+from shoal.cli.rest import RequestRefused
 from shoal.errors import ConfigError, ShoalError
 
 app = new_app("Create a project, an environment or a secret without a file.", group=True)
@@ -29,7 +29,7 @@ def project(
 ) -> None:  # fmt: skip
     """Create a project."""
     with opened(context) as session:
-        make(session, Ref(BY_NAME["Project"], name), _described(description), dry_run=dry_run)
+        make(session, ObjectName(BY_NAME["Project"], name), _described(description), dry_run=dry_run)
 
 
 @app.command("environment")
@@ -42,7 +42,7 @@ def environment(
 ) -> None:
     """Create an environment in a project."""
     with opened(context, project) as session:
-        ref = Ref(BY_NAME["Environment"], name, _said(session, "project"))
+        ref = ObjectName(BY_NAME["Environment"], name, _said(session, "project"))
         make(session, ref, _described(description), dry_run=dry_run)
 
 
@@ -73,10 +73,12 @@ def secret(
     values = secret_values(from_literal or (), from_file or (), from_env_file or ())
     with opened(context, project, environment) as session:
         places = (_said(session, "project"), _said(session, "environment"))
-        make(session, Ref(BY_NAME["Secret"], name, *places), {"values": values}, replace=replace, dry_run=dry_run)
+        make(
+            session, ObjectName(BY_NAME["Secret"], name, *places), {"values": values}, replace=replace, dry_run=dry_run
+        )
 
 
-def make(session: Session, ref: Ref, spec: dict[str, Any], *, dry_run: bool, replace: bool = False) -> None:
+def make(session: FleetSession, ref: ObjectName, spec: dict[str, Any], *, dry_run: bool, replace: bool = False) -> None:
     """Create or replace the object and print the result."""
     metadata = {"name": ref.name, "project": ref.project, "environment": ref.environment}
     named = {name: value for name, value in metadata.items() if value}
@@ -84,7 +86,7 @@ def make(session: Session, ref: Ref, spec: dict[str, Any], *, dry_run: bool, rep
     method, path = ("PUT", ref.path) if replace else ("POST", ref.kind.path(ref.project, ref.environment))
     try:
         made = session.rest.request(method, path, body, params={"dryRun": dry_run}).body
-    except Refused as refused:
+    except RequestRefused as refused:
         fixes = [f"  → {each}" for each in hints(session, refused.details, metadata)]
         if refused.code == "AlreadyExists" and ref.kind.name == "Secret":
             fixes.append("  → use --replace to replace its values")
@@ -131,7 +133,7 @@ def _described(description: str) -> dict[str, Any]:
     return {"description": description} if description else {}
 
 
-def _said(session: Session, part: str) -> str:
+def _said(session: FleetSession, part: str) -> str:
     found: str = getattr(session, part)
     if not found:
         kind = "Project" if part == "project" else "Environment"

@@ -9,11 +9,20 @@ import typer
 
 from shoal.cli.apps import new_app
 from shoal.cli.fleet.apply import Files, effect_line
-from shoal.cli.fleet.documents import Document, ordered, placed, read_all
-from shoal.cli.fleet.kinds import BY_NAME, Ref, kind_called
-from shoal.cli.fleet.session import ContextName, DryRun, Environment, NoSuchObject, Output, Project, Session, opened
+from shoal.cli.fleet.documents import ManifestDocument, ordered, placed, read_all
+from shoal.cli.fleet.kinds import BY_NAME, ObjectName, kind_called
+from shoal.cli.fleet.session import (
+    ContextName,
+    DryRun,
+    Environment,
+    FleetSession,
+    NoSuchObject,
+    Output,
+    Project,
+    opened,
+)
 from shoal.cli.printers import Format, document
-from shoal.cli.rest import Refused
+from shoal.cli.rest import RequestRefused
 from shoal.errors import ConfigError
 
 app = new_app("Delete objects.")
@@ -51,12 +60,12 @@ def delete(
         typer.echo(_line(ref, result, dry_run=dry_run), nl=False)
 
 
-def _ref(session: Session, document: Document) -> Ref:
+def _ref(session: FleetSession, document: ManifestDocument) -> ObjectName:
     kind = BY_NAME.get(document.kind)
     if kind is None or not document.metadata.get("name"):
         raise ConfigError(f"{document.origin}: kind or metadata.name is missing or unknown")
     metadata = placed(document, session.project, session.environment).metadata
-    ref = Ref(
+    ref = ObjectName(
         kind, str(metadata["name"]), str(metadata.get("project") or ""), str(metadata.get("environment") or "")
     )  # fmt: skip
     for part in kind.parts:
@@ -65,7 +74,7 @@ def _ref(session: Session, document: Document) -> Ref:
     return ref
 
 
-def _ask(session: Session, refs: list[Ref], *, cascade: bool) -> None:
+def _ask(session: FleetSession, refs: list[ObjectName], *, cascade: bool) -> None:
     lines = []
     for ref, result in _delete_all(session, refs, cascade=cascade, dry_run=True, strict=False, tolerant=True):
         if result is not None:
@@ -76,11 +85,11 @@ def _ask(session: Session, refs: list[Ref], *, cascade: bool) -> None:
 
 
 def _delete_all(
-    session: Session, refs: list[Ref], *, cascade: bool, dry_run: bool, strict: bool, tolerant: bool = False
-) -> list[tuple[Ref, dict[str, Any] | None]]:
+    session: FleetSession, refs: list[ObjectName], *, cascade: bool, dry_run: bool, strict: bool, tolerant: bool = False
+) -> list[tuple[ObjectName, dict[str, Any] | None]]:
     """Delete the objects; the result is None for one that does not exist, which is an error with ``strict``.
     ``tolerant``: a dry run ignores that an object is not empty, because its content would be deleted before."""
-    results: list[tuple[Ref, dict[str, Any] | None]] = []
+    results: list[tuple[ObjectName, dict[str, Any] | None]] = []
     tolerant = tolerant or (dry_run and len(refs) > 1)
     for ref in refs:
         try:
@@ -89,7 +98,7 @@ def _delete_all(
             if strict:
                 raise
             result = None
-        except Refused as refused:
+        except RequestRefused as refused:
             if not (tolerant and refused.status == 409):
                 raise _with_fix(refused, cascade=cascade) from None
             result = {"also": [], "effects": [], "dryRun": True}
@@ -97,18 +106,18 @@ def _delete_all(
     return results
 
 
-def _with_fix(refused: Refused, *, cascade: bool) -> Refused:
+def _with_fix(refused: RequestRefused, *, cascade: bool) -> RequestRefused:
     if refused.status != 409 or cascade:
         return refused
-    return Refused(refused.status, refused.code, f"{refused.message} (--cascade)", refused.details, refused.body)
+    return RequestRefused(refused.status, refused.code, f"{refused.message} (--cascade)", refused.details, refused.body)
 
 
-def _line(ref: Ref, result: dict[str, Any] | None, *, dry_run: bool) -> str:
+def _line(ref: ObjectName, result: dict[str, Any] | None, *, dry_run: bool) -> str:
     if result is None:
         return f"{ref.shown}   not found\n"
     lines = [f"{ref.shown}   {'would be deleted' if dry_run else 'deleted'}"]
     for other in result["also"]:
-        inside = Ref(kind_called(other["kind"]), other["name"], other["project"], other["environment"])
+        inside = ObjectName(kind_called(other["kind"]), other["name"], other["project"], other["environment"])
         lines.append(f"  and {inside.shown}")
     if dry_run:
         lines += [f"  {effect_line(each)}" for each in result["effects"]]

@@ -12,8 +12,8 @@ from shoal.base.clock import RealClock
 from shoal.cli.apps import new_app
 from shoal.cli.fleet.events import EVENT_COLUMNS, event_rows
 from shoal.cli.fleet.history import revision_rows
-from shoal.cli.fleet.kinds import Ref
-from shoal.cli.fleet.session import ContextName, Environment, KindWord, Name, Output, Project, Session, opened
+from shoal.cli.fleet.kinds import ObjectName
+from shoal.cli.fleet.session import ContextName, Environment, FleetSession, KindWord, Name, Output, Project, opened
 from shoal.cli.fleet.times import age_of
 from shoal.cli.fleet.views import (
     AGENT_COLUMNS,
@@ -58,7 +58,7 @@ def describe(
         typer.echo(document(known, output), nl=False)
 
 
-def gather(session: Session, ref: Ref) -> dict[str, Any]:
+def gather(session: FleetSession, ref: ObjectName) -> dict[str, Any]:
     """The object, its status and its events, as the control plane returns them."""
     known: dict[str, Any] = {"object": session.get(ref), "status": session.get(ref, "status")}
     if ref.kind.name == "App":

@@ -19,7 +19,7 @@ _boundary = re.compile(rb"^---(?=[ \t\r\n]|\Z)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class ManifestDocument:
     """``origin`` names its file, and its number if the file has several."""
 
     content: dict[str, Any]
@@ -40,9 +40,9 @@ class Document:
         return f"{self.origin} ({self.kind} {name})" if self.kind and name else self.origin
 
 
-def read_all(sources: Sequence[str], stdin: BinaryIO | None = None) -> list[Document]:
+def read_all(sources: Sequence[str], stdin: BinaryIO | None = None) -> list[ManifestDocument]:
     """Every document of files, folders and ``-``; raises ``ConfigError`` if one cannot be read."""
-    found: list[Document] = []
+    found: list[ManifestDocument] = []
     for source in sources:
         if source == "-":
             found += parse((stdin or sys.stdin.buffer).read(), "standard input")
@@ -58,7 +58,7 @@ def read_all(sources: Sequence[str], stdin: BinaryIO | None = None) -> list[Docu
     return found
 
 
-def parse(body: bytes, origin: str) -> list[Document]:
+def parse(body: bytes, origin: str) -> list[ManifestDocument]:
     """The documents of one file; each item of a List is a document."""
     from shoal.kube import yamlcodec
 
@@ -81,16 +81,16 @@ def parse(body: bytes, origin: str) -> list[Document]:
                 raise ConfigError(f"{origin}: not a mapping; expected apiVersion, kind, metadata and spec")
             found.append(value)
     if len(found) == 1:
-        return [Document(found[0], origin)]
-    return [Document(value, f"{origin}, document {number}") for number, value in enumerate(found, 1)]
+        return [ManifestDocument(found[0], origin)]
+    return [ManifestDocument(value, f"{origin}, document {number}") for number, value in enumerate(found, 1)]
 
 
-def ordered(documents: Sequence[Document]) -> list[Document]:
+def ordered(documents: Sequence[ManifestDocument]) -> list[ManifestDocument]:
     """The documents sorted by the dependencies of their kinds."""
     return sorted(documents, key=lambda each: ORDER.get(each.kind, len(ORDER)))
 
 
-def placed(document: Document, project: str, environment: str) -> Document:
+def placed(document: ManifestDocument, project: str, environment: str) -> ManifestDocument:
     """The document with the default project and environment, if its kind needs them and it has none."""
     kind = BY_NAME.get(document.kind)
     if kind is None or not isinstance(document.content.get("metadata"), dict):

@@ -10,10 +10,10 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from shoal.cli.apps import new_app
-from shoal.cli.fleet.kinds import ROOT, Ref
-from shoal.cli.fleet.session import ContextName, Environment, Output, Project, Session, opened
+from shoal.cli.fleet.kinds import ROOT, ObjectName
+from shoal.cli.fleet.session import ContextName, Environment, FleetSession, Output, Project, opened
 from shoal.cli.fleet.times import clock_time
-from shoal.cli.fleet.watching import Stream
+from shoal.cli.fleet.watching import ReconnectingStream
 from shoal.cli.printers import Format, cell, document, render
 from shoal.errors import ConfigError
 
@@ -55,16 +55,16 @@ def events(
             typer.echo(render(event_rows(found), EVENT_COLUMNS) if found else "no events\n", nl=False)
 
 
-def _named(session: Session, kind: str, name: str) -> dict[str, str]:
-    ref: Ref = session.find(kind, name)
+def _named(session: FleetSession, kind: str, name: str) -> dict[str, str]:
+    ref: ObjectName = session.find(kind, name)
     session.get(ref)
     return {"kind": ref.kind.name, "name": ref.name, "project": ref.project, "environment": ref.environment}
 
 
-def _follow(session: Session, params: Mapping[str, Any], output: Format) -> NoReturn:
+def _follow(session: FleetSession, params: Mapping[str, Any], output: Format) -> NoReturn:
     """Print events until interrupted."""
     session.rest.get(f"{ROOT}/events", **params)  # report an invalid request before waiting
-    with Stream(session.rest, f"{ROOT}/events", {**params, "follow": True}) as stream:
+    with ReconnectingStream(session.rest, f"{ROOT}/events", {**params, "follow": True}) as stream:
         while True:
             sys.stdout.write(_streamed(stream.next(), output))
             sys.stdout.flush()

@@ -8,14 +8,14 @@ import typer
 
 from shoal.base.clock import RealClock
 from shoal.cli.apps import new_app
-from shoal.cli.fleet.kinds import API_VERSION, Kind, Object, kind_called
+from shoal.cli.fleet.kinds import API_VERSION, CommandKind, Object, kind_called
 from shoal.cli.fleet.session import (
     ContextName,
     Environment,
+    FleetSession,
     KindWord,
     Output,
     Project,
-    Session,
     opened,
 )
 from shoal.cli.fleet.times import age_of
@@ -56,13 +56,13 @@ def get(
         until_stopped(_POLL_S, lambda: display.show(shown()))
 
 
-def _objects(session: Session, kind: Kind, name: str, labels: str) -> list[dict[str, Any]]:
+def _objects(session: FleetSession, kind: CommandKind, name: str, labels: str) -> list[dict[str, Any]]:
     if name:
         return [session.get(session.find(kind.word, name))]
     return list(session.list_(kind, session.project, session.environment, labels))
 
 
-def text_of(kind: Kind, objects: list[dict[str, Any]], output: Format, *, single: bool, where: str = "") -> str:
+def text_of(kind: CommandKind, objects: list[dict[str, Any]], output: Format, *, single: bool, where: str = "") -> str:
     if output is not Format.TABLE:
         whole = objects[0] if single else {"apiVersion": API_VERSION, "kind": "List", "items": objects}
         return document(whole, output)
@@ -73,5 +73,5 @@ def text_of(kind: Kind, objects: list[dict[str, Any]], output: Format, *, single
     return render(rows, ("name", *kind.columns, "age"))
 
 
-def row_of(kind: Kind, found: Object) -> dict[str, Any]:
+def row_of(kind: CommandKind, found: Object) -> dict[str, Any]:
     return {"name": found["metadata"]["name"], **{name: read(found) for name, read in kind.columns.items()}}

@@ -6,18 +6,18 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shoal.cli.fleet.session import Session
+from shoal.cli.fleet.session import FleetSession
 
 _quoted = re.compile(r'Not found: "([^"]*)"')
 
 
-def hints(session: Session, details: Sequence[Mapping[str, str]], metadata: Mapping[str, Any]) -> list[str]:
+def hints(session: FleetSession, details: Sequence[Mapping[str, str]], metadata: Mapping[str, Any]) -> list[str]:
     """One line per error that has a known fix."""
     found = [_hint(session, each, metadata) for each in details]
     return list(dict.fromkeys(each for each in found if each))
 
 
-def _hint(session: Session, fault: Mapping[str, str], metadata: Mapping[str, Any]) -> str:
+def _hint(session: FleetSession, fault: Mapping[str, str], metadata: Mapping[str, Any]) -> str:
     field, message = fault.get("field", ""), fault.get("message", "")
     missing = _quoted.search(message)
     if message.startswith("Required") and field.endswith(("metadata.project", "metadata.environment")):

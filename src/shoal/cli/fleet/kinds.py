@@ -19,10 +19,10 @@ Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Ref:
+class ObjectName:
     """Identifies one object."""
 
-    kind: Kind
+    kind: CommandKind
     name: str
     project: str = ""
     environment: str = ""
@@ -40,7 +40,7 @@ class Ref:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class CommandKind:
     """``scope`` is fleet, workspace, project, environment, or either (with or without environment)."""
 
     name: str
@@ -95,11 +95,11 @@ _PLACE = {**_PROJECT, "environment": _meta("environment")}
 
 # In the order of their dependencies: apply in this order.
 KINDS = (
-    Kind(
+    CommandKind(
         "Region", "regions", "fleet",
         {"platform": _spec("platform"), "takes_apps": lambda found: found["spec"].get("canSchedule", True)},
     ),
-    Kind(
+    CommandKind(
         "Cluster", "clusters", "fleet",
         {
             "region": _spec("region"),
@@ -107,26 +107,26 @@ KINDS = (
             "takes_apps": lambda found: found["spec"].get("canSchedule", True),
         },
     ),
-    Kind("Project", "projects", "workspace", {"description": _spec("description")}),
-    Kind(
+    CommandKind("Project", "projects", "workspace", {"description": _spec("description")}),
+    CommandKind(
         "Environment", "environments", "project",
         {**_PROJECT, "namespace": _meta("namespace"), "description": _spec("description")}, ("env", "envs"),
     ),
-    Kind("Secret", "secrets", "environment", {**_PLACE, "variables": _spec("variables")}),
-    Kind(
+    CommandKind("Secret", "secrets", "environment", {**_PLACE, "variables": _spec("variables")}),
+    CommandKind(
         "App", "apps", "environment",
         {
             **_PLACE, "status": _status("summary"), "revision": _status("revision"), "image": _spec("image"),
             "regions": _regions,
         },
     ),
-    Kind("Policy", "policies", "environment", {**_PLACE}),
-    Kind("Route", "routes", "environment", {**_PLACE}),
-    Kind(
+    CommandKind("Policy", "policies", "environment", {**_PLACE}),
+    CommandKind("Route", "routes", "environment", {**_PLACE}),
+    CommandKind(
         "ApiKey", "apikeys", "environment",
         {**_PLACE, "prefix": _status("prefix"), "revoked": _status("revoked")}, ("key", "keys"),
     ),
-    Kind(
+    CommandKind(
         "Sentinel", "sentinels", "either",
         {
             **_PLACE, "region": _spec("region"), "health": _status("health"), "available": _status("available"),
@@ -149,7 +149,7 @@ _COMMANDS = {
 _BY_WORD = {word: kind for kind in KINDS for word in (kind.word, kind.plural, *kind.other_words)}
 
 
-def kind_called(word: str) -> Kind:
+def kind_called(word: str) -> CommandKind:
     """The kind with this name, plural or abbreviation, in any case; raises ConfigError."""
     found = _BY_WORD.get(word.lower())
     if found is None:
@@ -161,10 +161,10 @@ def kind_called(word: str) -> Kind:
     return found
 
 
-def ref_of(found: Object) -> Ref:
+def ref_of(found: Object) -> ObjectName:
     """The reference to an object that the control plane returned."""
     metadata = found["metadata"]
-    return Ref(
+    return ObjectName(
         BY_NAME[found["kind"]],
         str(metadata["name"]),
         str(metadata.get("project") or ""),

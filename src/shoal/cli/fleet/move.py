@@ -11,7 +11,7 @@ from shoal.cli.fleet.apply import effect_line
 from shoal.cli.fleet.hints import hints
 from shoal.cli.fleet.session import ContextName, DryRun, Environment, Name, Output, Project, opened
 from shoal.cli.printers import Format, document
-from shoal.cli.rest import Refused
+from shoal.cli.rest import RequestRefused
 from shoal.errors import ShoalError
 
 app = new_app("Move an app to another cluster of its region.", group=True, default="app")
@@ -36,7 +36,7 @@ def move_app(
         ref = session.find("app", name)
         try:
             moved = session.send("POST", ref, "move", body, dryRun=dry_run)
-        except Refused as refused:
+        except RequestRefused as refused:
             fixes = [f"  → {each}" for each in hints(session, refused.details, {})]
             raise ShoalError("\n".join([str(refused), *fixes])) from None
     if output is not Format.TABLE:

@@ -16,9 +16,9 @@ from typing import Annotated, Any
 import typer
 
 from shoal.cli.contexts import current_context, shoal_home
-from shoal.cli.fleet.kinds import BY_NAME, Kind, Ref, kind_called, ref_of
+from shoal.cli.fleet.kinds import BY_NAME, CommandKind, ObjectName, kind_called, ref_of
 from shoal.cli.printers import Format
-from shoal.cli.rest import Refused, Rest
+from shoal.cli.rest import RequestRefused, Rest
 from shoal.errors import ConfigError, ShoalError
 
 PAGE = 500
@@ -39,7 +39,7 @@ class NoSuchObject(ShoalError):
     """No object has the given name."""
 
 
-class Session:
+class FleetSession:
     """A connection to one control plane, with the default project and environment."""
 
     def __init__(self, rest: Rest, project: str = "", environment: str = "") -> None:
@@ -47,7 +47,9 @@ class Session:
         self.project = project
         self.environment = environment
 
-    def list_(self, kind: Kind, project: str = "", environment: str = "", labels: str = "") -> Iterator[dict[str, Any]]:
+    def list_(
+        self, kind: CommandKind, project: str = "", environment: str = "", labels: str = ""
+    ) -> Iterator[dict[str, Any]]:
         """Every object of a kind, over all pages."""
         whole = bool(project) and not environment and kind.scope in ("environment", "either")
         path = kind.path() if whole else kind.path(project, environment)
@@ -55,7 +57,7 @@ class Session:
         while True:
             try:
                 page = self.rest.get(path, limit=PAGE, labels=labels, **{"continue": position})
-            except Refused as refused:
+            except RequestRefused as refused:
                 raise self._no_place(refused, project, environment) from None
             for item in page["items"]:
                 if not whole or item["metadata"].get("project") == project:
@@ -64,7 +66,7 @@ class Session:
             if not position:
                 return
 
-    def find(self, word: str, name: str) -> Ref:
+    def find(self, word: str, name: str) -> ObjectName:
         """The object of a kind and a name; raises NoSuchObject, or ConfigError if the name is ambiguous."""
         kind = kind_called(word)
         ref = self._spelled(kind, name)
@@ -80,26 +82,26 @@ class Session:
             )
         raise self.missing(ref)
 
-    def get(self, ref: Ref, what: str = "", **params: Any) -> Any:
+    def get(self, ref: ObjectName, what: str = "", **params: Any) -> Any:
         """An object, or with ``what`` its status, history or events."""
         try:
             return self.rest.get(f"{ref.path}/{what}" if what else ref.path, **params)
-        except Refused as refused:
+        except RequestRefused as refused:
             raise self.explained(refused, ref) from None
 
-    def send(self, method: str, ref: Ref, what: str = "", body: Any = None, **params: Any) -> Any:
+    def send(self, method: str, ref: ObjectName, what: str = "", body: Any = None, **params: Any) -> Any:
         """Send a change of an object."""
         path = f"{ref.path}/{what}" if what else ref.path
         try:
             return self.rest.request(method, path, body, params=params).body
-        except Refused as refused:
+        except RequestRefused as refused:
             raise self.explained(refused, ref) from None
 
-    def explained(self, refused: Refused, ref: Ref) -> ShoalError:
+    def explained(self, refused: RequestRefused, ref: ObjectName) -> ShoalError:
         """The error itself, or for 404 one that lists existing names."""
         return self.missing(ref) if refused.status == 404 else refused
 
-    def missing(self, ref: Ref) -> NoSuchObject:
+    def missing(self, ref: ObjectName) -> NoSuchObject:
         where = "/".join(part for part in (ref.project, ref.environment) if part)
         known = [str(other) for other in self._every(ref.kind)]
         inside = [name for name in known if not where or name.startswith(f"{where}/")]
@@ -126,19 +128,19 @@ class Session:
         place = "/".join(part for part in (self.project, self.environment) if part)
         return f" in {place}" if place else ""
 
-    def _no_place(self, refused: Refused, project: str, environment: str) -> ShoalError:
+    def _no_place(self, refused: RequestRefused, project: str, environment: str) -> ShoalError:
         """The error for a list in a project or environment that does not exist."""
         if refused.status != 404 or not project:
             return refused
         known = self.names("Project")
         if project not in known:
-            return self.missing(Ref(BY_NAME["Project"], project))
-        return self.missing(Ref(BY_NAME["Environment"], environment, project))
+            return self.missing(ObjectName(BY_NAME["Project"], project))
+        return self.missing(ObjectName(BY_NAME["Environment"], environment, project))
 
-    def _every(self, kind: Kind) -> list[Ref]:
+    def _every(self, kind: CommandKind) -> list[ObjectName]:
         return sorted((ref_of(item) for item in self.list_(kind)), key=str)
 
-    def _spelled(self, kind: Kind, name: str) -> Ref:
+    def _spelled(self, kind: CommandKind, name: str) -> ObjectName:
         """The name, completed with the project and environment of the options or the context."""
         parts = name.split("/")
         places = ("project", "environment") if kind.scope == "either" else kind.parts
@@ -148,10 +150,10 @@ class Session:
         said = {"project": self.project, "environment": self.environment}
         said |= dict(zip(reversed(places), reversed(parts[:-1]), strict=False))
         found = {place: said[place] for place in places}
-        return Ref(kind, parts[-1], **found)
+        return ObjectName(kind, parts[-1], **found)
 
 
-def _matches(other: Ref, ref: Ref) -> bool:
+def _matches(other: ObjectName, ref: ObjectName) -> bool:
     return (
         other.name == ref.name
         and ref.project in ("", other.project)
@@ -162,14 +164,14 @@ def _matches(other: Ref, ref: Ref) -> bool:
 @contextmanager
 def opened(
     context: str = "", project: str = "", environment: str = "", *, environ: Mapping[str, str] = os.environ
-) -> Iterator[Session]:
+) -> Iterator[FleetSession]:
     """A session with the control plane of a context."""
     chosen = current_context(home(environ), context, environ)
     rest = Rest(chosen)
     project = project or environ.get("SHOAL_PROJECT", "") or chosen.project
     environment = environment or environ.get("SHOAL_ENVIRONMENT", "") or chosen.environment
     try:
-        yield Session(rest, project, environment)
+        yield FleetSession(rest, project, environment)
     finally:
         rest.close()
 

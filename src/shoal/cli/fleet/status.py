@@ -12,8 +12,8 @@ import typer
 from shoal.base.clock import RealClock
 from shoal.cli.apps import new_app
 from shoal.cli.durations import seconds_of
-from shoal.cli.fleet.kinds import ROOT, Ref
-from shoal.cli.fleet.session import ContextName, Environment, Output, Project, Session, opened
+from shoal.cli.fleet.kinds import ROOT, ObjectName
+from shoal.cli.fleet.session import ContextName, Environment, FleetSession, Output, Project, opened
 from shoal.cli.fleet.views import (
     AGENT_COLUMNS,
     APP_COLUMNS,
@@ -25,7 +25,7 @@ from shoal.cli.fleet.views import (
     not_ready_lines,
     refused_rows,
 )
-from shoal.cli.fleet.watching import Display, Stream
+from shoal.cli.fleet.watching import Display, ReconnectingStream
 from shoal.cli.printers import Format, document, render
 from shoal.errors import ShoalError
 
@@ -67,9 +67,9 @@ def status(
         follow.run(shown, within_s, until_ready=wait_ready or within_s is not None)
 
 
-def _chooser(session: Session, name: str) -> Callable[[Shown], Shown]:
+def _chooser(session: FleetSession, name: str) -> Callable[[Shown], Shown]:
     """A function that filters an overview by the options."""
-    ref: Ref | None = session.find("app", name) if name else None
+    ref: ObjectName | None = session.find("app", name) if name else None
     if ref is not None:
         session.get(ref)
 
@@ -120,7 +120,7 @@ def lines_of(shown: Shown) -> list[str]:
 class _Follow:
     """Follows the status until it is interrupted, everything is ready, or the timeout ends."""
 
-    def __init__(self, session: Session, choose: Callable[[Shown], Shown], output: Format, *, drawn: bool) -> None:
+    def __init__(self, session: FleetSession, choose: Callable[[Shown], Shown], output: Format, *, drawn: bool) -> None:
         self._session = session
         self._choose = choose
         self._output = output
@@ -131,7 +131,7 @@ class _Follow:
 
     def run(self, shown: Shown, within_s: float | None, *, until_ready: bool) -> None:
         deadline = None if within_s is None else self._clock.monotonic() + within_s
-        with Stream(self._session.rest, f"{ROOT}/watch/status") as stream:
+        with ReconnectingStream(self._session.rest, f"{ROOT}/watch/status") as stream:
             while True:
                 if self._drawn:
                     self._draw(shown)
@@ -143,7 +143,7 @@ class _Follow:
                     raise NotReady("\n".join(["not ready in time:", *lines]))
                 shown = self._next(stream, left_s, shown)
 
-    def _next(self, stream: Stream, left_s: float | None, shown: Shown) -> Shown:
+    def _next(self, stream: ReconnectingStream, left_s: float | None, shown: Shown) -> Shown:
         refreshed = self._drawn and self._display.is_terminal and self._output is Format.TABLE
         limits = [each for each in (left_s, _REFRESH_S if refreshed else None) if each is not None]
         found = stream.next(min(limits) if limits else None)

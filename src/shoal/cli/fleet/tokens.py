@@ -15,7 +15,7 @@ COLUMNS = ("name", "kind", "role", "cluster", "region", "shard", "state", "expir
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class TokenOptions:
     """The options of `shoal token create`; empty if not given."""
 
     kind: str
@@ -28,7 +28,7 @@ class Wanted:
     ttl_s: int = 0
 
 
-def create(rest: Rest, wanted: Wanted) -> dict[str, Any]:
+def create(rest: Rest, wanted: TokenOptions) -> dict[str, Any]:
     _check(wanted)
     body: dict[str, Any] = {
         name: value
@@ -44,7 +44,7 @@ def create(rest: Rest, wanted: Wanted) -> dict[str, Any]:
     return made
 
 
-def _check(wanted: Wanted) -> None:
+def _check(wanted: TokenOptions) -> None:
     if wanted.kind == "user":
         if not wanted.name:
             raise ConfigError("name is missing: name the owner of the token with --name")
@@ -58,7 +58,7 @@ def _check(wanted: Wanted) -> None:
         raise ConfigError("name is missing: use --name, --cluster or --region")
 
 
-def _default_name(wanted: Wanted) -> str:
+def _default_name(wanted: TokenOptions) -> str:
     return "-".join(part for part in (wanted.kind, wanted.cluster or wanted.region, wanted.shard) if part)
 
 

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 import typer
 
 from shoal.base.clock import RealClock
-from shoal.cli.rest import CannotReach, EventStream, Refused, Rest
+from shoal.cli.rest import CannotReach, EventStream, RequestRefused, Rest
 
 _CLEAR = "\x1b[H\x1b[2J"
 _AGAIN_S = 1.0
@@ -57,7 +57,7 @@ def until_stopped(every_s: float, look: Callable[[], object]) -> None:
         pause.wait(every_s)
 
 
-class Stream:
+class ReconnectingStream:
     """The messages of an event stream, read by a thread that reconnects when the stream ends."""
 
     def __init__(self, rest: Rest, path: str, params: Mapping[str, Any] | None = None) -> None:
@@ -69,7 +69,7 @@ class Stream:
         self._reading: EventStream | None = None
         self._thread = threading.Thread(target=self._read, name=f"stream {path}", daemon=True)
 
-    def __enter__(self) -> Stream:
+    def __enter__(self) -> ReconnectingStream:
         self._thread.start()
         return self
 
@@ -107,10 +107,14 @@ class Stream:
                 for message in self._reading:
                     last, told = message.id or last, False
                     if message.event == "error":
-                        raise Refused(401, str(message.data.get("code", "")), str(message.data.get("message", "")), [])
+                        raise RequestRefused(
+                            401, str(message.data.get("code", "")), str(message.data.get("message", "")), []
+                        )
                     self._queue.put(message.data)
             except Exception as error:  # raised by next() in the reader's thread
-                passing = isinstance(error, CannotReach) or (isinstance(error, Refused) and error.status in (429, 503))
+                passing = isinstance(error, CannotReach) or (
+                    isinstance(error, RequestRefused) and error.status in (429, 503)
+                )
                 if not passing:
                     self._queue.put(error)
                     return

@@ -12,7 +12,7 @@ from shoal.control.database.engine import Databases
 from shoal.control.database.tables import Workspace
 from shoal.control.database.tokens import Principal
 from shoal.control.domain.access import authorize
-from shoal.control.domain.model import Who
+from shoal.control.domain.model import Actor
 from shoal.errors import BadRequest, Forbidden
 from shoal.rest.answers import no_such
 from shoal.rest.api import RestMetrics
@@ -28,7 +28,7 @@ _BY_PROXY = ("forwarded", "x-forwarded-for", "via")
 class ApiCaller:
     """``who`` acts in the workspace that was asked for; ``principal`` is whose the token is."""
 
-    who: Who
+    who: Actor
     principal: Principal
 
 
@@ -47,7 +47,7 @@ class ApiAccess:
                 f"this is the token of an {principal.kind}, which is for its own service alone: use the token of a user"
             )
         workspace = await self._workspace(request, principal)
-        who = Who(workspace, principal.name, principal.role, request.trace, request.correlation)
+        who = Actor(workspace, principal.name, principal.role, request.trace, request.correlation)
         return ApiCaller(who, principal)
 
     def authorize(self, caller: ApiCaller, needs: str) -> None:

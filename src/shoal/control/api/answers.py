@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.control.database.failures import DatabaseAway, Unsure
-from shoal.control.domain.model import Applied, Deleted, Ref
+from shoal.control.domain.model import Applied, Deleted, ObjectRef
 from shoal.errors import ApiError
 from shoal.rest.answers import RestAnswer, json_answer
 from shoal.rest.conditions import etag
@@ -40,7 +40,7 @@ def deleted_json(deleted: Deleted) -> dict[str, Any]:
     }
 
 
-def ref_json(ref: Ref) -> dict[str, str]:
+def ref_json(ref: ObjectRef) -> dict[str, str]:
     return {"kind": ref.kind, "name": ref.name, "project": ref.project, "environment": ref.environment}
 
 

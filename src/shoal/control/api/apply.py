@@ -15,7 +15,7 @@ from shoal.control.api.documents import AppliedAll, Documents
 from shoal.control.api.objects import ROOT
 from shoal.control.api.parameters import CHANGING, Call, DryRun
 from shoal.control.domain.fleet import Fleet
-from shoal.control.domain.model import Ref
+from shoal.control.domain.model import ObjectRef
 from shoal.control.domain.specs import KINDS, parse
 from shoal.errors import (
     ApiError,
@@ -91,9 +91,9 @@ def _error_json(error: ApiError, correlation: str) -> dict[str, Any]:
     return error_json(error, correlation, message=public_message(error))
 
 
-def _checked(documents: list[Any]) -> list[Ref]:
+def _checked(documents: list[Any]) -> list[ObjectRef]:
     """What the documents name; ``Invalid`` with every fault of every document."""
-    refs: list[Ref] = []
+    refs: list[ObjectRef] = []
     errors: list[FieldError] = []
     for position, document in enumerate(documents):
         at = f"documents[{position}]." if len(documents) > 1 else ""
@@ -134,7 +134,7 @@ def _untold(document: dict[str, Any], needs: list[str]) -> dict[str, Any]:
     return {"object": shown, "created": True, "changed": [], "effects": [], "warnings": [why], "dryRun": True}
 
 
-def _named(ref: Ref) -> dict[str, Any]:
+def _named(ref: ObjectRef) -> dict[str, Any]:
     metadata = {"name": ref.name, "project": ref.project, "environment": ref.environment}
     named = {name: value for name, value in metadata.items() if value}
     return {"object": {"apiVersion": "shoal.dev/v1", "kind": ref.kind, "metadata": named}}

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import orjson
 from msgspec import Meta, Struct, field
 
-from shoal.base.asgi_parts import Application
+from shoal.base.asgi_common import Application
 from shoal.base.clock import Clock
 from shoal.control.api.documents import Items, Json
 from shoal.control.api.objects import ENVIRONMENT, ROOT
@@ -22,7 +22,7 @@ from shoal.control.api.parameters import Call, Limited, ref_of
 from shoal.control.database.engine import Database, Databases
 from shoal.control.domain.fleet import Fleet
 from shoal.control.domain.kinds.checks import is_name
-from shoal.control.domain.model import Ref
+from shoal.control.domain.model import ObjectRef
 from shoal.control.domain.objects import workspace_of
 from shoal.control.domain.specs import KINDS
 from shoal.errors import (
@@ -113,7 +113,7 @@ class Events:
     async def watch_app(self, call: Call) -> Application:
         return await self._watch(call, ref_of(call, "App"))
 
-    async def _watch(self, call: Call, ref: Ref | None) -> Application:
+    async def _watch(self, call: Call, ref: ObjectRef | None) -> Application:
         who = call.caller.who
         first = await self._fleet.status(who, ref)
         database = self._databases.of(who.workspace_id)
@@ -217,7 +217,7 @@ def _last_event(headers: LastEvent) -> int:
     return int(found)
 
 
-def _object(query: ListedEvents) -> Ref | None:
+def _object(query: ListedEvents) -> ObjectRef | None:
     """The object that the query names, if it names one."""
     names = {"name": query.name, "project": query.project, "environment": query.environment}
     if not query.kind and not any(names.values()):
@@ -234,7 +234,7 @@ def _object(query: ListedEvents) -> Ref | None:
     for name, value in names.items():
         for fault in is_name(value) if value else ():
             raise bad_query(invalid(name, value, fault))
-    return Ref(query.kind, query.name, query.project, query.environment)
+    return ObjectRef(query.kind, query.name, query.project, query.environment)
 
 
 def _fingerprint(value: Any) -> bytes:

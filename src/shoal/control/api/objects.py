@@ -20,8 +20,8 @@ from shoal.control.api.documents import APPLIED, DOCUMENTS, LISTS, DeletedObject
 from shoal.control.api.idempotency import Answers, KeyReused, Remembered
 from shoal.control.api.parameters import CHANGING, Call, DryRun, IdempotencyKey, Limited, Paged, ref_of
 from shoal.control.domain.fleet import Fleet
-from shoal.control.domain.model import API_VERSION, Applied, Deleted, Ref, Scope
-from shoal.control.domain.specs import KINDS, Kind
+from shoal.control.domain.model import API_VERSION, Applied, Deleted, ListScope, ObjectRef
+from shoal.control.domain.specs import KINDS, ObjectKind
 from shoal.errors import AlreadyExists, BadRequest, FieldError, Invalid, NotFound, forbidden, invalid, type_invalid
 from shoal.kube.patch import merge_patch
 from shoal.rest.answers import RestAnswer, json_answer
@@ -65,7 +65,7 @@ class Objects:
                 found.append(self._list_operation(kind, f"{ROOT}/{kind.plural}", "every"))
         return found
 
-    def _of_kind(self, kind: Kind, path: str, which: str) -> list[Operation]:
+    def _of_kind(self, kind: ObjectKind, path: str, which: str) -> list[Operation]:
         named, document, applied = f"{path}/{{name}}", DOCUMENTS[kind.name], APPLIED[kind.name]
 
         def at(method: str, path: str, verb: str, summary: str, handler: Any, **more: Any) -> Operation:
@@ -94,7 +94,7 @@ class Objects:
             at("GET", f"{named}/events", "events", "What happened lately to a", self.events, answers={200: Items}),
         ]  # fmt: skip
 
-    def _list_operation(self, kind: Kind, path: str, which: str) -> Operation:
+    def _list_operation(self, kind: ObjectKind, path: str, which: str) -> Operation:
         return Operation(
             method="GET", path=path, id=f"list{which.capitalize()}{kind.name}", tag=kind.plural,
             summary=f"List {which} {kind.plural}".replace("  ", " "), handler=partial(self.list_, kind.name),
@@ -106,7 +106,7 @@ class Objects:
         if project:
             ref_of(call, kind)
         page = await self._fleet.list_(
-            call.caller.who, kind, Scope(project, environment), limit=query.limit, after=query.position,
+            call.caller.who, kind, ListScope(project, environment), limit=query.limit, after=query.position,
             labels=query.labels,
         )  # fmt: skip
         return {"items": page.items, "continue": page.next}
@@ -157,7 +157,7 @@ class Objects:
 
         return applied_answer(await self.edit(call, ref_of(call, kind), query, headers, merged))
 
-    async def edit(self, call: Call, ref: Ref, query: DryRun, headers: IfMatch, change_of: Edit) -> Applied:
+    async def edit(self, call: Call, ref: ObjectRef, query: DryRun, headers: IfMatch, change_of: Edit) -> Applied:
         """Read, change, write: again when others wrote in between, unless the caller named a version."""
         who, condition = call.caller.who, precondition(headers)
 
@@ -193,7 +193,7 @@ class Objects:
     async def events(self, kind: str, call: Call, query: Limited) -> Json:
         return {"items": await self._fleet.events(call.caller.who, ref_of(call, kind), limit=query.limit)}
 
-    async def _version(self, call: Call, ref: Ref) -> int:
+    async def _version(self, call: Call, ref: ObjectRef) -> int:
         try:
             return int((await self._fleet.get(call.caller.who, ref))["metadata"]["version"])
         except NotFound:
@@ -247,7 +247,7 @@ def _metadata(document: dict[str, Any]) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _placed(document: dict[str, Any], ref: Ref) -> dict[str, Any]:
+def _placed(document: dict[str, Any], ref: ObjectRef) -> dict[str, Any]:
     """The document with what the path says: it may be left out, but not be something else. The path of a collection
     says nothing of the name."""
     errors: list[FieldError] = []

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct, field
 
 from shoal.control.api.access import ApiCaller
 from shoal.control.domain.kinds.checks import MAX_NAME, is_name
-from shoal.control.domain.model import Ref
+from shoal.control.domain.model import ObjectRef
 from shoal.control.domain.objects import not_found
 from shoal.errors import (
     AlreadyExists,
@@ -84,10 +84,10 @@ class IdempotencyKey(Struct, frozen=True):
     ] = field(name="Idempotency-Key", default=None)
 
 
-def ref_of(call: Call, kind: str) -> Ref:
+def ref_of(call: Call, kind: str) -> ObjectRef:
     """The object that the path names. What cannot be a name names nothing."""
     path = call.path
-    ref = Ref(kind, path.get("name", ""), path.get("project", ""), path.get("environment", ""))
+    ref = ObjectRef(kind, path.get("name", ""), path.get("project", ""), path.get("environment", ""))
     if any(is_name(part) for part in (ref.name, ref.project, ref.environment) if part):
         raise not_found(ref)
     return ref

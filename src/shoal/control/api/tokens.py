@@ -16,7 +16,7 @@ from shoal.base.clock import Clock
 from shoal.control.api.objects import ROOT
 from shoal.control.api.parameters import Call, Name
 from shoal.control.database.tables import FLEET, NAME_LENGTH, Token
-from shoal.control.database.tokens import ROTATION_GRACE_S, Tokens
+from shoal.control.database.tokens import ROTATION_GRACE_S, ApiTokens
 from shoal.control.domain.access import authorize
 from shoal.control.domain.fleet import Fleet
 from shoal.control.domain.kinds.places import DEFAULT_SHARD
@@ -103,7 +103,7 @@ class TokenOnce(Struct):
 
 class TokenPaths:
     def __init__(
-        self, fleet: Fleet, tokens: Tokens, *, clock: Clock, url: str, ca: str, operators: Collection[str]
+        self, fleet: Fleet, tokens: ApiTokens, *, clock: Clock, url: str, ca: str, operators: Collection[str]
     ) -> None:
         self._fleet = fleet
         self._tokens = tokens

@@ -20,7 +20,7 @@ from shoal.control.api.operations import Operations
 from shoal.control.api.parameters import PATH_TYPES, FleetHeaders
 from shoal.control.api.tokens import TokenPaths
 from shoal.control.database.engine import Databases
-from shoal.control.database.tokens import Principal, Tokens
+from shoal.control.database.tokens import ApiTokens, Principal
 from shoal.control.domain.access import OPERATORS
 from shoal.control.domain.fleet import Fleet
 from shoal.control.secrets.sealer import EnvelopeSealer
@@ -56,7 +56,7 @@ paths. Values of secrets go in and never come out.
 
 def make_api(
     fleet: Fleet,
-    tokens: Tokens,
+    tokens: ApiTokens,
     databases: Databases,
     *,
     clock: Clock,

@@ -37,7 +37,7 @@ class IndexRow(NamedTuple):
     action: str
 
 
-class Forgotten(NamedTuple):
+class PrunedRows(NamedTuple):
     """How many rows were removed."""
 
     changes: int
@@ -83,7 +83,7 @@ async def desired_index(database: Database) -> AsyncIterator[IndexRow]:
         after = (last.cluster_id, last.shard, last.stream, last.key)
 
 
-async def forget(database: Database, keep_ms: int, keep_tombstones_ms: int) -> Forgotten:
+async def forget(database: Database, keep_ms: int, keep_tombstones_ms: int) -> PrunedRows:
     """Remove changes older than ``keep_ms``, and then the tombstones that nobody can need: those of changes that were
     forgotten, once the agent has said that the object is gone or ``keep_tombstones_ms`` have passed."""
     changes = tombstones = 0
@@ -91,7 +91,7 @@ async def forget(database: Database, keep_ms: int, keep_tombstones_ms: int) -> F
         changes += removed
     while removed := await _forget_tombstones(database, keep_ms, max(keep_ms, keep_tombstones_ms)):
         tombstones += removed
-    return Forgotten(changes, tombstones)
+    return PrunedRows(changes, tombstones)
 
 
 async def _forget_changes(database: Database, keep_ms: int) -> int:

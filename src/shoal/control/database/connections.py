@@ -22,7 +22,7 @@ _POSTGRES = re.compile(r"postgres(?:ql)?://.*", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class DatabaseTimeouts:
     """How long to wait for what."""
 
     connect_s: float = 3.0
@@ -49,7 +49,7 @@ class Engines:
         await self.read.dispose()
 
 
-def make_engines(name: str, url: str, patience: Patience) -> Engines:
+def make_engines(name: str, url: str, patience: DatabaseTimeouts) -> Engines:
     if found := _SQLITE.fullmatch(url):
         return _sqlite(name, Path(found["path"]), patience)
     if _POSTGRES.fullmatch(url):
@@ -58,7 +58,7 @@ def make_engines(name: str, url: str, patience: Patience) -> Engines:
     raise ConfigError(f"database {name!r} has the URL {scheme}:…: use sqlite:///PATH or postgresql://…")
 
 
-def _sqlite(name: str, path: Path, patience: Patience) -> Engines:
+def _sqlite(name: str, path: Path, patience: DatabaseTimeouts) -> Engines:
     readers = 4
 
     pragmas = (
@@ -100,7 +100,7 @@ def create_file(path: Path) -> None:
     os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
 
-def server_settings(name: str, patience: Patience) -> dict[str, str]:
+def server_settings(name: str, patience: DatabaseTimeouts) -> dict[str, str]:
     limit_ms = str(round(patience.statement_s * 1000))
     return {
         "application_name": f"shoal control {name}",
@@ -112,7 +112,7 @@ def server_settings(name: str, patience: Patience) -> dict[str, str]:
     }
 
 
-def _postgres(name: str, url: str, patience: Patience) -> Engines:
+def _postgres(name: str, url: str, patience: DatabaseTimeouts) -> Engines:
     writers, readers = 4, 8
     dsn = re.sub(r"^postgres(ql)?://", "postgresql://", url)
 

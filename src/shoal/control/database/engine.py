@@ -25,10 +25,10 @@ from shoal.base.clock import Clock
 from shoal.base.ids import Ids, new_token
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
-from shoal.control.database.connections import Engines, Patience, make_engines
+from shoal.control.database.connections import DatabaseTimeouts, Engines, make_engines
 from shoal.control.database.failures import DatabaseAway, Undone, Unsure
 from shoal.control.database.migrate import migrate
-from shoal.control.database.moments import SqliteMoments, rows_of, rows_of_sqlite
+from shoal.control.database.moments import SqliteReaders, rows_of, rows_of_sqlite
 from shoal.control.database.position import Position
 from shoal.control.database.rows import Ask
 from shoal.control.database.statements import statements
@@ -51,7 +51,9 @@ _log = get_logger("control.database")
 class Database:
     """One database. Made by ``open``; everything is used from one event loop."""
 
-    def __init__(self, engines: Engines, *, name: str, clock: Clock, ids: Ids, patience: Patience, redis: bool) -> None:
+    def __init__(
+        self, engines: Engines, *, name: str, clock: Clock, ids: Ids, patience: DatabaseTimeouts, redis: bool
+    ) -> None:
         self.name = name
         self.clock = clock
         self.ids = ids
@@ -64,7 +66,7 @@ class Database:
         self._writers = asyncio.Semaphore(engines.writers)
         self._readers = asyncio.Semaphore(engines.readers)
         self._inside: set[asyncio.Task[Any] | None] = set()  # tasks that are in a transaction
-        self._moments = SqliteMoments(name, engines.path) if engines.path is not None else None
+        self._moments = SqliteReaders(name, engines.path) if engines.path is not None else None
         self._wakeups = Wakeups(clock)
         self._hints: Hints | None = None
         self._listening: asyncio.Task[None] | None = None
@@ -79,7 +81,7 @@ class Database:
         ids: Ids,
         events: str = "",
         fleet: str = "",
-        patience: Patience = Patience(),  # noqa: B008 - frozen
+        patience: DatabaseTimeouts = DatabaseTimeouts(),  # noqa: B008 - frozen
     ) -> Self:
         """Connect, bring the tables to the newest revision, and listen for the changes of others.
 

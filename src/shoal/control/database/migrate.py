@@ -19,7 +19,7 @@ from typing import Any
 from sqlalchemy import Connection, inspect, text
 
 from shoal.control.database import migrations
-from shoal.control.database.connections import Engines, Patience, create_file, make_engines
+from shoal.control.database.connections import DatabaseTimeouts, Engines, create_file, make_engines
 from shoal.control.database.failures import DatabaseAway
 from shoal.errors import ConfigError
 
@@ -28,7 +28,7 @@ _LIMIT_S = 300.0  # of one step, and of the wait for somebody else's
 _LOCK_POLL_S = 0.02
 
 
-async def migrate(name: str, url: str, patience: Patience) -> None:
+async def migrate(name: str, url: str, patience: DatabaseTimeouts) -> None:
     """Returns when the database has the newest revision. One from the future is refused."""
     # Its own connection: making an index of a large table takes longer than anything else may.
     engines = make_engines(name, url, replace(patience, statement_s=_LIMIT_S, idle_s=_LIMIT_S))

@@ -17,13 +17,13 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from shoal.control.database.failures import translate
 from shoal.control.database.rows import Ask, RowQuery
-from shoal.control.database.sqlite import Connection
+from shoal.control.database.sqlite import SqliteConnection
 
 _BUSY_MS = 50  # readers do not wait for writers; only for somebody who repairs the file
 _KEPT = 4
 
 
-class SqliteMoments:
+class SqliteReaders:
     """Connections for reading that belong to the event loop's thread."""
 
     def __init__(self, name: str, path: Path) -> None:
@@ -75,7 +75,7 @@ def rows_of(session: AsyncSession) -> Ask:
     return rows
 
 
-def rows_of_sqlite(name: str, connection: Connection) -> Ask:
+def rows_of_sqlite(name: str, connection: SqliteConnection) -> Ask:
     """In the transaction of a connection."""
 
     async def rows(statement: RowQuery[Any] | TextClause, parameters: Mapping[str, Any]) -> list[Any]:

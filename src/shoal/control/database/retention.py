@@ -46,7 +46,7 @@ class Retention:
             )
 
 
-class Swept(NamedTuple):
+class SweptRows(NamedTuple):
     """How many rows were removed."""
 
     changes: int
@@ -67,12 +67,12 @@ async def run_retention(databases: Databases, retention: Retention, clock: Clock
         await clock.sleep(retention.every_s)
 
 
-async def sweep(database: Database, retention: Retention) -> Swept:
+async def sweep(database: Database, retention: Retention) -> SweptRows:
     forgotten = await forget(database, round(retention.changes_s * 1000), round(retention.tombstones_s * 1000))
     answers = await _all_steps(database, retention.idempotency_s, _forget_answers)
     events = await _all_steps(database, retention.events_s, _forget_events)
     audit = await _all_steps(database, retention.audit_s, _forget_audit)
-    return Swept(forgotten.changes, forgotten.tombstones, answers, events, audit)
+    return SweptRows(forgotten.changes, forgotten.tombstones, answers, events, audit)
 
 
 async def _all_steps(database: Database, keep_s: float, step: Any) -> int:

@@ -19,11 +19,11 @@ _FETCHED = 2000  # rows at a time
 _SHORT = 32 << 10  # characters of parameters: a statement about many rows takes its time
 
 
-class Cursor:
+class SqliteCursor:
     """The part of a cursor that SQLAlchemy uses. The first rows of a statement are fetched with it, which are all of
     them unless somebody reads a whole table."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: SqliteConnection) -> None:
         self._connection = connection
         self._rows: deque[Any] = deque()
         self._open: sqlite3.Cursor | None = None  # has more rows
@@ -90,7 +90,7 @@ class Cursor:
             cursor.close()
 
 
-class Connection(aiosqlite.Connection):
+class SqliteConnection(aiosqlite.Connection):
     """As the driver's, with the cursor above. ``direct``: whoever has it now promises that its statements are short."""
 
     direct = False
@@ -131,15 +131,15 @@ class Connection(aiosqlite.Connection):
         self._asked += 1
         return await super()._execute(job)  # type: ignore[no-untyped-call]
 
-    def cursor(self) -> Cursor:  # type: ignore[override]
-        return Cursor(self)
+    def cursor(self) -> SqliteCursor:  # type: ignore[override]
+        return SqliteCursor(self)
 
     async def rollback(self) -> None:
         if self.raw.in_transaction:  # connections that were committed are rolled back again, to be sure
             await super().rollback()
 
 
-async def connect(path: Path, pragmas: Sequence[str]) -> Connection:
+async def connect(path: Path, pragmas: Sequence[str]) -> SqliteConnection:
     """Without transactions of the driver's own: they would begin late and without taking the lock."""
 
     def make() -> sqlite3.Connection:
@@ -153,6 +153,6 @@ async def connect(path: Path, pragmas: Sequence[str]) -> Connection:
             raise
         return made
 
-    connection = Connection(make, iter_chunk_size=64)
+    connection = SqliteConnection(make, iter_chunk_size=64)
     connection._thread.daemon = True  # a process ends even if nobody closed it
     return await connection  # type: ignore[return-value]

@@ -45,7 +45,7 @@ class Principal:
     name: str
 
 
-class Tokens:
+class ApiTokens:
     """Used from one event loop."""
 
     def __init__(self, databases: Databases, clock: Clock) -> None:

@@ -32,7 +32,7 @@ class TxSession(AsyncSession):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class DesiredObject:
     """An object that should be at a place. An empty namespace or name leaves what is known."""
 
     place: Place
@@ -97,10 +97,10 @@ class Tx:
 
     async def want(self, place: Place, key: str, *, workspace_id: str, namespace: str = "", name: str = "") -> int:
         """The object should be at the place, in its current state. Returns the number of this change."""
-        one = Wanted(place=place, key=key, workspace_id=workspace_id, namespace=namespace, name=name)
+        one = DesiredObject(place=place, key=key, workspace_id=workspace_id, namespace=namespace, name=name)
         return (await self.want_many([one]))[0]
 
-    async def want_many(self, wanted: Sequence[Wanted]) -> list[int]:
+    async def want_many(self, wanted: Sequence[DesiredObject]) -> list[int]:
         """``want`` for many at once; returns their numbers, in the same order."""
         if not wanted:
             return []

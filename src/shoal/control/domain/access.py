@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from shoal.control.database.tables import FLEET
-from shoal.control.domain.model import Who
+from shoal.control.domain.model import Actor
 from shoal.errors import Forbidden
 
 DEFAULT_WORKSPACE = "default"
@@ -31,7 +31,7 @@ _NEEDS = {
 _OF_THE_FLEET = frozenset({"Region", "Cluster"})
 
 
-def authorize(who: Who, verb: str, kind: str, operators: Collection[str] = OPERATORS) -> None:
+def authorize(who: Actor, verb: str, kind: str, operators: Collection[str] = OPERATORS) -> None:
     """Raise ``Forbidden`` unless ``who`` may; ``verb`` is read, apply, delete, cascade, move, operate or manage."""
     need = _NEEDS[verb]
     if kind in _OF_THE_FLEET and verb != "read":

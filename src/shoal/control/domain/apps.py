@@ -16,9 +16,9 @@ from shoal.control.database import tables
 from shoal.control.database.tables import Deployment, Sentinel, Topology
 from shoal.control.domain import gateways
 from shoal.control.domain.kinds.app import AppSpec, RegionSpec
-from shoal.control.domain.objects import Within
+from shoal.control.domain.objects import ObjectScope
 from shoal.control.domain.placement.facts import size_of
-from shoal.control.domain.placement.model import Load, Placement, Want
+from shoal.control.domain.placement.model import PlacedLoad, Placement, PlacementRequest
 from shoal.control.domain.placement.plan import place
 from shoal.control.domain.plan import (
     AppPlan,
@@ -31,13 +31,13 @@ from shoal.control.domain.plan import (
     template_of,
 )
 from shoal.control.domain.specs import read_app_spec
-from shoal.control.domain.work import Work
+from shoal.control.domain.work import PendingWork
 from shoal.sync.keys import Place, key_of
 
 KEPT_REVISIONS = 20
 
 
-async def apply_app(work: Work, app: tables.App, within: Within, before: Mapping[str, Any] | None) -> None:
+async def apply_app(work: PendingWork, app: tables.App, within: ObjectScope, before: Mapping[str, Any] | None) -> None:
     """Make revisions and their rows fit ``app.spec``, which was just written; ``before`` is the spec it replaces."""
     spec = read_app_spec(app.spec)
     known = await running_deployments(work, app.id)
@@ -61,7 +61,7 @@ async def apply_app(work: Work, app: tables.App, within: Within, before: Mapping
         await settle_environment(work, app.environment_id)
 
 
-async def delete_app(work: Work, app: tables.App) -> None:
+async def delete_app(work: PendingWork, app: tables.App) -> None:
     """Remove an app with all its revisions; the tombstones in ``desired`` tell the agents."""
     ids = list(await work.session.scalars(select(Deployment.id).where(Deployment.app_id == app.id)))
     for deployment_id in ids:
@@ -71,7 +71,7 @@ async def delete_app(work: Work, app: tables.App) -> None:
     await settle_environment(work, app.environment_id)
 
 
-async def retire(work: Work, deployment: Deployment, status: str = "superseded") -> None:
+async def retire(work: PendingWork, deployment: Deployment, status: str = "superseded") -> None:
     """A revision is not wanted any more, anywhere."""
     async with work.as_user():
         await work.unwant_everywhere("deployment", deployment.id)
@@ -80,14 +80,14 @@ async def retire(work: Work, deployment: Deployment, status: str = "superseded")
     await work.session.flush()
 
 
-async def want_again(work: Work, deployments: Sequence[Deployment]) -> None:
+async def want_again(work: PendingWork, deployments: Sequence[Deployment]) -> None:
     """Send deployments once more, because something they are rendered from has changed."""
     named = {each.id: each for each in deployments}
     for row in await topology_of(work, list(named)):
         want_row(work, named[row.deployment_id], row)
 
 
-async def running_deployments(work: Work, app_id: str) -> list[Deployment]:
+async def running_deployments(work: PendingWork, app_id: str) -> list[Deployment]:
     """The revisions of an app that are wanted somewhere, oldest first."""
     rows = await work.session.scalars(
         select(Deployment)
@@ -97,14 +97,14 @@ async def running_deployments(work: Work, app_id: str) -> list[Deployment]:
     return list(rows)
 
 
-async def topology_of(work: Work, deployment_ids: Sequence[str]) -> list[Topology]:
+async def topology_of(work: PendingWork, deployment_ids: Sequence[str]) -> list[Topology]:
     rows = await work.session.scalars(
         select(Topology).where(Topology.deployment_id.in_(deployment_ids)).order_by(Topology.id)
     )
     return list(rows)
 
 
-async def settle_environment(work: Work, environment_id: str) -> None:
+async def settle_environment(work: PendingWork, environment_id: str) -> None:
     """After rows of an environment were removed: gateways that have nothing left go too."""
     environment = await work.session.get(tables.Environment, environment_id)
     if environment is not None:
@@ -113,7 +113,7 @@ async def settle_environment(work: Work, environment_id: str) -> None:
 
 
 async def _new_revision(
-    work: Work, app: tables.App, within: Within, spec: AppSpec, places: Mapping[str, Place]
+    work: PendingWork, app: tables.App, within: ObjectScope, spec: AppSpec, places: Mapping[str, Place]
 ) -> Deployment:
     template = template_of(spec)
     app.revision += 1
@@ -157,9 +157,9 @@ async def _new_revision(
 
 
 async def _change_in_place(
-    work: Work,
+    work: PendingWork,
     app: tables.App,
-    within: Within,
+    within: ObjectScope,
     deployment: Deployment,
     spec: AppSpec,
     plan: AppPlan,
@@ -185,7 +185,7 @@ async def _change_in_place(
         deployment.status, deployment.reason, deployment.updated_at = "deploying", "", work.now
 
 
-async def _change_older(work: Work, deployment: Deployment, spec: AppSpec, rows: Sequence[Topology]) -> None:
+async def _change_older(work: PendingWork, deployment: Deployment, spec: AppSpec, rows: Sequence[Topology]) -> None:
     """Until the newest revision is ready the older one follows what holds for the app: regions, scale, running."""
     wanted = {row.region: row for row in spec.topology}
     for row in rows:
@@ -200,7 +200,7 @@ async def _change_older(work: Work, deployment: Deployment, spec: AppSpec, rows:
 
 
 async def _replace_unfinished(
-    work: Work, app: tables.App, newest: Deployment, known: Sequence[Deployment], *, stopped: bool
+    work: PendingWork, app: tables.App, newest: Deployment, known: Sequence[Deployment], *, stopped: bool
 ) -> None:
     """Revisions that are neither the newest nor live go at once; of a stopped app nothing has to go on running."""
     for old in known:
@@ -209,9 +209,9 @@ async def _replace_unfinished(
 
 
 async def _add_region(
-    work: Work,
+    work: PendingWork,
     app: tables.App,
-    within: Within,
+    within: ObjectScope,
     deployment: Deployment,
     spec: AppSpec,
     region: RegionSpec,
@@ -233,10 +233,16 @@ async def _add_region(
 
 
 async def choose(
-    work: Work, app: tables.App, within: Within, spec: AppSpec, region_id: str, size: Load, current: Place | None
+    work: PendingWork,
+    app: tables.App,
+    within: ObjectScope,
+    spec: AppSpec,
+    region_id: str,
+    size: PlacedLoad,
+    current: Place | None,
 ) -> Placement:
     region = work.infrastructure.region_name(region_id)
-    want = Want(
+    want = PlacementRequest(
         region=region,
         labels=spec.placement.labels,
         cel=spec.placement.cel,
@@ -255,7 +261,7 @@ async def choose(
     return Placement(found.place, {**found.reason, "region": region})
 
 
-async def _homes(work: Work, environment_id: str) -> dict[str, str]:
+async def _homes(work: PendingWork, environment_id: str) -> dict[str, str]:
     """By region, the cluster of an environment: where its gateway is, or else most of what it runs there."""
     if environment_id not in work.homes:
         most = await work.session.execute(
@@ -274,7 +280,7 @@ async def _homes(work: Work, environment_id: str) -> dict[str, str]:
 
 
 def new_row(
-    work: Work, deployment: Deployment, region_id: str, at: Place, reason: dict[str, Any], state: RegionState
+    work: PendingWork, deployment: Deployment, region_id: str, at: Place, reason: dict[str, Any], state: RegionState
 ) -> Topology:
     return Topology(
         id=work.new_id("Topology"),
@@ -293,13 +299,13 @@ def new_row(
     )
 
 
-def _change_row(work: Work, deployment: Deployment, row: Topology, state: RegionState) -> None:
+def _change_row(work: PendingWork, deployment: Deployment, row: Topology, state: RegionState) -> None:
     row.replicas, row.autoscaling, row.overrides = state.replicas, state.autoscaling, state.overrides
     row.desired_status, row.updated_at = state.desired_status, work.now
     want_row(work, deployment, row)
 
 
-def want_row(work: Work, deployment: Deployment, row: Topology) -> None:
+def want_row(work: PendingWork, deployment: Deployment, row: Topology) -> None:
     key = key_of("deployment", deployment.id)
     if not row.cluster_id:
         work.waits(work.infrastructure.region_name(row.region_id), key, str(row.reason.get("because", "")))
@@ -313,7 +319,7 @@ def want_row(work: Work, deployment: Deployment, row: Topology) -> None:
     )
 
 
-async def _remove_region(work: Work, deployment_id: str, region_id: str) -> None:
+async def _remove_region(work: PendingWork, deployment_id: str, region_id: str) -> None:
     rows = await work.session.scalars(
         select(Topology).where(Topology.deployment_id == deployment_id, Topology.region_id == region_id)
     )
@@ -321,14 +327,14 @@ async def _remove_region(work: Work, deployment_id: str, region_id: str) -> None
         await remove_row(work, row)
 
 
-async def remove_row(work: Work, row: Topology) -> None:
+async def remove_row(work: PendingWork, row: Topology) -> None:
     if row.cluster_id:
         await work.unwant(place_of(row), key_of("deployment", row.deployment_id))
     await work.session.delete(row)
     await work.session.flush()
 
 
-async def _prune(work: Work, app: tables.App) -> None:
+async def _prune(work: PendingWork, app: tables.App) -> None:
     """Forget archived revisions beyond the newest few."""
     old = await work.session.scalars(
         select(Deployment.id).where(
@@ -340,7 +346,7 @@ async def _prune(work: Work, app: tables.App) -> None:
     await _forget(work, list(old))
 
 
-async def _forget(work: Work, deployment_ids: Sequence[str]) -> None:
+async def _forget(work: PendingWork, deployment_ids: Sequence[str]) -> None:
     if not deployment_ids:
         return
     session = work.session

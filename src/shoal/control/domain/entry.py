@@ -88,7 +88,7 @@ def _builder(
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CertificateStep:
     """What is to be done about the certificates of a workspace."""
 
     make: bool = False
@@ -99,10 +99,10 @@ class Step:
         return self.make or bool(self.show or self.forget)
 
 
-def plan(known: Sequence[GatewayCertificate], now: int) -> Step:
+def plan(known: Sequence[GatewayCertificate], now: int) -> CertificateStep:
     """``known`` is in the order of revisions."""
     good = [one for one in known if one.expires_at > now]
-    return Step(
+    return CertificateStep(
         make=not good or good[-1].expires_at - now < _RENEW_MS,
         show=tuple(one.id for one in good if not one.shown and one.created_at <= now - _BELIEVED_MS),
         forget=tuple(one.id for one in known if one.expires_at <= now),
@@ -124,11 +124,13 @@ async def keep(database: Database, sealer: Sealer, now_ms: int, new_id: Callable
                 continue
         async with database.transaction() as tx:
             await tx.claim()
-            step = (await _steps(tx.session, now_ms)).get(workspace, Step())  # somebody else may have been faster
+            step = (await _steps(tx.session, now_ms)).get(
+                workspace, CertificateStep()
+            )  # somebody else may have been faster
             await _take(tx, workspace, step, made, sealed, new_id())
 
 
-async def _steps(session: AsyncSession, now: int) -> dict[str, Step]:
+async def _steps(session: AsyncSession, now: int) -> dict[str, CertificateStep]:
     """By workspace, where there is something to do."""
     needing = set(await session.scalars(select(Sentinel.workspace_id).distinct()))
     known: dict[str, list[GatewayCertificate]] = {workspace: [] for workspace in sorted(needing)}
@@ -138,7 +140,9 @@ async def _steps(session: AsyncSession, now: int) -> dict[str, Step]:
     return {workspace: step for workspace, rows in known.items() if (step := plan(rows, now))}
 
 
-async def _take(tx: Tx, workspace: str, step: Step, made: Made | None, sealed: Sealed | None, id_: str) -> None:
+async def _take(
+    tx: Tx, workspace: str, step: CertificateStep, made: Made | None, sealed: Sealed | None, id_: str
+) -> None:
     rows = list(
         await tx.session.scalars(
             select(GatewayCertificate)

@@ -1,7 +1,8 @@
 """The use cases of the fleet, one transaction each. Everything that people or their tools change goes through here.
 
 ``Fleet`` does what all kinds have in common: who may, what is named, whether it is the version they saw, what differs,
-the audit, and trying it out (``dry_run`` does everything and takes it back). What a kind needs besides is its script.
+the audit, and trying it out (``dry_run`` does everything and takes it back). What a kind needs besides is in its
+``KindHandler``.
 """
 
 from __future__ import annotations
@@ -18,15 +19,26 @@ from shoal.control.database.engine import Database, Databases
 from shoal.control.database.transaction import Tx
 from shoal.control.domain import entry, gateways, moves, readiness
 from shoal.control.domain.access import OPERATORS, authorize
-from shoal.control.domain.infrastructure import ClusterScript, RegionScript, SentinelScript
+from shoal.control.domain.infrastructure import ClusterHandler, RegionHandler, SentinelHandler
+from shoal.control.domain.kind_handlers import (
+    ApiKeyHandler,
+    AppHandler,
+    ApplyRequest,
+    EnvironmentHandler,
+    KindHandler,
+    PolicyHandler,
+    ProjectHandler,
+    RouteHandler,
+    SecretHandler,
+)
 from shoal.control.domain.kinds.app import AppSpec
 from shoal.control.domain.kinds.credentials import SecretSpec
 from shoal.control.domain.kinds.places import ClusterSpec, SentinelSpec
-from shoal.control.domain.model import GROUP, Applied, Deleted, Diff, GatewayDefaults, Ref, Sealed, Sealer, Who
+from shoal.control.domain.model import GROUP, Actor, Applied, Deleted, Diff, GatewayDefaults, ObjectRef, Sealed, Sealer
 from shoal.control.domain.objects import (
     TABLES,
+    ObjectScope,
     Row,
-    Within,
     document_of,
     find,
     find_within,
@@ -42,38 +54,27 @@ from shoal.control.domain.placement.facts import (
     read_infrastructure,
     read_sizes,
 )
-from shoal.control.domain.placement.model import ClusterFacts, Load, Want
+from shoal.control.domain.placement.model import ClusterFacts, PlacedLoad, PlacementRequest
 from shoal.control.domain.placement.plan import refusal
 from shoal.control.domain.plan import differences
 from shoal.control.domain.queries import Queries
-from shoal.control.domain.scripts import (
-    ApiKeyScript,
-    AppScript,
-    Asked,
-    EnvironmentScript,
-    PolicyScript,
-    ProjectScript,
-    RouteScript,
-    Script,
-    SecretScript,
-)
-from shoal.control.domain.specs import KINDS, Document, kind_named, parse, read_app_spec
-from shoal.control.domain.work import ID_LETTERS, Work
+from shoal.control.domain.specs import KINDS, SpecDocument, kind_named, parse, read_app_spec
+from shoal.control.domain.work import ID_LETTERS, PendingWork
 from shoal.errors import AlreadyExists, BadRequest, Conflict, Invalid, invalid, not_found
 from shoal.sync.keys import Place
 from shoal.sync.versions import START, encode_cursor
 
-SCRIPTS: dict[str, Script] = {
-    "Project": ProjectScript(),
-    "Environment": EnvironmentScript(),
-    "App": AppScript(),
-    "Route": RouteScript(),
-    "Policy": PolicyScript(),
-    "ApiKey": ApiKeyScript(),
-    "Secret": SecretScript(),
-    "Sentinel": SentinelScript(),
-    "Region": RegionScript(),
-    "Cluster": ClusterScript(),
+SCRIPTS: dict[str, KindHandler] = {
+    "Project": ProjectHandler(),
+    "Environment": EnvironmentHandler(),
+    "App": AppHandler(),
+    "Route": RouteHandler(),
+    "Policy": PolicyHandler(),
+    "ApiKey": ApiKeyHandler(),
+    "Secret": SecretHandler(),
+    "Sentinel": SentinelHandler(),
+    "Region": RegionHandler(),
+    "Cluster": ClusterHandler(),
 }
 _NEED_PLACES = frozenset({"App", "Sentinel"})
 
@@ -103,7 +104,7 @@ class Fleet(Queries):
 
     async def apply(
         self,
-        who: Who,
+        who: Actor,
         doc: Any,
         *,
         dry_run: bool = False,
@@ -121,8 +122,8 @@ class Fleet(Queries):
             row = await find(work.session, who.workspace_id, document.ref, within)
             _check_version(document.ref, row, if_match, create_only=create_only)
             await self._read_places(work, document, row)
-            asked = Asked(doc=document, within=within, sealed=sealed)
-            applied = await self._write(work, who, asked, row)
+            request = ApplyRequest(doc=document, within=within, sealed=sealed)
+            applied = await self._write(work, who, request, row)
             if also is not None and not dry_run:
                 await also(work.tx, applied)
         if document.kind.scope == "fleet" and applied.changed and not dry_run:
@@ -131,8 +132,8 @@ class Fleet(Queries):
 
     async def delete(
         self,
-        who: Who,
-        ref: Ref,
+        who: Actor,
+        ref: ObjectRef,
         *,
         if_match: int | None = None,
         dry_run: bool = False,
@@ -163,7 +164,7 @@ class Fleet(Queries):
         return Deleted(object=shown, also=also, effects=work.effects, dry_run=dry_run)
 
     async def move(
-        self, who: Who, ref: Ref, region: str, cluster: str, shard: str = "", *, dry_run: bool = False
+        self, who: Actor, ref: ObjectRef, region: str, cluster: str, shard: str = "", *, dry_run: bool = False
     ) -> Applied:
         """Move an app's deployments of a region to another cluster (or shard): the new ones become ready first."""
         _must_be(ref, "App")
@@ -188,7 +189,7 @@ class Fleet(Queries):
             object=document_of(row, within), created=False, changed=[], effects=work.effects, dry_run=dry_run
         )
 
-    async def rotate_key(self, who: Who, ref: Ref) -> Applied:
+    async def rotate_key(self, who: Actor, ref: ObjectRef) -> Applied:
         """A new key for an ApiKey object; the old one ends at once. The answer is the only place that has the key."""
         _must_be(ref, "ApiKey")
         authorize(who, "apply", "ApiKey", self._operators)
@@ -196,7 +197,7 @@ class Fleet(Queries):
             row, within = await get(work.session, who.workspace_id, ref)
             assert isinstance(row, tables.ApiKey)
             once: dict[str, Any] = {}
-            found = ApiKeyScript().new_key(once)
+            found = ApiKeyHandler().new_key(once)
             row.digest, row.prefix, row.updated_at = found["digest"], found["prefix"], work.now
             row.version = await work.tx.number()
             changed = [Diff("status.prefix", None, row.prefix)]
@@ -207,7 +208,7 @@ class Fleet(Queries):
             effects=work.effects,
         )  # fmt: skip
 
-    async def confirm_deletes(self, who: Who, cluster: str, shard: str = "") -> list[str]:
+    async def confirm_deletes(self, who: Actor, cluster: str, shard: str = "") -> list[str]:
         """A person agrees to the deletions that agents of a cluster hold back. Returns the shards it concerns."""
         authorize(who, "operate", "Cluster", self._operators)
         cursor = START
@@ -217,18 +218,20 @@ class Fleet(Queries):
                 cursor = cursor.advanced(database.name, tx.incarnation, number - 1)
         text = encode_cursor(cursor, {database.name: database.signing_key for database in self._databases.all})
         async with self._changing(who, "Cluster", dry_run=False) as work:
-            row, _ = await get(work.session, who.workspace_id, Ref("Cluster", cluster))
+            row, _ = await get(work.session, who.workspace_id, ObjectRef("Cluster", cluster))
             known = await read_infrastructure(work.session)
             agents = [each for at, each in known.agents.items() if at.cluster == row.id and shard in ("", at.shard)]
             for agent in agents:
                 agent.confirmed_deletes = text
-                self._audit(work, "confirm-deletes", Ref("Cluster", cluster), row, [Diff(agent.shard, None, text)])
+                self._audit(
+                    work, "confirm-deletes", ObjectRef("Cluster", cluster), row, [Diff(agent.shard, None, text)]
+                )
         return sorted(agent.shard for agent in agents)
 
-    async def ensure_cluster(self, who: Who, region: str, cluster: str, shard: str) -> None:
+    async def ensure_cluster(self, who: Actor, region: str, cluster: str, shard: str) -> None:
         """Make sure that a region, a cluster and its shard exist, as when a token for an agent is made."""
-        await self._ensure(who, Ref("Region", region), {})
-        known = await self._ensure(who, Ref("Cluster", cluster), {"region": region, "shards": [shard]})
+        await self._ensure(who, ObjectRef("Region", region), {})
+        known = await self._ensure(who, ObjectRef("Cluster", cluster), {"region": region, "shards": [shard]})
         shards = known["spec"].get("shards") or []
         if known["spec"].get("region") != region:
             raise Conflict.of("cluster", GROUP, cluster, f"it is in region {known['spec'].get('region')}, not {region}")
@@ -270,21 +273,21 @@ class Fleet(Queries):
     def _new_certificate_id(self) -> str:
         return f"gwc_{self._ids.new_suffix(ID_LETTERS)}"
 
-    async def _ensure(self, who: Who, ref: Ref, spec: dict[str, Any]) -> dict[str, Any]:
+    async def _ensure(self, who: Actor, ref: ObjectRef, spec: dict[str, Any]) -> dict[str, Any]:
         doc = {"apiVersion": "shoal.dev/v1", "kind": ref.kind, "metadata": {"name": ref.name}, "spec": spec}
         try:
             return (await self.apply(who, doc, create_only=True)).object
         except AlreadyExists:
             return await self.get(who, ref)
 
-    async def _seal(self, document: Document, *, dry_run: bool) -> Sealed | None:
+    async def _seal(self, document: SpecDocument, *, dry_run: bool) -> Sealed | None:
         """Sealing may ask a server for keys, so it is done before the database is."""
         if not isinstance(document.spec, SecretSpec) or document.spec.values is None:
             return None
         return Sealed(b"", b"", "") if dry_run else await self._sealer.seal(document.spec.values)
 
     @asynccontextmanager
-    async def _changing(self, who: Who, kind: str, *, dry_run: bool) -> AsyncIterator[Work]:
+    async def _changing(self, who: Actor, kind: str, *, dry_run: bool) -> AsyncIterator[PendingWork]:
         database = self._databases.of(workspace_of(kind, who.workspace_id))
         try:
             async with database.transaction(
@@ -298,13 +301,13 @@ class Fleet(Queries):
         except _TakenBack:
             pass
 
-    def _work(self, tx: Any, database: Database, workspace_id: str = "") -> Work:
-        return Work(
+    def _work(self, tx: Any, database: Database, workspace_id: str = "") -> PendingWork:
+        return PendingWork(
             tx=tx, new_suffix=self._ids.new_suffix, secret_key=database.signing_key, workspace_id=workspace_id,
             database=database.name, gateways=self._gateways,
         )  # fmt: skip
 
-    async def _within(self, work: Work, who: Who, document: Document) -> Within:
+    async def _within(self, work: PendingWork, who: Actor, document: SpecDocument) -> ObjectScope:
         ref = document.ref
         within = await find_within(work.session, who.workspace_id, ref.project, ref.environment)
         if isinstance(within, str):
@@ -312,34 +315,34 @@ class Fleet(Queries):
             raise Invalid.of(ref.kind, GROUP, ref.name, [not_found(f"metadata.{within}", named)])
         return within
 
-    async def _write(self, work: Work, who: Who, asked: Asked, row: Row | None) -> Applied:
-        document, script = asked.doc, SCRIPTS[asked.doc.kind.name]
-        faults = await script.check(work, asked, row)
+    async def _write(self, work: PendingWork, who: Actor, request: ApplyRequest, row: Row | None) -> Applied:
+        document, handler = request.doc, SCRIPTS[request.doc.kind.name]
+        faults = await handler.check(work, request, row)
         if faults:
             raise Invalid.of(document.kind.name, GROUP, document.ref.name, faults)
-        stored = await script.stored(work, asked)
+        stored = await handler.stored(work, request)
         changed = _changes(document, row, stored)
         if row is not None and not changed:
-            return self._answer(asked, row, [], work, created=False)
+            return self._answer(request, row, [], work, created=False)
         before = None if row is None else row.spec
         new_id = row.id if row is not None else work.new_id(document.kind.name)
-        columns = await script.columns(work, asked, row, new_id)
-        written = await self._row(work, who, asked, row, new_id, {**stored, **_kept(before, stored)}, columns)
-        await script.written(work, asked, written, before)
+        columns = await handler.columns(work, request, row, new_id)
+        written = await self._row(work, who, request, row, new_id, {**stored, **_kept(before, stored)}, columns)
+        await handler.written(work, request, written, before)
         self._audit(work, "create" if row is None else "update", document.ref, written, changed)
-        return self._answer(asked, written, changed, work, created=row is None)
+        return self._answer(request, written, changed, work, created=row is None)
 
     async def _row(
         self,
-        work: Work,
-        who: Who,
-        asked: Asked,
+        work: PendingWork,
+        who: Actor,
+        request: ApplyRequest,
         row: Row | None,
         new_id: str,
         spec: dict[str, Any],
         columns: dict[str, Any],
     ) -> Row:
-        document = asked.doc
+        document = request.doc
         if row is None:
             row = TABLES[document.kind.name](
                 id=new_id,
@@ -359,13 +362,15 @@ class Fleet(Queries):
         await work.session.flush()
         return row
 
-    def _answer(self, asked: Asked, row: Row, changed: list[Diff], work: Work, *, created: bool) -> Applied:
-        status = dict(asked.once)
+    def _answer(
+        self, request: ApplyRequest, row: Row, changed: list[Diff], work: PendingWork, *, created: bool
+    ) -> Applied:
+        status = dict(request.once)
         if isinstance(row, tables.ApiKey):
             status["prefix"] = row.prefix
         if isinstance(row, tables.App):
             status |= {"deployment": row.deployment_id, "revision": row.revision, "live": row.live_deployment_id}
-        within = _outside(row, asked.within)
+        within = _outside(row, request.within)
         return Applied(
             object=document_of(row, within, status),
             created=created,
@@ -374,7 +379,7 @@ class Fleet(Queries):
             warnings=work.warnings,
         )
 
-    def _audit(self, work: Work, action: str, ref: Ref, row: Row, changed: list[Diff]) -> None:
+    def _audit(self, work: PendingWork, action: str, ref: ObjectRef, row: Row, changed: list[Diff]) -> None:
         work.tx.audit(
             workspace_id=row.workspace_id,
             action=action,
@@ -384,13 +389,13 @@ class Fleet(Queries):
             diff=[diff.as_json() for diff in changed],
         )
 
-    async def _infrastructure_for(self, work: Work, regions: Collection[str] | None) -> Infrastructure:
+    async def _infrastructure_for(self, work: PendingWork, regions: Collection[str] | None) -> Infrastructure:
         if self._databases.fleet.name == work.database:
             return await read_infrastructure(work.session, regions)
         async with self._databases.fleet.reading() as session:
             return await read_infrastructure(session, regions)
 
-    async def _read_places(self, work: Work, document: Document, row: Row | None) -> None:
+    async def _read_places(self, work: PendingWork, document: SpecDocument, row: Row | None) -> None:
         """What is known of the regions that a document concerns."""
         spec = document.spec
         if isinstance(spec, AppSpec):
@@ -404,16 +409,16 @@ class Fleet(Queries):
         else:
             work.infrastructure = await self._infrastructure_for(work, None)
 
-    async def _read_facts(self, work: Work, regions: Collection[str] | None) -> None:
+    async def _read_facts(self, work: PendingWork, regions: Collection[str] | None) -> None:
         """The clusters of these regions now, their load when something is to be placed."""
         work.infrastructure = await self._infrastructure_for(work, regions)
         work.read_facts = lambda: self._facts_of(work)
 
-    async def _facts_of(self, work: Work) -> list[ClusterFacts]:
+    async def _facts_of(self, work: PendingWork) -> list[ClusterFacts]:
         known = work.infrastructure
         measured = [cluster.id for cluster in known.clusters.values() if has_capacity(cluster)]
         counts: dict[Place, int] = {}
-        sizes: dict[str, Load] = {}
+        sizes: dict[str, PlacedLoad] = {}
         for database in self._databases.all:
             if database.name == work.database:
                 more, larger = await read_counts(work.session, known.clusters), await read_sizes(work.session, measured)
@@ -421,10 +426,10 @@ class Fleet(Queries):
                 async with database.reading() as session:
                     more, larger = await read_counts(session, known.clusters), await read_sizes(session, measured)
             counts |= {at: counts.get(at, 0) + count for at, count in more.items()}
-            sizes |= {id_: sizes.get(id_, Load()).plus(load) for id_, load in larger.items()}
+            sizes |= {id_: sizes.get(id_, PlacedLoad()).plus(load) for id_, load in larger.items()}
         return cluster_facts(known, counts, sizes)
 
-    async def _look_elsewhere(self, work: Work, row: Row | None) -> None:
+    async def _look_elsewhere(self, work: PendingWork, row: Row | None) -> None:
         """A cluster is in the fleet's database; what runs on it may be known to the others only."""
         if isinstance(row, tables.Cluster):
             for database in self._databases.all[1:]:
@@ -432,12 +437,12 @@ class Fleet(Queries):
                     work.used_elsewhere |= {at.shard for at in await read_counts(session, [row.id])}
 
 
-def _must_be(ref: Ref, kind: str) -> None:
+def _must_be(ref: ObjectRef, kind: str) -> None:
     if ref.kind != kind:
         raise BadRequest(f"{ref.kind} {ref} is not of the kind {kind}")
 
 
-def _check_version(ref: Ref, row: Row | None, if_match: int | None, *, create_only: bool) -> None:
+def _check_version(ref: ObjectRef, row: Row | None, if_match: int | None, *, create_only: bool) -> None:
     plural = KINDS[ref.kind].plural
     if row is not None and create_only:
         raise AlreadyExists.of(plural, GROUP, str(ref))
@@ -449,7 +454,7 @@ def _check_version(ref: Ref, row: Row | None, if_match: int | None, *, create_on
         raise Conflict.of(plural, GROUP, str(ref), f"{why}; read it again")
 
 
-def _changes(document: Document, row: Row | None, stored: dict[str, Any]) -> list[Diff]:
+def _changes(document: SpecDocument, row: Row | None, stored: dict[str, Any]) -> list[Diff]:
     kind = document.kind.name
     after = {
         "metadata": {"labels": document.labels, "annotations": document.annotations},
@@ -474,8 +479,8 @@ def _kept(before: dict[str, Any] | None, stored: dict[str, Any]) -> dict[str, An
     return {"fingerprint": before["fingerprint"]}
 
 
-def _outside(row: Row, within: Within) -> Within:
-    return Within(within.project) if isinstance(row, tables.Environment) else within
+def _outside(row: Row, within: ObjectScope) -> ObjectScope:
+    return ObjectScope(within.project) if isinstance(row, tables.Environment) else within
 
 
 def _target(known: Sequence[ClusterFacts], app: tables.App, region: str, cluster: str, shard: str) -> Place:
@@ -484,7 +489,7 @@ def _target(known: Sequence[ClusterFacts], app: tables.App, region: str, cluster
     if facts is None:
         raise Invalid.of("App", GROUP, app.name, [not_found("cluster", cluster)])
     spec = read_app_spec(app.spec)
-    want = Want(
+    want = PlacementRequest(
         region=region,
         labels=spec.placement.labels,
         cel=spec.placement.cel,

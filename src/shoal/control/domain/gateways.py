@@ -17,11 +17,11 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from shoal.control.database import tables
 from shoal.control.database.tables import Deployment, Sentinel, Topology
-from shoal.control.database.transaction import Wanted
+from shoal.control.database.transaction import DesiredObject
 from shoal.control.domain.fields import Reader
 from shoal.control.domain.kinds.scopes import GatewaySettings, read_environment
 from shoal.control.domain.plan import cluster_name
-from shoal.control.domain.work import Work
+from shoal.control.domain.work import PendingWork
 from shoal.sync.keys import Place, key_of
 
 NAMESPACE = "sentinel"
@@ -37,7 +37,7 @@ class ReadyAt:
     region: str  # its name
 
 
-async def settle(work: Work, environment: tables.Environment, ready: Mapping[str, ReadyAt]) -> None:
+async def settle(work: PendingWork, environment: tables.Environment, ready: Mapping[str, ReadyAt]) -> None:
     """Make the gateways of an environment fit what runs in it. ``ready`` is by region; doing it twice does nothing."""
     present = await _present(work, environment.id)
     own, shared = await _sentinels(work, environment)
@@ -65,7 +65,7 @@ async def settle(work: Work, environment: tables.Environment, ready: Mapping[str
     await _serve(work, environment, kept - served, served - kept)
 
 
-async def remove(work: Work, sentinel: Sentinel) -> None:
+async def remove(work: PendingWork, sentinel: Sentinel) -> None:
     """Remove a gateway; what it served has to be settled afterwards."""
     await work.unwant_everywhere("sentinel", sentinel.id)
     work.tx.event(
@@ -81,7 +81,7 @@ async def remove(work: Work, sentinel: Sentinel) -> None:
     await work.tx.want_many(await peers_of(work.session, sentinel.workspace_id, sentinel.environment_id))
 
 
-async def peers_of(session: AsyncSession, workspace_id: str, environment_id: str) -> list[Wanted]:
+async def peers_of(session: AsyncSession, workspace_id: str, environment_id: str) -> list[DesiredObject]:
     """The gateways that name those of an environment (empty: the shared ones) as their peers, to be sent again."""
     of = Sentinel.workspace_id == workspace_id
     if environment_id:  # a shared one has only other shared ones for peers
@@ -89,7 +89,7 @@ async def peers_of(session: AsyncSession, workspace_id: str, environment_id: str
     return await wanted_again(session, of & (Sentinel.desired_state == "running"))
 
 
-async def wanted_again(session: AsyncSession, which: ColumnElement[bool]) -> list[Wanted]:
+async def wanted_again(session: AsyncSession, which: ColumnElement[bool]) -> list[DesiredObject]:
     """Gateways whose state is to be sent again, where they are."""
     found = await session.execute(
         select(Sentinel.id, Sentinel.cluster_id, Sentinel.shard, Sentinel.workspace_id)
@@ -97,24 +97,26 @@ async def wanted_again(session: AsyncSession, which: ColumnElement[bool]) -> lis
         .order_by(Sentinel.id)
     )
     return [
-        Wanted(place=Place(row.cluster_id, row.shard), key=key_of("sentinel", row.id), workspace_id=row.workspace_id)
+        DesiredObject(
+            place=Place(row.cluster_id, row.shard), key=key_of("sentinel", row.id), workspace_id=row.workspace_id
+        )
         for row in found
     ]
 
 
-async def config_changed(work: Work, kind: str, row: tables.Route | tables.Policy) -> None:
+async def config_changed(work: PendingWork, kind: str, row: tables.Route | tables.Policy) -> None:
     """A route or policy was written: send it wherever its environment is served."""
     for place in await work.places_of("keys", row.environment_id):
         want_config(work, place, kind, row.id, row.name, row.workspace_id)
 
 
-async def keys_changed(work: Work, environment_id: str, workspace_id: str) -> None:
+async def keys_changed(work: PendingWork, environment_id: str, workspace_id: str) -> None:
     """Keys of an environment changed: send the set again."""
     for place in await work.places_of("keys", environment_id):
         want_config(work, place, "keys", environment_id, "keys", workspace_id)
 
 
-async def routes_of_app(work: Work, app: tables.App) -> list[tables.Route]:
+async def routes_of_app(work: PendingWork, app: tables.App) -> list[tables.Route]:
     """The routes of an environment that lead to an app."""
     rows = await work.session.scalars(
         select(tables.Route).where(tables.Route.environment_id == app.environment_id).order_by(tables.Route.id)
@@ -129,7 +131,7 @@ def apps_of_route(spec: Mapping[str, Any]) -> set[str]:
     return {name for name in named if name}
 
 
-def want_config(work: Work, place: Place, kind: str, object_id: str, name: str, workspace_id: str) -> None:
+def want_config(work: PendingWork, place: Place, kind: str, object_id: str, name: str, workspace_id: str) -> None:
     work.want(
         place,
         key_of(kind, object_id),
@@ -139,7 +141,7 @@ def want_config(work: Work, place: Place, kind: str, object_id: str, name: str, 
     )
 
 
-def want_sentinel(work: Work, sentinel: Sentinel) -> None:
+def want_sentinel(work: PendingWork, sentinel: Sentinel) -> None:
     """Send a gateway to its place; it has converged when its reports say so."""
     sentinel.deploy_status = "progressing"
     work.want(
@@ -155,7 +157,7 @@ def sentinel_name(name: str, sentinel_id: str) -> str:
     return cluster_name(f"sentinel-{name}", sentinel_id)
 
 
-async def _present(work: Work, environment_id: str) -> dict[str, set[str]]:
+async def _present(work: PendingWork, environment_id: str) -> dict[str, set[str]]:
     """By region, the clusters on which the environment has something."""
     query = (
         select(Topology.region_id, Topology.cluster_id)
@@ -169,7 +171,9 @@ async def _present(work: Work, environment_id: str) -> dict[str, set[str]]:
     return found
 
 
-async def _sentinels(work: Work, environment: tables.Environment) -> tuple[dict[str, Sentinel], dict[str, Sentinel]]:
+async def _sentinels(
+    work: PendingWork, environment: tables.Environment
+) -> tuple[dict[str, Sentinel], dict[str, Sentinel]]:
     """The environment's own ones and the shared ones of its workspace, by region."""
     rows = await work.session.scalars(
         select(Sentinel).where(
@@ -184,7 +188,7 @@ async def _sentinels(work: Work, environment: tables.Environment) -> tuple[dict[
 
 
 async def _create(
-    work: Work,
+    work: PendingWork,
     environment: tables.Environment,
     region_id: str,
     at: ReadyAt,
@@ -234,7 +238,7 @@ async def _create(
     return sentinel
 
 
-async def _follow(work: Work, sentinel: Sentinel, at: ReadyAt, clusters: set[str]) -> None:
+async def _follow(work: PendingWork, sentinel: Sentinel, at: ReadyAt, clusters: set[str]) -> None:
     """Move a gateway to where its environment is now, if nothing of it is left where the gateway is."""
     if sentinel.cluster_id in clusters or at.place.cluster == sentinel.cluster_id:
         return
@@ -242,7 +246,7 @@ async def _follow(work: Work, sentinel: Sentinel, at: ReadyAt, clusters: set[str
     want_sentinel(work, sentinel)
 
 
-async def _serve(work: Work, environment: tables.Environment, begin: set[Place], end: set[Place]) -> None:
+async def _serve(work: PendingWork, environment: tables.Environment, begin: set[Place], end: set[Place]) -> None:
     if not begin and not end:
         return
     objects: list[tuple[str, str, str]] = [("keys", environment.id, "keys")]

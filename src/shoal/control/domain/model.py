@@ -15,7 +15,7 @@ ROLES = ("viewer", "editor", "admin")
 
 
 @dataclass(frozen=True, slots=True)
-class Who:
+class Actor:
     """Who asks. ``role`` is viewer, editor or admin, in one workspace."""
 
     workspace_id: str
@@ -26,7 +26,7 @@ class Who:
 
 
 @dataclass(frozen=True, slots=True)
-class Ref:
+class ObjectRef:
     """Names one object. ``project`` and ``environment`` are names too; empty where the kind is not in one."""
 
     kind: str
@@ -39,7 +39,7 @@ class Ref:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class ListScope:
     """Limits a list: nothing, a project, or one of its environments."""
 
     project: str = ""
@@ -99,13 +99,13 @@ class Deleted:
     """What a delete removed: the object itself, and with it everything in ``also`` (kind and name)."""
 
     object: dict[str, Any]
-    also: list[Ref]
+    also: list[ObjectRef]
     effects: list[Effect]
     dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListPage:
     """A part of a list; ``next`` is what to pass as ``after``, empty at the end."""
 
     items: list[dict[str, Any]]

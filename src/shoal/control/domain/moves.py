@@ -32,12 +32,12 @@ from shoal.control.domain.model import GROUP
 from shoal.control.domain.objects import withins
 from shoal.control.domain.placement.facts import size_of
 from shoal.control.domain.specs import read_app_spec
-from shoal.control.domain.work import Work
+from shoal.control.domain.work import PendingWork
 from shoal.errors import Invalid, invalid
 from shoal.sync.keys import Place
 
 
-async def move_app(work: Work, app: tables.App, region_id: str, to: Place) -> list[str]:
+async def move_app(work: PendingWork, app: tables.App, region_id: str, to: Place) -> list[str]:
     """Begin to move an app's deployments of a region; the old rows stay until the new are ready. Returns the ids."""
     deployments = await running_deployments(work, app.id)
     rows = [row for row in await topology_of(work, [each.id for each in deployments]) if row.region_id == region_id]
@@ -67,7 +67,9 @@ def _under_way(row: Topology, other: Topology) -> str:
     )
 
 
-async def _move_row(work: Work, deployment: Deployment, current: Topology, rows: Sequence[Topology], to: Place) -> None:
+async def _move_row(
+    work: PendingWork, deployment: Deployment, current: Topology, rows: Sequence[Topology], to: Place
+) -> None:
     back = next((row for row in rows if row.desired_status == "leaving" and place_of(row) == to), None)
     if back is not None and _is_taken_over(current, back):  # the move is called off: what was handed over comes back
         back.desired_status, back.moved_from, back.updated_at = current.desired_status, current.id, work.now
@@ -98,7 +100,7 @@ async def _move_row(work: Work, deployment: Deployment, current: Topology, rows:
         await remove_row(work, current)
 
 
-async def finish_move(work: Work, row: Topology) -> None:
+async def finish_move(work: PendingWork, row: Topology) -> None:
     """The row that replaces another is ready: the other one goes."""
     old = await work.session.get(Topology, row.moved_from)
     row.moved_from = ""
@@ -108,7 +110,7 @@ async def finish_move(work: Work, row: Topology) -> None:
     await work.session.flush()
 
 
-async def place_waiting(work: Work) -> int:
+async def place_waiting(work: PendingWork) -> int:
     """Place what had nowhere to go; returns how many found a place now."""
     rows = list(await work.session.scalars(select(Topology).where(Topology.cluster_id == "").order_by(Topology.id)))
     found = 0

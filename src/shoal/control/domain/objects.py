@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from shoal.control.database import tables
 from shoal.control.database.tables import FLEET
-from shoal.control.domain.model import API_VERSION, GROUP, Ref
+from shoal.control.domain.model import API_VERSION, GROUP, ObjectRef
 from shoal.control.domain.specs import KINDS
 from shoal.errors import NotFound
 
@@ -41,7 +41,7 @@ IN_ENVIRONMENT = ("App", "Route", "Policy", "ApiKey", "Secret", "Sentinel")
 
 
 @dataclass(frozen=True, slots=True)
-class Within:
+class ObjectScope:
     """The project and environment an object is in; None where it is in none."""
 
     project: tables.Project | None = None
@@ -68,10 +68,10 @@ def workspace_of(kind: str, workspace_id: str) -> str:
     return FLEET if KINDS[kind].scope == "fleet" else workspace_id
 
 
-async def find_within(session: AsyncSession, workspace_id: str, project: str, environment: str) -> Within | str:
+async def find_within(session: AsyncSession, workspace_id: str, project: str, environment: str) -> ObjectScope | str:
     """The rows behind the names, or the field (project or environment) that names nothing."""
     if not project:
-        return Within()
+        return ObjectScope()
     named = (tables.Environment.project_id == tables.Project.id) & (tables.Environment.name == environment)
     row = (
         await session.execute(
@@ -86,10 +86,10 @@ async def find_within(session: AsyncSession, workspace_id: str, project: str, en
     inside: tables.Environment | None = row.Environment
     if environment and inside is None:
         return "environment"
-    return Within(found, inside)
+    return ObjectScope(found, inside)
 
 
-async def find(session: AsyncSession, workspace_id: str, ref: Ref, within: Within) -> Row | None:
+async def find(session: AsyncSession, workspace_id: str, ref: ObjectRef, within: ObjectScope) -> Row | None:
     """The row of an object whose project and environment are known."""
     table = TABLES[ref.kind]
     query = select(table).where(table.workspace_id == workspace_of(ref.kind, workspace_id), table.name == ref.name)
@@ -101,20 +101,20 @@ async def find(session: AsyncSession, workspace_id: str, ref: Ref, within: Withi
     return found
 
 
-async def get(session: AsyncSession, workspace_id: str, ref: Ref) -> tuple[Row, Within]:
+async def get(session: AsyncSession, workspace_id: str, ref: ObjectRef) -> tuple[Row, ObjectScope]:
     """The object, or ``NotFound``."""
     within = await find_within(session, workspace_id, ref.project, ref.environment)
-    row = await find(session, workspace_id, ref, within) if isinstance(within, Within) else None
+    row = await find(session, workspace_id, ref, within) if isinstance(within, ObjectScope) else None
     if row is None or isinstance(within, str):
         raise not_found(ref)
     return row, within
 
 
-def not_found(ref: Ref) -> NotFound:
+def not_found(ref: ObjectRef) -> NotFound:
     return NotFound.of(KINDS[ref.kind].plural, GROUP, str(ref))
 
 
-async def withins(session: AsyncSession, rows: Sequence[Row]) -> dict[str, Within]:
+async def withins(session: AsyncSession, rows: Sequence[Row]) -> dict[str, ObjectScope]:
     """By id, what each row is in."""
     projects = {id_ for row in rows if (id_ := getattr(row, "project_id", ""))}
     environments = {id_ for row in rows if (id_ := getattr(row, "environment_id", ""))}
@@ -126,7 +126,7 @@ async def withins(session: AsyncSession, rows: Sequence[Row]) -> dict[str, Withi
         for row in await session.scalars(select(tables.Environment).where(tables.Environment.id.in_(environments)))
     }
     return {
-        row.id: Within(
+        row.id: ObjectScope(
             by_project.get(getattr(row, "project_id", "")), by_environment.get(getattr(row, "environment_id", ""))
         )
         for row in rows
@@ -137,11 +137,11 @@ def kind_of(row: Row) -> str:
     return next(kind for kind, table in TABLES.items() if isinstance(row, table))
 
 
-def ref_of(row: Row, within: Within) -> Ref:
-    return Ref(kind_of(row), row.name, within.project_name, within.environment_name)
+def ref_of(row: Row, within: ObjectScope) -> ObjectRef:
+    return ObjectRef(kind_of(row), row.name, within.project_name, within.environment_name)
 
 
-def document_of(row: Row, within: Within, status: dict[str, Any] | None = None) -> dict[str, Any]:
+def document_of(row: Row, within: ObjectScope, status: dict[str, Any] | None = None) -> dict[str, Any]:
     """The object as people see it."""
     kind = kind_of(row)
     metadata: dict[str, Any] = {"name": row.name}

@@ -14,12 +14,12 @@ from shoal.control.database import tables
 from shoal.control.database.engine import Database, Databases
 from shoal.control.domain import status as views
 from shoal.control.domain.access import authorize
-from shoal.control.domain.model import Page, Ref, Scope, Who
+from shoal.control.domain.model import Actor, ListPage, ListScope, ObjectRef
 from shoal.control.domain.objects import (
     IN_ENVIRONMENT,
     TABLES,
+    ObjectScope,
     Row,
-    Within,
     document_of,
     find_within,
     get,
@@ -45,7 +45,7 @@ class Queries:
         self._databases = databases
         self._clock = clock
 
-    async def get(self, who: Who, ref: Ref) -> dict[str, Any]:
+    async def get(self, who: Actor, ref: ObjectRef) -> dict[str, Any]:
         """One object, with a short status."""
         kind_named(ref.kind)
         authorize(who, "read", ref.kind)
@@ -56,14 +56,14 @@ class Queries:
 
     async def list_(
         self,
-        who: Who,
+        who: Actor,
         kind: str,
-        scope: Scope = Scope(),  # noqa: B008 - frozen
+        scope: ListScope = ListScope(),  # noqa: B008 - frozen
         *,
         limit: int = MAX_PAGE,
         after: str = "",
         labels: str = "",
-    ) -> Page:
+    ) -> ListPage:
         """Objects of a kind in the order of their names; ``labels`` is a label selector."""
         kind_named(kind)
         authorize(who, "read", kind)
@@ -73,7 +73,7 @@ class Queries:
         async with self._database(who, kind).reading() as session:
             within = await find_within(session, who.workspace_id, scope.project, scope.environment)
             if isinstance(within, str):
-                raise not_found(Ref("Project", scope.project) if within == "project" else _environment(scope))
+                raise not_found(ObjectRef("Project", scope.project) if within == "project" else _environment(scope))
             found: list[Row] = []
             position = _position(after)
             while len(found) <= limit:
@@ -86,9 +86,9 @@ class Queries:
             inside = await withins(session, page)
             named = {row.id: _outside(row, inside[row.id]) for row in page}
             items = await self._documents(session, page, named, infrastructure)
-        return Page(items, f"{page[-1].name}/{page[-1].id}" if more else "")
+        return ListPage(items, f"{page[-1].name}/{page[-1].id}" if more else "")
 
-    async def status(self, who: Who, ref: Ref | None = None) -> dict[str, Any]:
+    async def status(self, who: Actor, ref: ObjectRef | None = None) -> dict[str, Any]:
         """Desired, applied and reported of one object; of everything in the workspace without one."""
         authorize(who, "read", ref.kind if ref else "App")
         infrastructure = await self._infrastructure()
@@ -107,7 +107,7 @@ class Queries:
                 return {"object": _short(row, within), "agents": self._agents(infrastructure, row)}
             return {"object": _short(row, within), **await self._places(session, row, infrastructure)}
 
-    async def explain(self, who: Who, ref: Ref) -> dict[str, Any]:
+    async def explain(self, who: Actor, ref: ObjectRef) -> dict[str, Any]:
         """Why an app is where it is, and why it is not ready; ``lines`` is for people."""
         authorize(who, "read", ref.kind)
         infrastructure = await self._infrastructure()
@@ -118,7 +118,7 @@ class Queries:
             shown, facts = await self._app_status(session, row, infrastructure)
         return {"object": _short(row, within), "lines": views.explain(row, shown, facts), "status": shown}
 
-    async def history(self, who: Who, ref: Ref, *, limit: int = 100) -> dict[str, Any]:
+    async def history(self, who: Actor, ref: ObjectRef, *, limit: int = 100) -> dict[str, Any]:
         """The revisions of an app, and who changed the object when."""
         authorize(who, "read", ref.kind)
         async with self._database(who, ref.kind).reading() as session:
@@ -135,7 +135,7 @@ class Queries:
             changes = await _audit(session, tables.Audit.object_id == row.id, row.workspace_id, limit)
         return {"revisions": revisions, "changes": changes}
 
-    async def instances(self, who: Who, ref: Ref) -> list[dict[str, Any]]:
+    async def instances(self, who: Actor, ref: ObjectRef) -> list[dict[str, Any]]:
         """The instances of an app, of every revision that has some."""
         authorize(who, "read", ref.kind)
         infrastructure = await self._infrastructure()
@@ -150,7 +150,7 @@ class Queries:
             return [_instance(each.Instance, each.revision, infrastructure, self._now()) for each in found]
 
     async def events(
-        self, who: Who, ref: Ref | None = None, *, after: int = 0, limit: int = 100
+        self, who: Actor, ref: ObjectRef | None = None, *, after: int = 0, limit: int = 100
     ) -> list[dict[str, Any]]:
         """What happened, oldest first, after an event's id; without one, the newest."""
         authorize(who, "read", ref.kind if ref else "App")
@@ -170,18 +170,18 @@ class Queries:
             for row in rows
         ]  # fmt: skip
 
-    async def audit(self, who: Who, *, before: int = 0, limit: int = 100) -> list[dict[str, Any]]:
+    async def audit(self, who: Actor, *, before: int = 0, limit: int = 100) -> list[dict[str, Any]]:
         """Who changed what in the workspace, newest first."""
         authorize(who, "read", "App")
         async with self._databases.of(who.workspace_id).reading() as session:
             return await _audit(session, tables.Audit.id < before if before else None, who.workspace_id, limit)
 
-    async def agents(self, who: Who) -> list[dict[str, Any]]:
+    async def agents(self, who: Actor) -> list[dict[str, Any]]:
         """Every agent of the fleet."""
         authorize(who, "read", "Cluster")
         return self._agents(await self._infrastructure(), None)
 
-    def _database(self, who: Who, kind: str) -> Database:
+    def _database(self, who: Actor, kind: str) -> Database:
         return self._databases.of(workspace_of(kind, who.workspace_id))
 
     def _now(self) -> int:
@@ -192,7 +192,7 @@ class Queries:
             return await read_infrastructure(session)
 
     async def _documents(
-        self, session: AsyncSession, rows: Sequence[Row], inside: dict[str, Within], infrastructure: Infrastructure
+        self, session: AsyncSession, rows: Sequence[Row], inside: dict[str, ObjectScope], infrastructure: Infrastructure
     ) -> list[dict[str, Any]]:
         apps = [row for row in rows if isinstance(row, tables.App)]
         summaries: dict[str, dict[str, Any]] = {}
@@ -203,7 +203,7 @@ class Queries:
 
     async def _app_status(
         self, session: AsyncSession, app: tables.App, infrastructure: Infrastructure
-    ) -> tuple[dict[str, Any], views.Facts]:
+    ) -> tuple[dict[str, Any], views.StatusFacts]:
         deployments, facts = await self._facts(session, [app], infrastructure)
         return views.app_status(app, deployments, facts), facts
 
@@ -225,7 +225,7 @@ class Queries:
 
     async def _facts(
         self, session: AsyncSession, apps: Sequence[tables.App], infrastructure: Infrastructure
-    ) -> tuple[list[tables.Deployment], views.Facts]:
+    ) -> tuple[list[tables.Deployment], views.StatusFacts]:
         ids = [app.id for app in apps]
         newest = [app.deployment_id for app in apps]
         deployments = list(
@@ -247,15 +247,15 @@ class Queries:
         )
         return deployments, facts
 
-    def _names(self, infrastructure: Infrastructure) -> views.Facts:
-        return views.Facts(
+    def _names(self, infrastructure: Infrastructure) -> views.StatusFacts:
+        return views.StatusFacts(
             now=self._now(),
             regions={id_: row.name for id_, row in infrastructure.regions.items()},
             clusters={id_: row.name for id_, row in infrastructure.clusters.items()},
             agents=infrastructure.agents,
         )
 
-    async def _overview(self, session: AsyncSession, who: Who, infrastructure: Infrastructure) -> dict[str, Any]:
+    async def _overview(self, session: AsyncSession, who: Actor, infrastructure: Infrastructure) -> dict[str, Any]:
         apps = list(
             await session.scalars(
                 select(tables.App)
@@ -270,7 +270,7 @@ class Queries:
             "refused": await self._refused(session, who, infrastructure),
         }
 
-    async def _refused(self, session: AsyncSession, who: Who, infrastructure: Infrastructure) -> list[dict[str, Any]]:
+    async def _refused(self, session: AsyncSession, who: Actor, infrastructure: Infrastructure) -> list[dict[str, Any]]:
         """What gateways do not take of the workspace's routes and policies."""
         desired = tables.Desired
         found: list[dict[str, Any]] = []
@@ -337,7 +337,7 @@ class Queries:
 
 
 async def _rows(
-    session: AsyncSession, workspace_id: str, kind: str, within: Within, after: tuple[str, str] | None, limit: int
+    session: AsyncSession, workspace_id: str, kind: str, within: ObjectScope, after: tuple[str, str] | None, limit: int
 ) -> list[Row]:
     table: Any = TABLES[kind]
     query = select(table).where(table.workspace_id == workspace_id)
@@ -381,7 +381,7 @@ def _status(row: Row, summary: dict[str, Any] | None) -> dict[str, Any] | None:
     return None
 
 
-def _summary(app: tables.App, shown: dict[str, Any], within: Within, also: tuple[str, ...]) -> dict[str, Any]:
+def _summary(app: tables.App, shown: dict[str, Any], within: ObjectScope, also: tuple[str, ...]) -> dict[str, Any]:
     found = {
         name: shown.get(name)
         for name in ("summary", "state", "revision", "deployment", "live", "reason", "image", *also)
@@ -395,7 +395,7 @@ def _summary(app: tables.App, shown: dict[str, Any], within: Within, also: tuple
     }
 
 
-def _short(row: Row, within: Within) -> dict[str, Any]:
+def _short(row: Row, within: ObjectScope) -> dict[str, Any]:
     shown = document_of(row, within)
     return {name: shown[name] for name in ("apiVersion", "kind", "metadata")}
 
@@ -461,13 +461,13 @@ def _position(after: str) -> tuple[str, str] | None:
     return name, id_
 
 
-def _environment(scope: Scope) -> Ref:
-    return Ref("Environment", scope.environment, scope.project)
+def _environment(scope: ListScope) -> ObjectRef:
+    return ObjectRef("Environment", scope.environment, scope.project)
 
 
-def _workspace(who: Who, ref: Ref | None) -> str:
+def _workspace(who: Actor, ref: ObjectRef | None) -> str:
     return workspace_of(ref.kind, who.workspace_id) if ref else who.workspace_id
 
 
-def _outside(row: Row, within: Within) -> Within:
-    return Within(within.project) if isinstance(row, tables.Environment) else within
+def _outside(row: Row, within: ObjectScope) -> ObjectScope:
+    return ObjectScope(within.project) if isinstance(row, tables.Environment) else within

@@ -21,13 +21,13 @@ from shoal.control.database import tables
 from shoal.control.database.engine import Database
 from shoal.control.database.tables import Deployment, Desired, Instance, Sentinel, Topology
 from shoal.control.database.transaction import Tx
-from shoal.control.domain import apps, gateways, glance, moves
+from shoal.control.domain import apps, candidates, gateways, moves
 from shoal.control.domain.gate import WAITING, RowFacts, converged, finished_moves, passes, serving
 from shoal.control.domain.gateways import ReadyAt
 from shoal.control.domain.model import GatewayDefaults
 from shoal.control.domain.plan import needed_instances
 from shoal.control.domain.specs import read_app_spec
-from shoal.control.domain.work import Work
+from shoal.control.domain.work import PendingWork
 from shoal.sync.keys import Place, key_of, split_key
 
 DEFAULTS = GatewayDefaults()
@@ -48,11 +48,11 @@ class _Known:
 
 async def after_report(tx: Tx, deployment_ids: set[str], *, defaults: GatewayDefaults = DEFAULTS) -> None:
     """Draw the consequences of reports about these deployments."""
-    concerned = await glance.concerned(tx, deployment_ids)
+    concerned = await candidates.concerned(tx, deployment_ids)
     if not concerned:
         return
     await tx.claim()
-    work = Work(tx=tx, new_suffix=_new_suffix, gateways=defaults)
+    work = PendingWork(tx=tx, new_suffix=_new_suffix, gateways=defaults)
     for each in await _load(tx, concerned):
         await _advance(work, each)
     await tx.session.flush()
@@ -66,7 +66,7 @@ async def after_sentinel_report(tx: Tx, keys: set[str], *, defaults: GatewayDefa
     for key in keys:
         kind, object_id = split_key(key)
         named.setdefault(kind, set()).add(object_id)
-    work = Work(tx=tx, new_suffix=_new_suffix, gateways=defaults)
+    work = PendingWork(tx=tx, new_suffix=_new_suffix, gateways=defaults)
     if sentinels := named.get("sentinel"):
         rows = await tx.session.scalars(select(Sentinel).where(Sentinel.id.in_(sentinels)))
         for sentinel in list(rows):
@@ -98,7 +98,7 @@ async def has_overdue(database: Database, now: int) -> bool:
 
 async def sweep(tx: Tx, *, defaults: GatewayDefaults = DEFAULTS) -> None:
     """What no report brings about: deadlines of revisions, regions given up, routes waited for long enough."""
-    work = Work(tx=tx, new_suffix=_new_suffix, gateways=defaults)
+    work = PendingWork(tx=tx, new_suffix=_new_suffix, gateways=defaults)
     await _retire_superseded(work, Deployment.updated_at <= tx.now - ROUTES_GRACE_MS)
     waiting = select(Deployment.id).where(
         Deployment.desired_state == "running", Deployment.status.in_(("pending", "deploying"))
@@ -112,7 +112,7 @@ async def sweep(tx: Tx, *, defaults: GatewayDefaults = DEFAULTS) -> None:
     await work.flush()
 
 
-async def _advance(work: Work, known: _Known) -> None:
+async def _advance(work: PendingWork, known: _Known) -> None:
     deployment, app = known.deployment, known.app
     if deployment.desired_state != "running":
         return
@@ -130,7 +130,7 @@ async def _advance(work: Work, known: _Known) -> None:
         _check_deadline(work, known)
 
 
-async def _became_ready(work: Work, known: _Known) -> None:
+async def _became_ready(work: PendingWork, known: _Known) -> None:
     deployment, app = known.deployment, known.app
     deployment.status, deployment.reason = "ready", ""
     deployment.ready_at = deployment.updated_at = work.now
@@ -150,7 +150,7 @@ async def _became_ready(work: Work, known: _Known) -> None:
     await _retire_superseded(work, Deployment.app_id == app.id)
 
 
-async def _retire_superseded(work: Work, which: object) -> None:
+async def _retire_superseded(work: PendingWork, which: object) -> None:
     """End old revisions whose requests go to a newer one by now."""
     rows = await work.session.scalars(
         select(Deployment)
@@ -168,7 +168,7 @@ async def _retire_superseded(work: Work, which: object) -> None:
         await _settle(work, await _load(work.tx, {app.live_deployment_id}))
 
 
-async def _routes_arrived(work: Work, app: tables.App) -> bool:
+async def _routes_arrived(work: PendingWork, app: tables.App) -> bool:
     """Whether every gateway has the newest version of the routes that lead to the app."""
     routes = [route.id for route in await gateways.routes_of_app(work, app)]
     if not routes:
@@ -185,7 +185,7 @@ async def _routes_arrived(work: Work, app: tables.App) -> bool:
     return not behind
 
 
-def _check_deadline(work: Work, known: _Known) -> None:
+def _check_deadline(work: PendingWork, known: _Known) -> None:
     deployment = known.deployment
     deadline_s = read_app_spec(known.app.spec).readiness.deadline
     if deployment.status not in ("pending", "deploying") or work.now - deployment.updated_at <= deadline_s * 1000:
@@ -195,7 +195,7 @@ def _check_deadline(work: Work, known: _Known) -> None:
     _event(work, known, "Failed", f"revision {deployment.revision} is not ready after {deadline_s} s", warning=True)
 
 
-async def _settle(work: Work, known: Sequence[_Known]) -> None:
+async def _settle(work: PendingWork, known: Sequence[_Known]) -> None:
     """Gateways of the environments in which something is ready."""
     ready: dict[str, dict[str, ReadyAt]] = {}
     for each in known:
@@ -208,7 +208,7 @@ async def _settle(work: Work, known: Sequence[_Known]) -> None:
             await gateways.settle(work, environment, ready[environment_id])
 
 
-async def _sentinel_reported(work: Work, sentinel: Sentinel) -> None:
+async def _sentinel_reported(work: PendingWork, sentinel: Sentinel) -> None:
     key = key_of("sentinel", sentinel.id)
     desired = await work.session.scalar(
         select(Desired).where(
@@ -319,7 +319,9 @@ def _facts(row: Topology, applied: dict[tuple[str, Place], bool], ready: dict[tu
     )
 
 
-def _event(work: Work, known: _Known, reason: str, message: str, *, warning: bool = False, region: str = "") -> None:
+def _event(
+    work: PendingWork, known: _Known, reason: str, message: str, *, warning: bool = False, region: str = ""
+) -> None:
     work.tx.event(
         workspace_id=known.app.workspace_id,
         kind="App",

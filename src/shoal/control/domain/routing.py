@@ -13,7 +13,7 @@ from shoal.control.database.tables import App, Deployment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class RoutedDeployment:
     """A deployment that takes requests, as its cluster knows it."""
 
     deployment: str
@@ -32,7 +32,9 @@ class Target:
         }
 
 
-def resolve_route(spec: Mapping[str, Any], live: Mapping[str, Target], pinned: Mapping[str, Target]) -> dict[str, Any]:
+def resolve_route(
+    spec: Mapping[str, Any], live: Mapping[str, RoutedDeployment], pinned: Mapping[str, RoutedDeployment]
+) -> dict[str, Any]:
     """The stored spec of a route with deployments in place of apps. ``live`` is by app, ``pinned`` by deployment's id.
 
     An app without a live deployment has no target: its share is kept, so that requests are refused rather than all
@@ -55,7 +57,7 @@ def resolve_route(spec: Mapping[str, Any], live: Mapping[str, Target], pinned: M
 
 
 def _target(
-    backend: Mapping[str, Any], live: Mapping[str, Target], pinned: Mapping[str, Target]
+    backend: Mapping[str, Any], live: Mapping[str, RoutedDeployment], pinned: Mapping[str, RoutedDeployment]
 ) -> dict[str, Any] | None:
     pin = backend.get("deployment")
     target = pinned.get(pin) if pin else live.get(backend["app"])
@@ -64,18 +66,20 @@ def _target(
 
 async def read_targets(
     session: AsyncSession, environment_ids: Collection[str]
-) -> dict[str, tuple[dict[str, Target], dict[str, Target]]]:
+) -> dict[str, tuple[dict[str, RoutedDeployment], dict[str, RoutedDeployment]]]:
     """By environment: the live deployment of each app, and every running deployment by id."""
     rows = await session.execute(
         select(App.name, App.live_deployment_id, Deployment)
         .join(App, App.id == Deployment.app_id)
         .where(Deployment.environment_id.in_(environment_ids), Deployment.desired_state == "running")
     )
-    found: dict[str, tuple[dict[str, Target], dict[str, Target]]] = {id_: ({}, {}) for id_ in environment_ids}
+    found: dict[str, tuple[dict[str, RoutedDeployment], dict[str, RoutedDeployment]]] = {
+        id_: ({}, {}) for id_ in environment_ids
+    }
     for row in rows:
         deployment: Deployment = row.Deployment
         live, pinned = found[deployment.environment_id]
-        target = pinned[deployment.id] = Target(
+        target = pinned[deployment.id] = RoutedDeployment(
             deployment=deployment.id,
             namespace=deployment.namespace,
             name=deployment.k8s_name,

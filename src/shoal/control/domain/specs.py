@@ -27,7 +27,7 @@ from shoal.control.domain.kinds.places import (
 from shoal.control.domain.kinds.policy import PolicySpec, read_policy
 from shoal.control.domain.kinds.route import RouteSpec, read_route
 from shoal.control.domain.kinds.scopes import EnvironmentSpec, ProjectSpec, read_environment, read_project
-from shoal.control.domain.model import API_VERSION, GROUP, Ref
+from shoal.control.domain.model import API_VERSION, GROUP, ObjectRef
 from shoal.errors import BadRequest, FieldError, Invalid, forbidden, invalid, required, unknown_field
 from shoal.kube.labels import validate_labels
 from shoal.kube.names import is_annotation_key
@@ -41,7 +41,7 @@ MAX_ANNOTATIONS_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ObjectKind:
     """One of the ten. ``scope`` is fleet, workspace, project, environment, or either (with or without environment)."""
 
     name: str
@@ -51,30 +51,30 @@ class Kind:
 
 
 # In the order in which objects of one file can be applied; the other way round they can be deleted.
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, ObjectKind] = {
     kind.name: kind
     for kind in (
-        Kind("Region", "regions", "fleet", read_region),
-        Kind("Cluster", "clusters", "fleet", read_cluster),
-        Kind("Project", "projects", "workspace", read_project),
-        Kind("Environment", "environments", "project", read_environment),
-        Kind("Secret", "secrets", "environment", read_secret),
-        Kind("App", "apps", "environment", read_app),
-        Kind("Policy", "policies", "environment", read_policy),
-        Kind("Route", "routes", "environment", read_route),
-        Kind("ApiKey", "apikeys", "environment", read_api_key),
-        Kind("Sentinel", "sentinels", "either", read_sentinel),
+        ObjectKind("Region", "regions", "fleet", read_region),
+        ObjectKind("Cluster", "clusters", "fleet", read_cluster),
+        ObjectKind("Project", "projects", "workspace", read_project),
+        ObjectKind("Environment", "environments", "project", read_environment),
+        ObjectKind("Secret", "secrets", "environment", read_secret),
+        ObjectKind("App", "apps", "environment", read_app),
+        ObjectKind("Policy", "policies", "environment", read_policy),
+        ObjectKind("Route", "routes", "environment", read_route),
+        ObjectKind("ApiKey", "apikeys", "environment", read_api_key),
+        ObjectKind("Sentinel", "sentinels", "either", read_sentinel),
     )
 }
 _SYSTEM = ("id", "version", "generation", "createdAt", "updatedAt", "workspace", "namespace")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
+class SpecDocument:
     """What was asked for: ``spec`` typed, ``raw`` as it was written. ``raw`` of a Secret never has values."""
 
-    kind: Kind
-    ref: Ref
+    kind: ObjectKind
+    ref: ObjectRef
     labels: dict[str, str]
     annotations: dict[str, str]
     spec: Spec
@@ -82,14 +82,14 @@ class Document:
     version: int = 0  # of the object it was made from; 0: not said
 
 
-def kind_named(name: str) -> Kind:
+def kind_named(name: str) -> ObjectKind:
     found = KINDS.get(name)
     if found is None:
         raise BadRequest(f"kind {name!r} is not known: use one of {', '.join(KINDS)}")
     return found
 
 
-def parse(doc: Any) -> Document:
+def parse(doc: Any) -> SpecDocument:
     """Read one object. Raises ``BadRequest`` for what is no object of ours and ``Invalid`` with every fault found."""
     if not isinstance(doc, Mapping):
         raise BadRequest("an object must be a mapping with apiVersion, kind, metadata and spec")
@@ -111,7 +111,7 @@ def parse(doc: Any) -> Document:
     spec = kind.read(Reader(raw, "spec", errors))
     if errors:
         raise Invalid.of(kind.name, GROUP, ref.name, errors)
-    return Document(
+    return SpecDocument(
         kind=kind,
         ref=ref,
         labels=labels,
@@ -133,7 +133,7 @@ def read_app_spec(raw: Mapping[str, Any]) -> AppSpec:
     return read_app(Reader(raw, "spec", []))
 
 
-def _ref(metadata: Reader, kind: Kind) -> Ref:
+def _ref(metadata: Reader, kind: ObjectKind) -> ObjectRef:
     name = metadata.text("name", need=True, check=is_name)
     project, environment = metadata.text("project", check=is_name), metadata.text("environment", check=is_name)
     needs = {
@@ -148,7 +148,7 @@ def _ref(metadata: Reader, kind: Kind) -> Ref:
     if kind.scope == "either" and bool(project) != bool(environment):
         missing = "environment" if project else "project"
         metadata.note(required(metadata.at(missing), "name both, or neither for a shared one"))
-    return Ref(kind.name, name, project, environment)
+    return ObjectRef(kind.name, name, project, environment)
 
 
 def _labels(metadata: Reader) -> dict[str, str]:

@@ -18,7 +18,7 @@ BAD = frozenset({"ApplyFailed", "AgentLost", "Failing", "Unplaced"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class StatusFacts:
     """Everything a view needs, as read in one go. Names are by id."""
 
     now: int
@@ -52,7 +52,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class PlaceState:
     """The state of one place, in a word, and why."""
 
     state: str
@@ -60,7 +60,7 @@ class Finding:
     message: str = ""
 
 
-def app_status(app: tables.App, deployments: Sequence[tables.Deployment], facts: Facts) -> dict[str, Any]:
+def app_status(app: tables.App, deployments: Sequence[tables.Deployment], facts: StatusFacts) -> dict[str, Any]:
     """An app: its newest revision in every region, the live one, and a line that says it all."""
     newest = next((each for each in deployments if each.id == app.deployment_id), None)
     if newest is None:
@@ -96,7 +96,7 @@ def app_status(app: tables.App, deployments: Sequence[tables.Deployment], facts:
     }
 
 
-def deployment_regions(deployment: tables.Deployment, facts: Facts) -> list[dict[str, Any]]:
+def deployment_regions(deployment: tables.Deployment, facts: StatusFacts) -> list[dict[str, Any]]:
     """A revision, place by place; what is being removed comes last."""
     rows = facts.rows_of(deployment.id)
     shown = [_region(deployment, row, facts) for row in rows]
@@ -109,7 +109,7 @@ def deployment_regions(deployment: tables.Deployment, facts: Facts) -> list[dict
     return sorted(shown, key=lambda each: (each["region"], each["cluster"], each["shard"])) + going
 
 
-def _region(deployment: tables.Deployment, row: tables.Topology, facts: Facts) -> dict[str, Any]:
+def _region(deployment: tables.Deployment, row: tables.Topology, facts: StatusFacts) -> dict[str, Any]:
     place = Place(row.cluster_id, row.shard)
     desired = facts.desired_of(deployment.id).get(place)
     instances = facts.instances_at(deployment.id, place)
@@ -149,7 +149,7 @@ def _region(deployment: tables.Deployment, row: tables.Topology, facts: Facts) -
     }
 
 
-def _going(row: tables.Desired, facts: Facts) -> dict[str, Any]:
+def _going(row: tables.Desired, facts: StatusFacts) -> dict[str, Any]:
     agent = facts.agents.get(Place(row.cluster_id, row.shard))
     held = brake_of(agent, row.stream)
     return {
@@ -173,25 +173,25 @@ def judge(
     instances: Sequence[tables.Instance],
     agent: tables.Agent | None,
     now: int,
-) -> Finding:
+) -> PlaceState:
     """The first thing that keeps a place from being what it should be."""
     if not row.cluster_id:
         refused = "; ".join(f"{name}: {why}" for name, why in (row.reason.get("refused") or {}).items())
         because = str(row.reason.get("because") or "no cluster takes it")
-        return Finding("Unplaced", "NoPlace", f"{because} ({refused})" if refused else because)
+        return PlaceState("Unplaced", "NoPlace", f"{because} ({refused})" if refused else because)
     if agent is not None and agent.lost:
-        return Finding("AgentLost", "AgentLost", f"no heartbeat for {age_s(agent.last_heartbeat_at, now)} s")
+        return PlaceState("AgentLost", "AgentLost", f"no heartbeat for {age_s(agent.last_heartbeat_at, now)} s")
     if desired is None:
-        return Finding("Progressing", "NotSent", "nothing is desired here yet")
+        return PlaceState("Progressing", "NotSent", "nothing is desired here yet")
     if desired.error:
         error = desired.error
         tries = f", {error['attempts']} attempts" if error.get("attempts") else ""
-        return Finding("ApplyFailed", str(error.get("reason") or "Error"), f"{error.get('message', '')}{tries}")
+        return PlaceState("ApplyFailed", str(error.get("reason") or "Error"), f"{error.get('message', '')}{tries}")
     if desired.applied_number < desired.number:
-        return Finding("Progressing", *_not_applied(desired, agent, now))
+        return PlaceState("Progressing", *_not_applied(desired, agent, now))
     if row.desired_status == "stopped":
         running = sum(each.status == "running" for each in instances)
-        return Finding("Progressing", "Stopping", f"{running} instances run") if running else Finding("Stopped")
+        return PlaceState("Progressing", "Stopping", f"{running} instances run") if running else PlaceState("Stopped")
     return _judge_instances(row, desired, instances)
 
 
@@ -204,19 +204,19 @@ def _not_applied(desired: tables.Desired, agent: tables.Agent | None, now: int) 
     return "NotApplied", f"version {desired.number} waits for its agent for {age_s(desired.committed_at, now)} s"
 
 
-def _judge_instances(row: tables.Topology, desired: tables.Desired, instances: Sequence[tables.Instance]) -> Finding:
+def _judge_instances(row: tables.Topology, desired: tables.Desired, instances: Sequence[tables.Instance]) -> PlaceState:
     needed = needed_instances(row.replicas, row.autoscaling)
     ready = sum(_is_ready(each) for each in instances)
     moving = row.desired_status == "leaving" or bool(row.moved_from)
     if ready >= needed:
         drift = (desired.observed or {}).get("drift") or []
         if drift:
-            return Finding("Drifted", "Drift", f"changed in the cluster: {', '.join(drift)}")
-        return Finding("Ready", "Moving" if moving else "")
+            return PlaceState("Drifted", "Drift", f"changed in the cluster: {', '.join(drift)}")
+        return PlaceState("Ready", "Moving" if moving else "")
     worst = worst_instance(instances)
     if worst is not None and not _is_starting(worst):
-        return Finding("Failing", worst.reason or "Failed", instance_text(worst))
-    return Finding("Progressing", "NotReady", f"{ready} of {needed} instances are ready")
+        return PlaceState("Failing", worst.reason or "Failed", instance_text(worst))
+    return PlaceState("Progressing", "NotReady", f"{ready} of {needed} instances are ready")
 
 
 def worst_instance(instances: Sequence[tables.Instance]) -> tables.Instance | None:
@@ -278,7 +278,7 @@ def agent_status(agent: tables.Agent, cluster: str, region: str, now: int) -> di
     }
 
 
-def place_status(row: tables.Desired, facts: Facts) -> dict[str, Any]:
+def place_status(row: tables.Desired, facts: StatusFacts) -> dict[str, Any]:
     """Any object at one place: a gateway, a route, a policy."""
     agent = facts.agents.get(Place(row.cluster_id, row.shard))
     state, reason, message = "Applied", "", ""
@@ -330,7 +330,7 @@ def refused_pieces(row: tables.Desired, name: str, cluster: str) -> list[dict[st
     ]
 
 
-def explain(app: tables.App, status: Mapping[str, Any], facts: Facts) -> list[str]:
+def explain(app: tables.App, status: Mapping[str, Any], facts: StatusFacts) -> list[str]:
     """Why things are where they are, and why they are not ready, in sentences."""
     lines: list[str] = [f"{app.name}: {status['summary']}"]
     for row in status["regions"]:

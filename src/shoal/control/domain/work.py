@@ -10,18 +10,18 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from shoal.control.database.tables import Desired
-from shoal.control.database.transaction import Tx, Wanted
+from shoal.control.database.transaction import DesiredObject, Tx
 from shoal.control.domain.model import Effect, GatewayDefaults
 from shoal.control.domain.objects import PREFIX
 from shoal.control.domain.placement.facts import Infrastructure, with_one_more
-from shoal.control.domain.placement.model import ClusterFacts, Load
+from shoal.control.domain.placement.model import ClusterFacts, PlacedLoad
 from shoal.sync.keys import Place, key_of, split_key
 
 ID_LETTERS = 20
 
 
 @dataclass(slots=True, kw_only=True)
-class Work:
+class PendingWork:
     """Wants are gathered and written together: by ``flush``, and before anything is read or removed."""
 
     tx: Tx
@@ -37,7 +37,7 @@ class Work:
     removed: bool = False  # something is not wanted any more
     homes: dict[str, dict[str, str]] = field(default_factory=dict)  # environment → region → cluster, as read
     _facts: dict[str, list[ClusterFacts]] | None = None
-    _wanted: list[Wanted] = field(default_factory=list)
+    _wanted: list[DesiredObject] = field(default_factory=list)
     secret_key: bytes = b""  # of fingerprints of secrets' values
 
     @property
@@ -62,7 +62,9 @@ class Work:
         return f"{PREFIX[kind]}_{self.new_suffix(ID_LETTERS)}"
 
     def want(self, place: Place, key: str, *, workspace_id: str, namespace: str = "", name: str = "") -> None:
-        self._wanted.append(Wanted(place=place, key=key, workspace_id=workspace_id, namespace=namespace, name=name))
+        self._wanted.append(
+            DesiredObject(place=place, key=key, workspace_id=workspace_id, namespace=namespace, name=name)
+        )
         self._note(place, key, "apply", name)
 
     async def flush(self) -> None:
@@ -109,7 +111,7 @@ class Work:
                 self._facts.setdefault(each.region, []).append(each)
         return self._facts.get(region, [])
 
-    def took(self, region: str, place: Place, size: Load) -> None:
+    def took(self, region: str, place: Place, size: PlacedLoad) -> None:
         """Something was placed in a region."""
         if self._facts is not None:
             self._facts[region] = with_one_more(self._facts.get(region, []), place, size)

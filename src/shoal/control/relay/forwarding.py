@@ -22,14 +22,14 @@ from shoal.control.relay.link import AWAY, Link, Said
 from shoal.control.relay.metrics import RelayMetrics
 from shoal.control.relay.outbox import Letter, Outbox, Sender
 from shoal.control.relay.roster import Roster
-from shoal.sync.keys import Place, Stream
+from shoal.sync.keys import Place, StreamKind
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 Reports = pb.ReportDeploymentStatusRequest | pb.ReportSentinelStatusRequest
 
 _WORKERS = 8
 _AGAIN_S = 1.0
-_REPORTS = {Stream.DEPLOYMENTS: "report_deployment_status", Stream.SENTINELS: "report_sentinel_status"}
+_REPORTS = {StreamKind.DEPLOYMENTS: "report_deployment_status", StreamKind.SENTINELS: "report_sentinel_status"}
 _REFUSED = frozenset({Code.UNAUTHENTICATED, Code.PERMISSION_DENIED, Code.FAILED_PRECONDITION})
 
 _log = get_logger("control.relay.forwarding")
@@ -93,7 +93,7 @@ class Forwarding:
         self._kept("heartbeat")
         return pb.HeartbeatResponse()
 
-    async def report(self, stream: Stream, request: Reports, said: Said) -> pb.ReportResponse:
+    async def report(self, stream: StreamKind, request: Reports, said: Said) -> pb.ReportResponse:
         sender, method = _sender(request.identity, said), _REPORTS[stream]
         if request.sequence == 0:
             raise ConnectError(Code.INVALID_ARGUMENT, "sequence: Required value: reports are numbered from 1")
@@ -178,6 +178,6 @@ def _request(letter: Letter) -> Any:
     if letter.stream is None:
         return letter.heartbeat
     kind: Any = (
-        pb.ReportDeploymentStatusRequest if letter.stream is Stream.DEPLOYMENTS else pb.ReportSentinelStatusRequest
+        pb.ReportDeploymentStatusRequest if letter.stream is StreamKind.DEPLOYMENTS else pb.ReportSentinelStatusRequest
     )
     return kind(identity=letter.sender.identity, sequence=letter.sequence, reports=list(letter.reports))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shoal.sync.keys import Place, Stream
+from shoal.sync.keys import Place, StreamKind
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 Report = pb.DeploymentReport | pb.SentinelReport
@@ -34,7 +34,7 @@ class Letter:
     """To be passed on now: reports of one sequence, or a heartbeat."""
 
     sender: Sender
-    stream: Stream | None  # None: a heartbeat
+    stream: StreamKind | None  # None: a heartbeat
     sequence: int
     reports: tuple[Report, ...] = ()
     heartbeat: pb.HeartbeatRequest | None = None
@@ -55,7 +55,7 @@ class Outbox:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._count = 0
-        self._reports: dict[Place, dict[tuple[Stream, str], _Kept]] = {}
+        self._reports: dict[Place, dict[tuple[StreamKind, str], _Kept]] = {}
         self._beats: dict[Place, tuple[Sender, pb.HeartbeatRequest]] = {}
         self._working: set[Place] = set()
 
@@ -72,7 +72,7 @@ class Outbox:
         """Whether ``take`` would give something."""
         return any(place not in self._working for place in (*self._reports, *self._beats))
 
-    def put(self, sender: Sender, stream: Stream, sequence: int, reports: Sequence[Report]) -> bool:
+    def put(self, sender: Sender, stream: StreamKind, sequence: int, reports: Sequence[Report]) -> bool:
         """Keep the reports; False, and nothing kept, when there is no room for them."""
         kept = self._reports.get(sender.place, {})
         fresh = sum((stream, report.key) not in kept for report in reports)

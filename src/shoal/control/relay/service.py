@@ -28,7 +28,7 @@ from shoal.control.service.agents.auth import ALLOWED, bearer
 from shoal.control.service.stream.counts import PlainCounts
 from shoal.control.service.stream.protocol import FullSync, Resume, SessionConfig
 from shoal.control.service.stream.sender import BatchSender, StreamSender
-from shoal.sync.keys import Stream
+from shoal.sync.keys import StreamKind
 from shoal.wire.fleet.v1 import cluster_pb as pb
 from shoal.wire.fleet.v1.cluster_connect import ClusterService
 
@@ -65,7 +65,7 @@ def said() -> Said:
 class RelayCalls(ClusterService):
     def __init__(
         self,
-        upstreams: Mapping[Stream, Upstream],
+        upstreams: Mapping[StreamKind, Upstream],
         forwarding: Forwarding,
         config: RelayConfig,
         metrics: RelayMetrics,
@@ -88,10 +88,10 @@ class RelayCalls(ClusterService):
         return await self._forwarding.heartbeat(request, said())
 
     async def report_deployment_status(self, request: Reports, _ctx: RequestContext[Any, Any]) -> pb.ReportResponse:
-        return await self._forwarding.report(Stream.DEPLOYMENTS, request, said())
+        return await self._forwarding.report(StreamKind.DEPLOYMENTS, request, said())
 
     async def report_sentinel_status(self, request: Reports, _ctx: RequestContext[Any, Any]) -> pb.ReportResponse:
-        return await self._forwarding.report(Stream.SENTINELS, request, said())
+        return await self._forwarding.report(StreamKind.SENTINELS, request, said())
 
     async def get_desired_deployment(self, request: pb.GetDesiredRequest, _ctx: RequestContext[Any, Any]) -> pb.Item:
         return await self._forwarding.get("get_desired_deployment", request, said())
@@ -102,22 +102,24 @@ class RelayCalls(ClusterService):
     def watch_deployments(
         self, request: AsyncIterator[pb.WatchRequest], _ctx: RequestContext[Any, Any]
     ) -> AsyncIterator[pb.WatchEvent]:
-        return self._watch(Stream.DEPLOYMENTS, request)
+        return self._watch(StreamKind.DEPLOYMENTS, request)
 
     def watch_sentinels(
         self, request: AsyncIterator[pb.WatchRequest], _ctx: RequestContext[Any, Any]
     ) -> AsyncIterator[pb.WatchEvent]:
-        return self._watch(Stream.SENTINELS, request)
+        return self._watch(StreamKind.SENTINELS, request)
 
     def sync_deployments(self, request: pb.SyncRequest, _ctx: RequestContext[Any, Any]) -> AsyncIterator[pb.WatchEvent]:
-        return self._sync(Stream.DEPLOYMENTS, request)
+        return self._sync(StreamKind.DEPLOYMENTS, request)
 
     def sync_sentinels(self, request: pb.SyncRequest, _ctx: RequestContext[Any, Any]) -> AsyncIterator[pb.WatchEvent]:
-        return self._sync(Stream.SENTINELS, request)
+        return self._sync(StreamKind.SENTINELS, request)
 
     # streams
 
-    async def _watch(self, stream: Stream, requests: AsyncIterator[pb.WatchRequest]) -> AsyncIterator[pb.WatchEvent]:
+    async def _watch(
+        self, stream: StreamKind, requests: AsyncIterator[pb.WatchRequest]
+    ) -> AsyncIterator[pb.WatchEvent]:
         who, upstream = said(), self._upstreams[stream]
         first = await anext(aiter(requests), None)
         hello = first.request if first is not None else None
@@ -139,7 +141,7 @@ class RelayCalls(ClusterService):
         finally:
             upstream.detach(served, mirror)
 
-    async def _sync(self, stream: Stream, request: pb.SyncRequest) -> AsyncIterator[pb.WatchEvent]:
+    async def _sync(self, stream: StreamKind, request: pb.SyncRequest) -> AsyncIterator[pb.WatchEvent]:
         who, upstream = said(), self._upstreams[stream]
         served, mirror, _ = await upstream.attach(_complete(request.identity), who.token, "")
         try:
@@ -154,7 +156,7 @@ class RelayCalls(ClusterService):
         finally:
             upstream.detach(served, mirror)
 
-    def _sender(self, served: Served, mirror: Mirror, stream: Stream) -> StreamSender:
+    def _sender(self, served: Served, mirror: Mirror, stream: StreamKind) -> StreamSender:
         items = self._metrics.items.labels(stream)
         return StreamSender(self._batch, served, mirror.request, PlainCounts(items, items), self._clock)
 

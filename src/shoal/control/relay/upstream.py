@@ -32,7 +32,7 @@ from shoal.control.relay.roster import Roster
 from shoal.control.service.stream.opened import OpenStream, fenced
 from shoal.control.service.stream.protocol import FullSync, Resume
 from shoal.errors import ConfigError
-from shoal.sync.keys import Place, Stream
+from shoal.sync.keys import Place, StreamKind
 from shoal.sync.versions import BadCursor, read_cursor
 from shoal.wire.fleet.v1 import cluster_pb as pb
 from shoal.wire.fleet.v1 import relay_pb as rpb
@@ -103,7 +103,7 @@ class Upstream:
 
     def __init__(
         self,
-        stream: Stream,
+        stream: StreamKind,
         link: Link,
         roster: Roster,
         config: RelayConfig,

@@ -22,7 +22,7 @@ from shoal.control.relay.roster import Roster
 from shoal.control.relay.service import RelayCalls, TakeAlong
 from shoal.control.relay.upstream import Upstream
 from shoal.control.service.wiring import make_cluster_app
-from shoal.sync.keys import Place, Stream
+from shoal.sync.keys import Place, StreamKind
 
 DEFAULTS = RelayConfig()
 
@@ -50,7 +50,7 @@ class RelayServer:
             stream: Upstream(
                 stream, self._link, roster, config, counts, name=name, software=software, clock=clock, random=random
             )
-            for stream in Stream
+            for stream in StreamKind
         }
         self._forwarding = Forwarding(
             self._link, roster, self._outbox, counts, connected=lambda: self.connected, joined=self._fence, clock=clock

@@ -105,7 +105,7 @@ class MasterKey:
         return unwrap_key(wrapped, self._key, self.id)
 
 
-class Ring:
+class MasterKeyRing:
     """Keys in the order of their age, the newest first. Immutable."""
 
     __slots__ = ("_keys", "current")
@@ -127,12 +127,12 @@ class Ring:
         return key.unwrap(wrapped.data_key)
 
 
-def parse_keys(text: str, where: str) -> Ring:
+def parse_keys(text: str, where: str) -> MasterKeyRing:
     """The keys in a text. ``where`` says in an error what it is; the text itself is never shown."""
     found = [part for part in _SEPARATORS.split(text) if part]
     if not found:
         raise ConfigError(f"{where} holds no master key: {_FIX}")
-    return Ring([MasterKey(_parsed(part, where)) for part in found])
+    return MasterKeyRing([MasterKey(_parsed(part, where)) for part in found])
 
 
 def _parsed(text: str, where: str) -> bytes:
@@ -150,7 +150,7 @@ def _parsed(text: str, where: str) -> bytes:
 class GivenKeys:
     """Keys from the environment: the same until the process ends."""
 
-    def __init__(self, ring: Ring, where: str, *, random_bytes: RandomBytes = urandom) -> None:
+    def __init__(self, ring: MasterKeyRing, where: str, *, random_bytes: RandomBytes = urandom) -> None:
         self.where = where
         self._ring = ring
         self._random_bytes = random_bytes
@@ -216,7 +216,7 @@ class FileKeys:
     async def close(self) -> None:
         """There is nothing to close."""
 
-    def _fresh(self) -> Ring:
+    def _fresh(self) -> MasterKeyRing:
         try:
             if self._state() != self._seen:
                 self._ring = self._read()
@@ -229,7 +229,7 @@ class FileKeys:
         found = self._path.stat()
         return (found.st_ino, found.st_mtime_ns, found.st_size, found.st_mode)
 
-    def _read(self) -> Ring:
+    def _read(self) -> MasterKeyRing:
         try:
             descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:

@@ -29,7 +29,7 @@ from shoal.base.breaker import Breaker, BreakerState
 from shoal.base.clock import Clock
 from shoal.base.ids import RandomBytes
 from shoal.base.logs import get_logger
-from shoal.control.secrets.masters import KeysAway, MasterKey, Ring, UnknownMasterKey, Wrapped, parse_keys
+from shoal.control.secrets.masters import KeysAway, MasterKey, MasterKeyRing, UnknownMasterKey, Wrapped, parse_keys
 from shoal.errors import ConfigError, ServiceUnavailable, ShoalError
 from shoal.sync.sealing import KEY_BYTES, CannotOpen, new_key
 
@@ -43,7 +43,7 @@ LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _log = get_logger("control.secrets.vault")
 
 
-class Refused(ShoalError):
+class VaultRefused(ShoalError):
     """Vault answered, and the answer is no."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -123,7 +123,7 @@ class Vault:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def call(self, do: Callable[[Any], Any]) -> Any:
-        """What ``do`` gives when it is called with a client. Raises ``Refused`` or ``KeysAway``."""
+        """What ``do`` gives when it is called with a client. Raises ``VaultRefused`` or ``KeysAway``."""
         probing = self._breaker.state is not BreakerState.CLOSED
         timeout_s = self.config.probe_timeout_s if probing else self.config.timeout_s
         try:
@@ -133,7 +133,7 @@ class Vault:
             raise
         except ServiceUnavailable as error:
             raise KeysAway(self.where, error.message) from None
-        if isinstance(answer, Refused):
+        if isinstance(answer, VaultRefused):
             raise answer
         return answer
 
@@ -141,7 +141,7 @@ class Vault:
         """``active``, ``standby``, ``sealed``, ``not initialized``, or why it cannot be told."""
         try:
             answer = await self.call(lambda client: client.sys.read_health_status(method="HEAD"))
-        except (KeysAway, Refused) as error:
+        except (KeysAway, VaultRefused) as error:
             return str(error)
         return _HEALTH.get(answer.status_code, f"answers {answer.status_code}")
 
@@ -157,7 +157,7 @@ class Vault:
         return answer
 
     def _ask(self, do: Callable[[Any], Any], timeout_s: float) -> Any:
-        """In a thread. An answer, or ``Refused``, or why there is none: errors of the library hold what was sent, so
+        """In a thread. An answer, ``VaultRefused``, or why there is none: errors of the library hold what was sent, so
         none of them goes further than this."""
         from hvac.exceptions import VaultError
         from requests.exceptions import RequestException
@@ -168,7 +168,7 @@ class Vault:
             return str(error)
         except VaultError as error:
             code, message = _status(error), _message(error)
-            return f"{code} {message}" if code == 429 or code >= 500 else Refused(code, message)
+            return f"{code} {message}" if code == 429 or code >= 500 else VaultRefused(code, message)
         except (RequestException, OSError) as error:
             return _transport(error)
         except ValueError:
@@ -237,7 +237,7 @@ class TransitKeys:
         probe = new_key(self._random_bytes)
         try:
             same = await self._decrypted((await self._encrypted(probe)).data_key) == probe
-        except Refused as error:
+        except VaultRefused as error:
             raise ConfigError(f"master_key names {self.where}: {error}; {self._fix(error)}") from None
         if not same:
             raise ConfigError(f"master_key names {self.where}: it does not give back what it was given")
@@ -248,7 +248,7 @@ class TransitKeys:
     async def wrap(self, data_key: bytes) -> Wrapped:
         try:
             return await self._encrypted(data_key)
-        except Refused as error:
+        except VaultRefused as error:
             raise KeysAway(self.where, f"{error}; {self._fix(error)}") from None
 
     async def unwrap(self, wrapped: Wrapped) -> bytes:
@@ -256,7 +256,7 @@ class TransitKeys:
             raise UnknownMasterKey(wrapped.master_key, self.where)
         try:
             key = await self._decrypted(wrapped.data_key)
-        except Refused as error:
+        except VaultRefused as error:
             if error.code == 400:
                 raise CannotOpen(f"{self.where} cannot unwrap the data key: {error}") from None
             raise KeysAway(self.where, f"{error}; {self._fix(error)}") from None
@@ -269,7 +269,7 @@ class TransitKeys:
             await self._vault.call(
                 lambda client: client.secrets.transit.rotate_key(self._name, mount_point=self._mount)
             )
-        except Refused as error:
+        except VaultRefused as error:
             raise ConfigError(
                 f"{self.where} cannot be rotated from here: {error}; run `vault write -f {self._mount}/keys/"
                 f"{self._name}/rotate`, and rotate without making a new key"
@@ -297,7 +297,7 @@ class TransitKeys:
         )
         return _decoded(_at(answer, "data", "plaintext"))
 
-    def _fix(self, error: Refused) -> str:
+    def _fix(self, error: VaultRefused) -> str:
         if error.code in (401, 403):
             return "give the token a policy with `update` on encrypt and decrypt of this key"
         return f"make the key with `vault write -f {self._mount}/keys/{self._name}`"
@@ -326,7 +326,7 @@ class KvKeys:
         self._read_again_s = read_again_s
         self._random_bytes = random_bytes
         self._versions: dict[int, MasterKey] = {}
-        self._ring: Ring | None = None
+        self._ring: MasterKeyRing | None = None
         self._read_at = 0.0  # monotonic
         self._reading = asyncio.Lock()
 
@@ -336,7 +336,7 @@ class KvKeys:
     async def check(self) -> None:
         try:
             await self._read()
-        except Refused as error:
+        except VaultRefused as error:
             raise ConfigError(f"master_key names {self.where}: {error}; {self._fix(error)}") from None
 
     async def current(self) -> str:
@@ -360,14 +360,14 @@ class KvKeys:
     async def close(self) -> None:
         await self._vault.close()
 
-    async def _fresh(self, older_than_s: float) -> Ring:
+    async def _fresh(self, older_than_s: float) -> MasterKeyRing:
         """The keys, read again if that was long ago. Those that are known stay good while Vault is away."""
         async with self._reading:
             if self._ring is not None and self._clock.monotonic() - self._read_at < older_than_s:
                 return self._ring
             try:
                 return await self._read()
-            except (KeysAway, Refused, ConfigError) as error:
+            except (KeysAway, VaultRefused, ConfigError) as error:
                 if self._ring is None:
                     if isinstance(error, KeysAway):
                         raise
@@ -376,10 +376,10 @@ class KvKeys:
                 self._read_at = self._clock.monotonic()
                 return self._ring
 
-    async def _read(self) -> Ring:
+    async def _read(self) -> MasterKeyRing:
         version, key = await self._version(None)
         if key is None:
-            raise Refused(404, "the newest version was deleted")
+            raise VaultRefused(404, "the newest version was deleted")
         found = {version: key}
         for older in range(version - 1, max(0, version - 1 - _OLDER_VERSIONS), -1):
             kept = self._versions.get(older)
@@ -389,7 +389,7 @@ class KvKeys:
                 found[older] = kept
         if self._ring is None or self._ring.current.id != key.id:
             _log.info("master keys were read", where=self.where, master_key=key.id)
-        self._versions, self._ring = found, Ring(found.values())
+        self._versions, self._ring = found, MasterKeyRing(found.values())
         self._read_at = self._clock.monotonic()
         return self._ring
 
@@ -401,7 +401,7 @@ class KvKeys:
                     self._path, version=version, mount_point=self._mount, raise_on_deleted_version=True
                 )
             )
-        except Refused as error:
+        except VaultRefused as error:
             if version is not None and error.code == 404:
                 return version, None
             raise
@@ -413,7 +413,7 @@ class KvKeys:
             )
         return number, parse_keys(text, f"{self.where}, version {number},").current
 
-    def _fix(self, error: Refused) -> str:
+    def _fix(self, error: VaultRefused) -> str:
         if error.code in (401, 403):
             return f"give the token a policy with `read` on {self._mount}/data/{self._path}"
         return (

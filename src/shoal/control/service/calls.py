@@ -69,7 +69,7 @@ class ClusterCalls(ClusterService):
                 changes=metrics.items.labels(stream, "change"), syncs=metrics.items.labels(stream, "sync"),
                 sent=metrics.hops.labels(stream, "sent"), sync_s=metrics.sync_s.labels(stream),
             )
-            for stream in keys.Stream
+            for stream in keys.StreamKind
         }  # fmt: skip
 
     def use(self, config: ServiceConfig) -> None:
@@ -92,39 +92,39 @@ class ClusterCalls(ClusterService):
     async def report_deployment_status(
         self, request: pb.ReportDeploymentStatusRequest, _ctx: RequestContext[Any, Any]
     ) -> pb.ReportResponse:
-        return await self._report(keys.Stream.DEPLOYMENTS, request)
+        return await self._report(keys.StreamKind.DEPLOYMENTS, request)
 
     async def report_sentinel_status(
         self, request: pb.ReportSentinelStatusRequest, _ctx: RequestContext[Any, Any]
     ) -> pb.ReportResponse:
-        return await self._report(keys.Stream.SENTINELS, request)
+        return await self._report(keys.StreamKind.SENTINELS, request)
 
     async def get_desired_deployment(self, request: pb.GetDesiredRequest, _ctx: RequestContext[Any, Any]) -> pb.Item:
-        return await self._get(keys.Stream.DEPLOYMENTS, request)
+        return await self._get(keys.StreamKind.DEPLOYMENTS, request)
 
     async def get_desired_sentinel(self, request: pb.GetDesiredRequest, _ctx: RequestContext[Any, Any]) -> pb.Item:
-        return await self._get(keys.Stream.SENTINELS, request)
+        return await self._get(keys.StreamKind.SENTINELS, request)
 
     def watch_deployments(
         self, request: AsyncIterator[pb.WatchRequest], _ctx: RequestContext[Any, Any]
     ) -> AsyncIterator[pb.WatchEvent]:
-        return self._watch(keys.Stream.DEPLOYMENTS, request)
+        return self._watch(keys.StreamKind.DEPLOYMENTS, request)
 
     def watch_sentinels(
         self, request: AsyncIterator[pb.WatchRequest], _ctx: RequestContext[Any, Any]
     ) -> AsyncIterator[pb.WatchEvent]:
-        return self._watch(keys.Stream.SENTINELS, request)
+        return self._watch(keys.StreamKind.SENTINELS, request)
 
     def sync_deployments(self, request: pb.SyncRequest, _ctx: RequestContext[Any, Any]) -> AsyncIterator[pb.WatchEvent]:
-        return self._sync(keys.Stream.DEPLOYMENTS, request)
+        return self._sync(keys.StreamKind.DEPLOYMENTS, request)
 
     def sync_sentinels(self, request: pb.SyncRequest, _ctx: RequestContext[Any, Any]) -> AsyncIterator[pb.WatchEvent]:
-        return self._sync(keys.Stream.SENTINELS, request)
+        return self._sync(keys.StreamKind.SENTINELS, request)
 
     # unary
 
     async def _report(
-        self, stream: keys.Stream, request: pb.ReportDeploymentStatusRequest | pb.ReportSentinelStatusRequest
+        self, stream: keys.StreamKind, request: pb.ReportDeploymentStatusRequest | pb.ReportSentinelStatusRequest
     ) -> pb.ReportResponse:
         who = caller()
         try:
@@ -136,7 +136,7 @@ class ClusterCalls(ClusterService):
         except ShoalError as error:
             raise to_connect(error) from error
 
-    async def _get(self, stream: keys.Stream, request: pb.GetDesiredRequest) -> pb.Item:
+    async def _get(self, stream: keys.StreamKind, request: pb.GetDesiredRequest) -> pb.Item:
         try:
             member = await self._agents.member(caller(), request.identity)
             if _stream_of(request.key) != stream:
@@ -155,7 +155,7 @@ class ClusterCalls(ClusterService):
     # streams
 
     async def _watch(
-        self, stream: keys.Stream, requests: AsyncIterator[pb.WatchRequest]
+        self, stream: keys.StreamKind, requests: AsyncIterator[pb.WatchRequest]
     ) -> AsyncIterator[pb.WatchEvent]:
         who = caller()
         try:
@@ -199,7 +199,7 @@ class ClusterCalls(ClusterService):
             return pb.HeartbeatResponse()
 
     async def _hello(
-        self, who: Caller, stream: keys.Stream, requests: AsyncIterator[pb.WatchRequest]
+        self, who: Caller, stream: keys.StreamKind, requests: AsyncIterator[pb.WatchRequest]
     ) -> tuple[Member, pb.Hello]:
         first = await anext(aiter(requests), None)
         said = first.request if first is not None else None
@@ -220,7 +220,7 @@ class ClusterCalls(ClusterService):
             await self._clock.sleep(wait_s)
         return member, hello
 
-    async def _begin(self, stream: keys.Stream, cursor: str) -> Resume | FullSync:
+    async def _begin(self, stream: keys.StreamKind, cursor: str) -> Resume | FullSync:
         try:
             how = await self._hub.begin(cursor)
         except BadCursor as error:
@@ -232,7 +232,7 @@ class ClusterCalls(ClusterService):
         self._metrics.hellos.labels(stream, result).inc()
         return how
 
-    def _session(self, member: Member, stream: keys.Stream, wake: Callable[[], None], *, once: bool) -> Session:
+    def _session(self, member: Member, stream: keys.StreamKind, wake: Callable[[], None], *, once: bool) -> Session:
         config = SessionConfig(
             batch=self._config.batch,
             digest_every_s=self._config.digest_every_s,
@@ -250,7 +250,7 @@ class ClusterCalls(ClusterService):
         requests: AsyncIterator[pb.WatchRequest],
         session: Session,
         opened: OpenStream,
-        stream: keys.Stream,
+        stream: keys.StreamKind,
         member: Member,
     ) -> None:
         """Take what the agent says until it has nothing more to say. One that is gone ends the stream."""
@@ -270,10 +270,10 @@ class ClusterCalls(ClusterService):
         except ConnectError as error:
             opened.end("closed" if error.code is Code.CANCELED else "failed", error)
 
-    def _sender(self, opened: OpenStream, stream: keys.Stream) -> StreamSender:
+    def _sender(self, opened: OpenStream, stream: keys.StreamKind) -> StreamSender:
         return StreamSender(self._batch, opened, self._loader.request, self._counts[stream], self._clock)
 
-    async def _sync(self, stream: keys.Stream, request: pb.SyncRequest) -> AsyncIterator[pb.WatchEvent]:
+    async def _sync(self, stream: keys.StreamKind, request: pb.SyncRequest) -> AsyncIterator[pb.WatchEvent]:
         who = caller()
         result = "failed"
         try:
@@ -298,7 +298,7 @@ class ClusterCalls(ClusterService):
             self._metrics.syncs.labels(stream, result).inc()
 
 
-def _stream_of(key: str) -> keys.Stream | None:
+def _stream_of(key: str) -> keys.StreamKind | None:
     with suppress(ValueError):
         return keys.stream_of(key)
     return None

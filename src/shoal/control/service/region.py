@@ -78,9 +78,9 @@ class RegionCalls(RelayService):
         said = first.request if first is not None else None
         if said is None or said.field != "hello":
             raise ConnectError(Code.INVALID_ARGUMENT, "the first request of a stream must be a hello")
-        if said.value.stream not in tuple(keys.Stream):
+        if said.value.stream not in tuple(keys.StreamKind):
             raise ConnectError(Code.INVALID_ARGUMENT, f"stream is {said.value.stream!r}: deployments or sentinels")
-        stream, name = keys.Stream(said.value.stream), said.value.relay[:128]
+        stream, name = keys.StreamKind(said.value.stream), said.value.relay[:128]
         opened = OpenStream(Place("relay", name), stream, _NO_EPOCH, who.principal.token_id, who.digest)
         items = deps.metrics.items
         counts = PlainCounts(items.labels(stream, "change"), items.labels(stream, "sync"))
@@ -135,7 +135,7 @@ class _Relay:
     """One relay's stream. ``events`` says what to send until it is ended."""
 
     deps: RegionDeps
-    stream: keys.Stream
+    stream: keys.StreamKind
     opened: OpenStream
     principal: Principal
     counts: PlainCounts

@@ -19,7 +19,7 @@ from shoal.base.clock import Clock
 from shoal.base.metrics import PROCESS, Metrics
 from shoal.base.tasks import run_all
 from shoal.control.database.engine import Databases
-from shoal.control.database.tokens import Tokens
+from shoal.control.database.tokens import ApiTokens
 from shoal.control.domain import readiness
 from shoal.control.domain.model import Sealer
 from shoal.control.service.agents.agents import Agents
@@ -59,7 +59,7 @@ class ClusterServer:
     def __init__(
         self,
         databases: Databases,
-        tokens: Tokens,
+        tokens: ApiTokens,
         sealer: Sealer,
         *,
         clock: Clock,

@@ -80,7 +80,7 @@ _AUTHORIZER: Final[Mapping[str, Type]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class VariableScope:
     """The variables that an expression may use."""
 
     params: bool = False
@@ -114,12 +114,12 @@ def returning(program: Program, wanted: Sequence[str]) -> str:
 class Variables:
     """The named expressions of a policy: their programs, or what is wrong with them."""
 
-    def __init__(self, variables: Sequence[Mapping[str, Any]], scope: Scope) -> None:
+    def __init__(self, variables: Sequence[Mapping[str, Any]], scope: VariableScope) -> None:
         self.programs: dict[str, Program | CompileError] = {}
         known: dict[str, Type] = {}
         for variable in variables:
             name, text = variable.get("name") or "", variable.get("expression") or ""
-            env = Scope(
+            env = VariableScope(
                 scope.params, scope.authorizer, False, scope.object, scope.param, struct("kubernetes.variables", known)
             ).env()  # fmt: skip
             try:

@@ -8,7 +8,7 @@ from typing import Any
 from shoal.errors import FieldError, invalid
 from shoal.kube.crd.checks import MISSING, compile_check, same
 from shoal.kube.crd.extras import resource_errors
-from shoal.kube.crd.model import META_FIELDS, Node, copy_json, prune
+from shoal.kube.crd.model import META_FIELDS, SchemaNode, copy_json, prune
 from shoal.kube.crd.rules import COST_BUDGET, compile_rules
 
 Schema = Mapping[str, Any]
@@ -35,7 +35,7 @@ def _visit(schema: Schema, path: str, errors: list[FieldError], *, root: bool, m
 
 def _errors(schema: Schema, path: str, *, pruned: bool) -> list[FieldError]:
     value = schema["default"]
-    node = Node(schema)
+    node = SchemaNode(schema)
     if pruned:
         copy = copy_json(value)
         prune(copy, node, "", [])

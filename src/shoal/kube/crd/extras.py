@@ -6,13 +6,13 @@ from typing import Any
 
 from shoal.errors import FieldError, duplicate, invalid, required
 from shoal.kube import labels, names
-from shoal.kube.crd.model import Node, object_meta
+from shoal.kube.crd.model import SchemaNode, object_meta
 from shoal.kube.schema.model import Form, Type
 
 _ABSENT = object()
 
 
-def list_errors(value: Any, node: Node, path: str) -> list[FieldError]:
+def list_errors(value: Any, node: SchemaNode, path: str) -> list[FieldError]:
     """Items that occur twice where the list is a set, or a map by keys."""
     errors: list[FieldError] = []
     if node.deep_lists:
@@ -20,7 +20,7 @@ def list_errors(value: Any, node: Node, path: str) -> list[FieldError]:
     return errors
 
 
-def _visit_lists(value: Any, node: Node, path: str, errors: list[FieldError]) -> None:
+def _visit_lists(value: Any, node: SchemaNode, path: str, errors: list[FieldError]) -> None:
     if type(value) is list:
         if node.list_type == "set":
             errors += (duplicate(f"{path}[{i}]", value[i]) for i in _repeated(value))
@@ -72,7 +72,7 @@ def _map_errors(items: list[Any], keys: tuple[str, ...], path: str) -> list[Fiel
     return [duplicate(f"{path}[{index}]", chosen[index]) for index in _repeated(chosen)]
 
 
-def resource_errors(value: Any, node: Node, path: str, *, inside: bool = False) -> list[FieldError]:
+def resource_errors(value: Any, node: SchemaNode, path: str, *, inside: bool = False) -> list[FieldError]:
     """What is wrong with the type and metadata of embedded resources. The object itself is checked by the server."""
     errors: list[FieldError] = []
     if node.deep_resources:
@@ -80,7 +80,7 @@ def resource_errors(value: Any, node: Node, path: str, *, inside: bool = False) 
     return errors
 
 
-def _visit_resources(value: Any, node: Node, path: str, errors: list[FieldError], *, check: bool) -> None:
+def _visit_resources(value: Any, node: SchemaNode, path: str, errors: list[FieldError], *, check: bool) -> None:
     if type(value) is dict:
         if node.embedded and check:
             _check_resource(value, path, errors)

@@ -23,7 +23,7 @@ _FORMS: Final = {
 }
 
 
-class Node:
+class SchemaNode:
     """The structure of one place in the schema."""
 
     deep_lists: bool  # a list of type set or map is here or below
@@ -55,12 +55,12 @@ class Node:
         self.has_default = self.default is not None
         self.list_type: str = schema.get("x-kubernetes-list-type") or ""
         self.keys = tuple(schema.get("x-kubernetes-list-map-keys") or ())
-        self.properties = {name: Node(each) for name, each in (schema.get("properties") or {}).items()}
+        self.properties = {name: SchemaNode(each) for name, each in (schema.get("properties") or {}).items()}
         additional = schema.get("additionalProperties")
         self.has_additional = additional is not None
-        self.additional = Node(additional) if isinstance(additional, Mapping) else None
+        self.additional = SchemaNode(additional) if isinstance(additional, Mapping) else None
         items = schema.get("items")
-        self.items = Node(items) if isinstance(items, Mapping) else None
+        self.items = SchemaNode(items) if isinstance(items, Mapping) else None
         self._summarize(root)
 
     def _summarize(self, root: bool) -> None:
@@ -80,7 +80,7 @@ def copy_json(value: Any) -> Any:
     return value
 
 
-def prune(value: Any, node: Node | None, path: str, unknown: list[str], keep: bool = False) -> None:
+def prune(value: Any, node: SchemaNode | None, path: str, unknown: list[str], keep: bool = False) -> None:
     """Take out, in place, what the schema does not have; the paths taken out are added to ``unknown``.
 
     ``keep`` says that the list around this item preserves unknown fields: that holds for its items too, but not for
@@ -103,7 +103,7 @@ def prune(value: Any, node: Node | None, path: str, unknown: list[str], keep: bo
                 prune(item, items, f"{path}[{index}]", unknown, keep)
 
 
-def _prune_object(value: dict[str, Any], node: Node, path: str, unknown: list[str], keep_all: bool) -> None:
+def _prune_object(value: dict[str, Any], node: SchemaNode, path: str, unknown: list[str], keep_all: bool) -> None:
     properties, embedded = node.properties, node.embedded
     doomed: list[str] = []
     for name, item in value.items():
@@ -156,7 +156,7 @@ def _prune_typed(value: Any, shape: Type, path: str, unknown: list[str]) -> None
             _prune_typed(item, shape.element, f"{path}[{index}]", unknown)
 
 
-def fill(value: Any, node: Node) -> None:
+def fill(value: Any, node: SchemaNode) -> None:
     """Write defaults in place. A null where null is no value counts as absent: it becomes the default or goes."""
     if type(value) is dict:
         _fill_object(value, node)
@@ -169,7 +169,7 @@ def fill(value: Any, node: Node) -> None:
                 fill(item, items)
 
 
-def _fill_object(value: dict[str, Any], node: Node) -> None:
+def _fill_object(value: dict[str, Any], node: SchemaNode) -> None:
     properties, additional = node.properties, node.additional
     nulls: list[str] = []
     for name, item in value.items():

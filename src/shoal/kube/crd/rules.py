@@ -111,7 +111,7 @@ class _Exhausted(Exception):
     """No further rules are run; the error is already noted."""
 
 
-class Rules:
+class SchemaRules:
     """The rules at one place of a schema and below."""
 
     __slots__ = ("_adapt", "additional", "items", "keys", "properties", "rules", "type")
@@ -124,9 +124,9 @@ class Rules:
         self.keys = tuple(schema.get("x-kubernetes-list-map-keys") or ())
         if schema.get("x-kubernetes-list-type") != "map":
             self.keys = ()
-        self.properties: dict[str, Rules] = {}
-        self.additional: Rules | None = None
-        self.items: Rules | None = None
+        self.properties: dict[str, SchemaRules] = {}
+        self.additional: SchemaRules | None = None
+        self.items: SchemaRules | None = None
 
     def validate(self, obj: Any, old: Any, budget: int, interrupted: Interrupted) -> list[FieldError]:
         """Run all rules on an object; ``old`` is None on create."""
@@ -319,7 +319,7 @@ def has_rules(schema: Schema) -> bool:
     return any(isinstance(each, Mapping) and has_rules(each) for each in below)
 
 
-def compile_rules(schema: Schema, *, resource: bool = True) -> Rules | None:
+def compile_rules(schema: Schema, *, resource: bool = True) -> SchemaRules | None:
     """All rules of a schema, or None when there are none."""
     if not has_rules(schema):
         return None
@@ -327,8 +327,8 @@ def compile_rules(schema: Schema, *, resource: bool = True) -> Rules | None:
     return _build(schema, root) if root is not None else None
 
 
-def _build(schema: Schema, root: Decl) -> Rules:
-    made = Rules(schema, root)
+def _build(schema: Schema, root: Decl) -> SchemaRules:
+    made = SchemaRules(schema, root)
     for name, each in (schema.get("properties") or {}).items():
         below = field_type(each, name, root) if has_rules(each) else None
         if below is not None:

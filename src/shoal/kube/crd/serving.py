@@ -1,6 +1,6 @@
 """One served version of a custom resource: everything the server asks of a kind, in the form built-in kinds have.
 
-``Served`` is made once per version when the definition is established; its parts are cheap to use per request.
+``ServedVersion`` is made once per version when the definition is established; its parts are cheap to use per request.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _replica_errors(obj: Obj, path: tuple[str, ...]) -> list[FieldError]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class ServedVersion:
     """A version in use. ``columns`` are printer columns as the definition has them, without the name column."""
 
     resource: Resource
@@ -128,16 +128,16 @@ class Served:
         return {**obj, "apiVersion": self.resource.api_version}
 
 
-def serve(crd: Mapping[str, Any]) -> list[Served]:
+def serve(crd: Mapping[str, Any]) -> list[ServedVersion]:
     """Every served version, compiled; the preferred one first."""
     return [_served(crd, resource) for resource in resources_of(crd)]
 
 
-def _served(crd: Mapping[str, Any], resource: Resource) -> Served:
+def _served(crd: Mapping[str, Any], resource: Resource) -> ServedVersion:
     version = version_of(crd, resource.version)
     structural = Structural(schema_of(version) or {"type": "object", "x-kubernetes-preserve-unknown-fields": True})
     scale = scale_of_version(version)
-    return Served(
+    return ServedVersion(
         resource=resource,
         structural=structural,
         rules=_rules(version, structural, scale, resource),

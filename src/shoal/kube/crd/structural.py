@@ -14,8 +14,8 @@ from shoal.errors import Cause, FieldError, invalid
 from shoal.kube.crd import model
 from shoal.kube.crd.checks import MISSING, Check, compile_check, same
 from shoal.kube.crd.extras import list_errors, resource_errors
-from shoal.kube.crd.model import Node
-from shoal.kube.crd.rules import COST_BUDGET, Rules, compile_rules
+from shoal.kube.crd.model import SchemaNode
+from shoal.kube.crd.rules import COST_BUDGET, SchemaRules, compile_rules
 from shoal.kube.objects import Obj
 from shoal.kube.schema.model import Type
 
@@ -36,11 +36,11 @@ class Structural:
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
         self.type: Type = model.type_of_schema(schema, root=True)
-        self._node = Node(schema, root=True)
+        self._node = SchemaNode(schema, root=True)
         self._check = compile_check(schema)
         status = (schema.get("properties") or {}).get("status")
         self._status_check = compile_check(status) if status is not None else None
-        self._rules: Rules | None = compile_rules(schema)
+        self._rules: SchemaRules | None = compile_rules(schema)
 
     def prune(self, obj: Obj) -> list[str]:
         """Take unknown fields out of ``obj``, in place; their paths, sorted. Under strict validation each becomes

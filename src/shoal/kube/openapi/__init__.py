@@ -1,5 +1,5 @@
 """OpenAPI documents of everything that is served, in version 3 (a document per group version) and version 2."""
 
-from shoal.kube.openapi.service import JSON, V2_PROTOBUF, Answer, OpenApi
+from shoal.kube.openapi.service import JSON, V2_PROTOBUF, OpenApi, OpenApiAnswer
 
-__all__ = ["JSON", "V2_PROTOBUF", "Answer", "OpenApi"]
+__all__ = ["JSON", "V2_PROTOBUF", "OpenApiAnswer", "OpenApi"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from shoal.kube.openapi import parameters
-from shoal.kube.openapi.parameters import NAMESPACE, PRETTY, Parameter
+from shoal.kube.openapi.parameters import NAMESPACE, PRETTY, OpenApiParameter
 from shoal.kube.resources import Resource, Subresource
 from shoal.kube.schema.builtin import META, definition_name
 
@@ -34,7 +34,7 @@ _WORDS: Final = re.compile(r"[^0-9a-zA-Z]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
+class OpenApiOperation:
     """One method of one path. Schemas are named by definition; a response without one is plain text."""
 
     path: str
@@ -44,8 +44,8 @@ class Operation:
     tag: str
     action: str = ""
     kind: tuple[str, str, str] | None = None  # group, version, kind
-    path_parameters: tuple[Parameter, ...] = ()  # shared by the methods of the path
-    parameters: tuple[Parameter, ...] = ()
+    path_parameters: tuple[OpenApiParameter, ...] = ()  # shared by the methods of the path
+    parameters: tuple[OpenApiParameter, ...] = ()
     body: str = ""
     body_types: tuple[str, ...] = ()
     body_required: bool = True
@@ -80,13 +80,15 @@ _ROOTS: Final = {
 ROOTS: Final = tuple(_ROOTS)
 
 
-def root_operation(name: str) -> Operation:
+def root_operation(name: str) -> OpenApiOperation:
     """What can be asked at ``api``, ``apis`` or ``version``."""
     path, id, description, tag, schema = _ROOTS[name]
-    return Operation(path=path, method="get", id=id, description=description, tag=tag, responses=((200, schema),))
+    return OpenApiOperation(
+        path=path, method="get", id=id, description=description, tag=tag, responses=((200, schema),)
+    )
 
 
-def schemas_of(operations: Iterable[Operation]) -> set[str]:
+def schemas_of(operations: Iterable[OpenApiOperation]) -> set[str]:
     """The definitions that operations name."""
     found: set[str] = set()
     for operation in operations:
@@ -96,10 +98,10 @@ def schemas_of(operations: Iterable[Operation]) -> set[str]:
     return found
 
 
-def group_version_operations(group: str, version: str, resources: list[Resource]) -> Iterator[Operation]:
+def group_version_operations(group: str, version: str, resources: list[Resource]) -> Iterator[OpenApiOperation]:
     """Everything that can be done in a group version."""
     naming = _Naming(group, version)
-    yield Operation(
+    yield OpenApiOperation(
         path=f"/{prefix(group, version)}/",
         method="get",
         id=f"get{naming.infix}APIResources",
@@ -148,7 +150,7 @@ class _Builder:
         resource = self._resource
         return schema_name(resource.group, resource.version, kind, custom=resource.custom)
 
-    def operations(self) -> Iterator[Operation]:
+    def operations(self) -> Iterator[OpenApiOperation]:
         verbs = self._resource.verbs
         if "list" in verbs:
             if self._resource.namespaced:
@@ -162,15 +164,15 @@ class _Builder:
         for sub in sorted(self._resource.subresources, key=lambda each: each.name):
             yield from self._subresource(sub)
 
-    def _collection_parameters(self) -> tuple[Parameter, ...]:
+    def _collection_parameters(self) -> tuple[OpenApiParameter, ...]:
         return (NAMESPACE, PRETTY) if self._resource.namespaced else (PRETTY,)
 
-    def _object_parameters(self) -> tuple[Parameter, ...]:
+    def _object_parameters(self) -> tuple[OpenApiParameter, ...]:
         return (parameters.name_of(self._resource.kind), *self._collection_parameters())
 
-    def _list(self, path: str, scope: str, suffix: str, shared: tuple[Parameter, ...]) -> Operation:
+    def _list(self, path: str, scope: str, suffix: str, shared: tuple[OpenApiParameter, ...]) -> OpenApiOperation:
         kind = self._resource.kind
-        return Operation(
+        return OpenApiOperation(
             path=path,
             method="get",
             id=self._naming.id("list", f"{scope}{kind}{suffix}"),
@@ -183,9 +185,9 @@ class _Builder:
             responses=((200, self._named(self._resource.list_kind)),),
         )
 
-    def _create(self) -> Operation:
+    def _create(self) -> OpenApiOperation:
         kind = self._resource.kind
-        return Operation(
+        return OpenApiOperation(
             path=self._collection,
             method="post",
             id=self._naming.id("create", self._scope + kind),
@@ -200,9 +202,9 @@ class _Builder:
             responses=tuple((code, self._schema) for code in (200, 201, 202)),
         )
 
-    def _delete_collection(self) -> Operation:
+    def _delete_collection(self) -> OpenApiOperation:
         kind = self._resource.kind
-        return Operation(
+        return OpenApiOperation(
             path=self._collection,
             method="delete",
             id=self._naming.id("delete", f"Collection{self._scope}{kind}"),
@@ -218,7 +220,7 @@ class _Builder:
             responses=((200, STATUS),),
         )
 
-    def _on_object(self, verbs: tuple[str, ...], sub: Subresource | None = None) -> Iterator[Operation]:
+    def _on_object(self, verbs: tuple[str, ...], sub: Subresource | None = None) -> Iterator[OpenApiOperation]:
         """Get, update, patch and delete of the object or of a part of it that is an object itself."""
         resource = self._resource
         path, rest, of = f"{self._collection}/{{name}}", self._scope + resource.kind, resource.kind
@@ -227,8 +229,8 @@ class _Builder:
             path, rest, of = f"{path}/{sub.name}", rest + camel(sub.name), f"{sub.name} of {resource.kind}"
             schema, kind = self._of_subresource(sub)
 
-        def operation(verb: str, action: str, description: str, **more: object) -> Operation:
-            return Operation(
+        def operation(verb: str, action: str, description: str, **more: object) -> OpenApiOperation:
+            return OpenApiOperation(
                 path=path,
                 method=action,
                 id=self._naming.id(verb, rest),
@@ -269,7 +271,7 @@ class _Builder:
             return schema_name(*kind, custom=False), kind
         return self._named(sub.kind), (resource.group, resource.version, sub.kind)
 
-    def _subresource(self, sub: Subresource) -> Iterator[Operation]:
+    def _subresource(self, sub: Subresource) -> Iterator[OpenApiOperation]:
         if sub.kind.endswith("Options"):
             yield from self._connect(sub)
         elif sub.name == "log":
@@ -279,9 +281,9 @@ class _Builder:
         else:
             yield from self._on_object(sub.verbs, sub)
 
-    def _create_subresource(self, sub: Subresource) -> Operation:
+    def _create_subresource(self, sub: Subresource) -> OpenApiOperation:
         schema, kind = self._of_subresource(sub)
-        return Operation(
+        return OpenApiOperation(
             path=f"{self._collection}/{{name}}/{sub.name}",
             method="post",
             id=self._naming.id("create", self._scope + self._resource.kind + camel(sub.name)),
@@ -296,8 +298,8 @@ class _Builder:
             responses=tuple((code, schema) for code in (200, 201, 202)),
         )
 
-    def _log(self, sub: Subresource) -> Operation:
-        return Operation(
+    def _log(self, sub: Subresource) -> OpenApiOperation:
+        return OpenApiOperation(
             path=f"{self._collection}/{{name}}/{sub.name}",
             method="get",
             id=self._naming.id("read", self._scope + self._resource.kind + camel(sub.name)),
@@ -311,7 +313,7 @@ class _Builder:
             response_types=_TEXT,
         )
 
-    def _connect(self, sub: Subresource) -> Iterator[Operation]:
+    def _connect(self, sub: Subresource) -> Iterator[OpenApiOperation]:
         """Subresources that are a connection: exec, attach, port-forward and proxies."""
         resource = self._resource
         own = tuple(p for p in self._object_parameters() if p is not PRETTY)
@@ -323,7 +325,7 @@ class _Builder:
             for verb in sorted(sub.verbs):
                 method = _METHODS[verb]
                 rest = f"{method.capitalize()}{self._scope}{resource.kind}{camel(sub.name)}{suffix}"
-                yield Operation(
+                yield OpenApiOperation(
                     path=f"{self._collection}/{{name}}/{sub.name}{extra}",
                     method=method,
                     id=self._naming.id("connect", rest),

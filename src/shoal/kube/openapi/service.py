@@ -30,7 +30,7 @@ _FOR_EVER: Final = "public, immutable, max-age=31536000"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class OpenApiAnswer:
     """What to send. The content is kept compressed, to be sent as it is to whoever accepts gzip."""
 
     status: int
@@ -61,9 +61,9 @@ class OpenApi:
         self._builtin = _by_group_version(_Served(resource) for resource in resources)
         self._custom: dict[str, list[_Served]] = {}
         self._hashes: dict[str, str] = {}
-        self._index: Answer | None = None
+        self._index: OpenApiAnswer | None = None
         self._documents: dict[str, bytes] = {}  # compressed, by name
-        self._swagger: dict[str, Answer] = {}  # by content type
+        self._swagger: dict[str, OpenApiAnswer] = {}  # by content type
         self._builtin_json: tuple[bytes, bytes] | None = None  # paths and definitions without braces, compressed
         self._builtin_protobuf: bytes = b""  # compressed
 
@@ -81,7 +81,7 @@ class OpenApi:
         self._index = None
         self._swagger.clear()
 
-    def resolve(self, path: str, hash: str = "", accept: str = "") -> Answer | None:
+    def resolve(self, path: str, hash: str = "", accept: str = "") -> OpenApiAnswer | None:
         """What a path under ``/openapi/`` answers; None if nothing is there. With the right hash a document may be kept
         for ever, with another one the client is sent to the right address."""
         if path.rstrip("/") == "/openapi/v2":
@@ -94,28 +94,28 @@ class OpenApi:
             return None
         current = self._hash(name)
         if hash and hash != current:
-            return Answer(301, {"Location": self._address(name), "Vary": "Accept"})
+            return OpenApiAnswer(301, {"Location": self._address(name), "Vary": "Accept"})
         headers = {"ETag": f'"{current}"', "Vary": "Accept"}
         if hash:
             headers["Cache-Control"] = _FOR_EVER
-        return Answer(200, headers, self._document(name))
+        return OpenApiAnswer(200, headers, self._document(name))
 
-    def index(self) -> Answer:
+    def index(self) -> OpenApiAnswer:
         """Every document of version 3 with its address."""
         if self._index is None:
             names = sorted({*ROOTS, *self._builtin, *self._custom})
             body = orjson.dumps({"paths": {name: {"serverRelativeURL": self._address(name)} for name in names}})
-            self._index = Answer(200, {"ETag": _etag(body), "Vary": "Accept"}, _compressed(body))
+            self._index = OpenApiAnswer(200, {"ETag": _etag(body), "Vary": "Accept"}, _compressed(body))
         return self._index
 
-    def swagger(self, *, protobuf: bool = False) -> Answer:
+    def swagger(self, *, protobuf: bool = False) -> OpenApiAnswer:
         """The document of version 2, in JSON or as the protobuf message that Go clients ask for."""
         content_type = V2_PROTOBUF if protobuf else JSON
         known = self._swagger.get(content_type)
         if known is None:
             content = self._swagger_protobuf() if protobuf else self._swagger_json()
             headers = {"ETag": _etag(content), "Vary": "Accept"}
-            known = self._swagger[content_type] = Answer(200, headers, _compressed(content), content_type)
+            known = self._swagger[content_type] = OpenApiAnswer(200, headers, _compressed(content), content_type)
         return known
 
     def _served(self, name: str) -> list[_Served]:

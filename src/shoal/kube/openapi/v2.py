@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from shoal.kube.openapi.operations import ROOTS, Operation, group_version_operations, root_operation, schemas_of
-from shoal.kube.openapi.parameters import Parameter
+from shoal.kube.openapi.operations import ROOTS, OpenApiOperation, group_version_operations, root_operation, schemas_of
+from shoal.kube.openapi.parameters import OpenApiParameter
 from shoal.kube.openapi.schemas import GVK, Schema, builtin_definitions, closure, convert_v2, custom_definitions
 from shoal.kube.resources import Resource
 from shoal.kube.schema.builtin import described_definitions
@@ -46,7 +46,7 @@ def builtin_parts(group_versions: Iterable[GroupVersion]) -> Iterator[Part]:
         yield _paths(operations), definitions
 
 
-def _builtin_operations(group_versions: Iterable[GroupVersion]) -> Iterator[list[Operation]]:
+def _builtin_operations(group_versions: Iterable[GroupVersion]) -> Iterator[list[OpenApiOperation]]:
     yield [root_operation(name) for name in ROOTS]
     for group, version, resources in group_versions:
         yield list(group_version_operations(group, version, [resource for resource, _ in resources]))
@@ -62,7 +62,7 @@ def custom_parts(group_versions: Iterable[GroupVersion]) -> Iterator[Part]:
         yield _paths(operations), {name: convert_v2(schema, set()) for name, schema in definitions.items()}
 
 
-def _paths(operations: Iterable[Operation]) -> dict[str, Any]:
+def _paths(operations: Iterable[OpenApiOperation]) -> dict[str, Any]:
     paths: dict[str, Any] = {}
     for operation in operations:
         item = paths.setdefault(operation.path, {})
@@ -72,7 +72,7 @@ def _paths(operations: Iterable[Operation]) -> dict[str, Any]:
     return paths
 
 
-def _operation(operation: Operation) -> dict[str, Any]:
+def _operation(operation: OpenApiOperation) -> dict[str, Any]:
     given = [_parameter(parameter) for parameter in operation.parameters]
     if operation.body:
         given.insert(0, _body(operation))
@@ -95,14 +95,14 @@ def _operation(operation: Operation) -> dict[str, Any]:
     return made
 
 
-def _body(operation: Operation) -> dict[str, Any]:
+def _body(operation: OpenApiOperation) -> dict[str, Any]:
     made: dict[str, Any] = {"name": "body", "in": "body", "schema": {"$ref": _REFERENCE + operation.body}}
     if operation.body_required:
         made["required"] = True
     return made
 
 
-def _parameter(parameter: Parameter) -> dict[str, Any]:
+def _parameter(parameter: OpenApiParameter) -> dict[str, Any]:
     made: dict[str, Any] = {
         "name": parameter.name,
         "in": parameter.place,
@@ -117,7 +117,7 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
     return made
 
 
-def _responses(operation: Operation) -> dict[str, Any]:
+def _responses(operation: OpenApiOperation) -> dict[str, Any]:
     made: dict[str, Any] = {
         str(code): {
             "description": _REASONS[code],

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from shoal.kube.openapi.operations import STATUS, Operation, group_version_operations, root_operation, schemas_of
-from shoal.kube.openapi.parameters import Parameter
+from shoal.kube.openapi.operations import STATUS, OpenApiOperation, group_version_operations, root_operation, schemas_of
+from shoal.kube.openapi.parameters import OpenApiParameter
 from shoal.kube.openapi.schemas import (
     GVK,
     Schema,
@@ -47,7 +47,7 @@ def _definitions() -> dict[str, Schema]:
 
 
 def _document(
-    operations: list[Operation], definitions: dict[str, Schema], version: str, group: str, group_version: str
+    operations: list[OpenApiOperation], definitions: dict[str, Schema], version: str, group: str, group_version: str
 ) -> dict[str, Any]:
     schemas = closure({STATUS} | schemas_of(operations), definitions, convert_v3)
     for schema in schemas.values():
@@ -71,7 +71,7 @@ def _document(
     }
 
 
-def _paths(operations: Iterable[Operation]) -> dict[str, Any]:
+def _paths(operations: Iterable[OpenApiOperation]) -> dict[str, Any]:
     paths: dict[str, Any] = {}
     for operation in operations:
         item = paths.setdefault(operation.path, {})
@@ -81,7 +81,7 @@ def _paths(operations: Iterable[Operation]) -> dict[str, Any]:
     return paths
 
 
-def _operation(operation: Operation) -> dict[str, Any]:
+def _operation(operation: OpenApiOperation) -> dict[str, Any]:
     made: dict[str, Any] = {
         "description": operation.description,
         "operationId": operation.id,
@@ -103,7 +103,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
     return made
 
 
-def _parameter(parameter: Parameter) -> dict[str, Any]:
+def _parameter(parameter: OpenApiParameter) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": parameter.type}
     if parameter.choices:
         schema["enum"] = list(parameter.choices)
@@ -123,7 +123,7 @@ def _content(schema: str, types: tuple[str, ...]) -> dict[str, Any]:
     return dict.fromkeys(types, described)
 
 
-def _responses(operation: Operation) -> dict[str, Any]:
+def _responses(operation: OpenApiOperation) -> dict[str, Any]:
     made: dict[str, Any] = {
         str(code): {"description": _REASONS[code], "content": _content(schema, operation.response_types)}
         for code, schema in operation.responses

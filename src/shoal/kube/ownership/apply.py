@@ -19,7 +19,7 @@ from shoal.kube.ownership.fieldset import FieldSet
 from shoal.kube.ownership.managed import (
     APPLY,
     UPDATE,
-    Entry,
+    ManagedFieldsEntry,
     ManagerId,
     Managers,
     encode,
@@ -158,7 +158,7 @@ class _Request:
 
     def create(self, applied: dict[str, Any]) -> dict[str, Any]:
         fields = self._tracked(applied_fields(applied, self.type))
-        self._store(applied, {self.id: Entry(fields, self.api_version, self.now)} if fields else {})
+        self._store(applied, {self.id: ManagedFieldsEntry(fields, self.api_version, self.now)} if fields else {})
         return applied
 
     def update(self, live: dict[str, Any], applied: dict[str, Any], *, force: bool) -> dict[str, Any]:
@@ -169,7 +169,7 @@ class _Request:
         merged: dict[str, Any] = deep_copy(live)
         merged["metadata"].pop("managedFields", None)
         merge(merged, applied, self.type)
-        managers[self.id] = Entry(fields, self.api_version, self.now)
+        managers[self.id] = ManagedFieldsEntry(fields, self.api_version, self.now)
         if last is not None and last.fields != fields and fieldset.difference(last.fields, fields):
             merged = self._pruned(merged, last.fields, managers)
         changes = compare(live, merged, self.type)
@@ -190,7 +190,7 @@ class _Request:
             fields = self._tracked(fields_of(live, self.type))
             if fields:
                 identity = manager_id(BEFORE_FIRST_APPLY, UPDATE, self.api_version, self.subresource)
-                managers[identity] = Entry(fields, self.api_version, self.now)
+                managers[identity] = ManagedFieldsEntry(fields, self.api_version, self.now)
         return managers
 
     def _tracked(self, fields: FieldSet) -> FieldSet:

@@ -33,7 +33,7 @@ Diff = Callable[[Any, Any], tuple[FieldSet, FieldSet]]
 
 
 @dataclass(slots=True, eq=False)
-class Plan:
+class ComparePlan:
     """The compiled form of a type that is not a leaf."""
 
     kind: type  # dict or list: values of other classes are leaves
@@ -64,11 +64,11 @@ def compare(old: dict[str, Any], new: dict[str, Any], type_: Type) -> Comparison
     return Comparison(*_root_plan(type_).diff(old, new))
 
 
-_plans: dict[Type, Plan] = {}
-_roots: dict[Type, Plan] = {}
+_plans: dict[Type, ComparePlan] = {}
+_roots: dict[Type, ComparePlan] = {}
 
 
-def _root_plan(type_: Type) -> Plan:
+def _root_plan(type_: Type) -> ComparePlan:
     known = _roots.get(type_)
     if known is None:
         if len(_roots) + len(_plans) >= _MAX_PLANS:  # custom resources come and go
@@ -78,7 +78,7 @@ def _root_plan(type_: Type) -> Plan:
     return known
 
 
-def _plan(type_: Type) -> Plan | None:
+def _plan(type_: Type) -> ComparePlan | None:
     """The plan of a type; ``None`` if it is a leaf."""
     known = _plans.get(type_)
     if known is not None:
@@ -100,7 +100,7 @@ def _plan(type_: Type) -> Plan | None:
     return made
 
 
-def _compile_root(type_: Type) -> Plan:
+def _compile_root(type_: Type) -> ComparePlan:
     """The plan of a whole object: some fields of it and of its metadata are never recorded."""
     if type_.form is not Form.STRUCT:
         type_ = _UNKNOWN_OBJECT
@@ -122,7 +122,7 @@ def _compile_root(type_: Type) -> Plan:
 _UNKNOWN_OBJECT = Type(Form.STRUCT)
 _UNKNOWN_OBJECT.preserve_unknown = True
 
-_Entry = tuple[str, Plan | None]
+_Entry = tuple[str, ComparePlan | None]
 
 
 class _Fields(dict[str, _Entry]):
@@ -146,7 +146,7 @@ def _skipping(names: frozenset[str]) -> _Fields:
     return fields
 
 
-def _struct(fields: _Fields, present: frozenset[str]) -> Plan:
+def _struct(fields: _Fields, present: frozenset[str]) -> ComparePlan:
     def added(value: Any) -> FieldSet:
         if value.__class__ is not dict or not value:
             return {}
@@ -205,10 +205,10 @@ def _struct(fields: _Fields, present: frozenset[str]) -> Plan:
         removed.pop("", None)
         return changed, removed
 
-    return Plan(dict, added, applied, diff)
+    return ComparePlan(dict, added, applied, diff)
 
 
-def _descend(name: str, plan: Plan, before: Any, after: Any, changed: FieldSet, removed: FieldSet) -> None:
+def _descend(name: str, plan: ComparePlan, before: Any, after: Any, changed: FieldSet, removed: FieldSet) -> None:
     """Record the differences below ``name``, where there was something before and is something after."""
     kind = plan.kind
     if before.__class__ is kind and after.__class__ is kind:
@@ -227,7 +227,7 @@ def _descend(name: str, plan: Plan, before: Any, after: Any, changed: FieldSet, 
         removed[name] = gone
 
 
-def _map(element: Plan | None) -> Plan:
+def _map(element: ComparePlan | None) -> ComparePlan:
     def added(value: Any) -> FieldSet:
         if value.__class__ is not dict or not value:
             return {}
@@ -275,10 +275,10 @@ def _map(element: Plan | None) -> Plan:
                 removed["f:" + key] = {} if element is None else element.added(item)
         return changed, removed
 
-    return Plan(dict, added, applied, diff)
+    return ComparePlan(dict, added, applied, diff)
 
 
-def _list(type_: Type) -> Plan:
+def _list(type_: Type) -> ComparePlan:
     identify = identifier(type_)
     element = _plan(type_.element)
 
@@ -323,7 +323,7 @@ def _list(type_: Type) -> Plan:
                 removed[name] = element.added(others[0]) if element is not None and len(others) == 1 else {}
         return changed, removed
 
-    return Plan(list, added, applied, diff)
+    return ComparePlan(list, added, applied, diff)
 
 
 def _index(items: list[Any], identify: Callable[[Any], str]) -> dict[str, list[Any]]:
@@ -334,7 +334,7 @@ def _index(items: list[Any], identify: Callable[[Any], str]) -> dict[str, list[A
 
 
 def _diff_items(
-    name: str, old: list[Any], new: list[Any], element: Plan | None, changed: FieldSet, removed: FieldSet
+    name: str, old: list[Any], new: list[Any], element: ComparePlan | None, changed: FieldSet, removed: FieldSet
 ) -> None:
     """Differences between the items of one name; more than one of a name count as one value."""
     if element is None or (len(old) > 1 and len(new) > 1):
@@ -369,6 +369,6 @@ def _any_diff(old: Any, new: Any) -> tuple[FieldSet, FieldSet]:
     return _any_map.diff(old, new)
 
 
-_ANY_PLAN = Plan(dict, _any_added, _any_applied, _any_diff)
+_ANY_PLAN = ComparePlan(dict, _any_added, _any_applied, _any_diff)
 _any_map = _map(_ANY_PLAN)
 _plans[ANY] = _ANY_PLAN

@@ -31,7 +31,7 @@ class ManagerId(NamedTuple):
     subresource: str
 
 
-class Entry(NamedTuple):
+class ManagedFieldsEntry(NamedTuple):
     """The rest of an entry."""
 
     fields: FieldSet
@@ -39,7 +39,7 @@ class Entry(NamedTuple):
     time: str
 
 
-Managers = dict[ManagerId, Entry]
+Managers = dict[ManagerId, ManagedFieldsEntry]
 
 
 def manager_id(manager: str, operation: str, api_version: str, subresource: str = "") -> ManagerId:
@@ -67,7 +67,7 @@ def decode(entries: Any, *, trusted: bool = True) -> Managers:
             "" if operation == APPLY else api_version,
             entry.get("subresource") or "",
         )
-        managers[identity] = Entry(
+        managers[identity] = ManagedFieldsEntry(
             fields if trusted else fieldset.from_json(fields), api_version, entry.get("time") or ""
         )
     return managers
@@ -92,7 +92,7 @@ def encode(managers: Managers) -> list[dict[str, Any]]:
     return entries
 
 
-def _order(item: tuple[ManagerId, Entry]) -> tuple[str, str, str, str, str]:
+def _order(item: tuple[ManagerId, ManagedFieldsEntry]) -> tuple[str, str, str, str, str]:
     identity, entry = item
     return identity.operation, entry.time, identity.manager, entry.api_version, identity.subresource
 
@@ -191,7 +191,7 @@ def _gain(managers: Managers, identity: ManagerId, fields: FieldSet, api_version
     previous = managers.get(identity)
     if previous is not None:
         fields = fieldset.union(previous.fields, fields)
-    managers[identity] = Entry(fields, api_version, now)
+    managers[identity] = ManagedFieldsEntry(fields, api_version, now)
 
 
 def cap_update_managers(managers: Managers) -> None:
@@ -216,7 +216,7 @@ def cap_update_managers(managers: Managers) -> None:
         else:
             older = managers[bucket]
         newer = managers.pop(identity)  # not ``entry``: the bucket may have grown since
-        managers[bucket] = Entry(fieldset.union(newer.fields, older.fields), version, newer.time)
+        managers[bucket] = ManagedFieldsEntry(fieldset.union(newer.fields, older.fields), version, newer.time)
         excess -= 1
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal.kube.podsecurity.evaluate import findings, in_detail, in_short
-from shoal.kube.podsecurity.findings import Finding
+from shoal.kube.podsecurity.findings import Violation
 from shoal.kube.podsecurity.policy import (
     BASELINE,
     EVERYTHING_ALLOWED,
@@ -11,13 +11,25 @@ from shoal.kube.podsecurity.policy import (
     PREFIX,
     PRIVILEGED,
     RESTRICTED,
-    Policy,
+    PodSecurityLevels,
     Standard,
     is_stricter,
     policy_of,
 )
 
 __all__ = [
-    "BASELINE", "EVERYTHING_ALLOWED", "LATEST", "PREFIX", "PRIVILEGED", "RESTRICTED", "Finding", "Policy", "Standard",
-    "findings", "in_detail", "in_short", "is_stricter", "policy_of",
-]  # fmt: skip
+    "BASELINE",
+    "EVERYTHING_ALLOWED",
+    "LATEST",
+    "PREFIX",
+    "PRIVILEGED",
+    "RESTRICTED",
+    "Violation",
+    "PodSecurityLevels",
+    "Standard",
+    "findings",
+    "in_detail",
+    "in_short",
+    "is_stricter",
+    "policy_of",
+]

@@ -8,7 +8,7 @@ from typing import Final
 from shoal.kube.objects import Obj
 from shoal.kube.podsecurity.findings import (
     Check,
-    Finding,
+    Violation,
     containers,
     named,
     pod_context,
@@ -49,7 +49,7 @@ def in_user_namespace(spec: Obj) -> bool:
     return spec.get("hostUsers") is False
 
 
-def app_armor_profile(annotations: Annotations, spec: Obj) -> Finding | None:
+def app_armor_profile(annotations: Annotations, spec: Obj) -> Violation | None:
     values: set[str] = set()
     by_pod = _bad_profile(pod_context(spec), values)
     found = [name for name, context in containers(spec) if _bad_profile(context, values)]
@@ -62,7 +62,7 @@ def app_armor_profile(annotations: Annotations, spec: Obj) -> Finding | None:
     if not listed:
         return None
     who = [text for text in (setters(by_pod, found), some("annotation", "annotations", noted) if noted else "") if text]
-    return Finding(
+    return Violation(
         some("forbidden AppArmor profile", "forbidden AppArmor profiles", listed),
         f"{' and '.join(who)} must not set AppArmor profile type to {quoted(listed)}",
     )
@@ -76,7 +76,7 @@ def _bad_profile(context: Obj, values: set[str]) -> bool:
     return True
 
 
-def capabilities(annotations: Annotations, spec: Obj) -> Finding | None:
+def capabilities(annotations: Annotations, spec: Obj) -> Violation | None:
     extra: set[str] = set()
     found = []
     for name, context in containers(spec):
@@ -87,20 +87,20 @@ def capabilities(annotations: Annotations, spec: Obj) -> Finding | None:
     if not found:
         return None
     detail = f"{named(found)} must not include {quoted(sorted(extra))} in securityContext.capabilities.add"
-    return Finding("non-default capabilities", detail)
+    return Violation("non-default capabilities", detail)
 
 
-def host_namespaces(annotations: Annotations, spec: Obj) -> Finding | None:
+def host_namespaces(annotations: Annotations, spec: Obj) -> Violation | None:
     found = [f"{field}=true" for field in ("hostNetwork", "hostPID", "hostIPC") if spec.get(field)]
-    return Finding("host namespaces", ", ".join(found)) if found else None
+    return Violation("host namespaces", ", ".join(found)) if found else None
 
 
-def host_path_volumes(annotations: Annotations, spec: Obj) -> Finding | None:
+def host_path_volumes(annotations: Annotations, spec: Obj) -> Violation | None:
     found = [volume.get("name", "") for volume in spec.get("volumes") or () if volume.get("hostPath") is not None]
-    return Finding("hostPath volumes", named(found, "volume")) if found else None
+    return Violation("hostPath volumes", named(found, "volume")) if found else None
 
 
-def host_ports(annotations: Annotations, spec: Obj) -> Finding | None:
+def host_ports(annotations: Annotations, spec: Obj) -> Violation | None:
     ports: set[str] = set()
     found = []
     for container in whole_containers(spec):
@@ -111,10 +111,10 @@ def host_ports(annotations: Annotations, spec: Obj) -> Finding | None:
     if not found:
         return None
     use, noun = some("uses", "use", found), some("hostPort", "hostPorts", ports)
-    return Finding("hostPort", f"{named(found)} {use} {noun} {', '.join(sorted(ports))}")
+    return Violation("hostPort", f"{named(found)} {use} {noun} {', '.join(sorted(ports))}")
 
 
-def host_probes(annotations: Annotations, spec: Obj) -> Finding | None:
+def host_probes(annotations: Annotations, spec: Obj) -> Violation | None:
     hosts: set[str] = set()
     found: set[str] = set()
     for container in whole_containers(spec):
@@ -129,15 +129,15 @@ def host_probes(annotations: Annotations, spec: Obj) -> Finding | None:
     if not found:
         return None
     use, noun = some("uses", "use", found), some("probe or lifecycle host", "probe or lifecycle hosts", hosts)
-    return Finding("probe or lifecycle host", f"{named(sorted(found))} {use} {noun} {quoted(sorted(hosts))}")
+    return Violation("probe or lifecycle host", f"{named(sorted(found))} {use} {noun} {quoted(sorted(hosts))}")
 
 
-def privileged(annotations: Annotations, spec: Obj) -> Finding | None:
+def privileged(annotations: Annotations, spec: Obj) -> Violation | None:
     found = [name for name, context in containers(spec) if context.get("privileged")]
-    return Finding("privileged", f"{named(found)} must not set securityContext.privileged=true") if found else None
+    return Violation("privileged", f"{named(found)} must not set securityContext.privileged=true") if found else None
 
 
-def proc_mount(annotations: Annotations, spec: Obj) -> Finding | None:
+def proc_mount(annotations: Annotations, spec: Obj) -> Violation | None:
     kinds: set[str] = set()
     found = []
     for name, context in containers(spec):
@@ -147,15 +147,15 @@ def proc_mount(annotations: Annotations, spec: Obj) -> Finding | None:
             found.append(name)
     if not found:
         return None
-    return Finding("procMount", f"{named(found)} must not set securityContext.procMount to {quoted(sorted(kinds))}")
+    return Violation("procMount", f"{named(found)} must not set securityContext.procMount to {quoted(sorted(kinds))}")
 
 
-def proc_mount_of_host_users(annotations: Annotations, spec: Obj) -> Finding | None:
+def proc_mount_of_host_users(annotations: Annotations, spec: Obj) -> Violation | None:
     return None if in_user_namespace(spec) else proc_mount(annotations, spec)
 
 
 def _selinux_options(allowed: frozenset[str]) -> Check:
-    def check(annotations: Annotations, spec: Obj) -> Finding | None:
+    def check(annotations: Annotations, spec: Obj) -> Violation | None:
         faults: set[str] = set()
         types: set[str] = set()
 
@@ -176,7 +176,7 @@ def _selinux_options(allowed: frozenset[str]) -> Check:
         what = [named(sorted(types), "type")] if types else []
         what += [f"{field} may not be set" for field in ("user", "role") if field in faults]
         detail = f"{setters(by_pod, found)} set forbidden securityContext.seLinuxOptions: {'; '.join(what)}"
-        return Finding("seLinuxOptions", detail)
+        return Violation("seLinuxOptions", detail)
 
     return check
 
@@ -185,7 +185,7 @@ selinux_options_1_0: Final = _selinux_options(_SELINUX_1_0)
 selinux_options_1_31: Final = _selinux_options(_SELINUX_1_31)
 
 
-def seccomp_annotations(annotations: Annotations, spec: Obj) -> Finding | None:
+def seccomp_annotations(annotations: Annotations, spec: Obj) -> Violation | None:
     keys = [_SECCOMP_POD, *(_SECCOMP_CONTAINER + name for name, _ in containers(spec))]
     found = sorted({
         f'{key}="{annotations[key]}"'
@@ -196,10 +196,10 @@ def seccomp_annotations(annotations: Annotations, spec: Obj) -> Finding | None:
     })  # fmt: skip
     if not found:
         return None
-    return Finding("seccompProfile", f"forbidden {some('annotation', 'annotations', found)} {', '.join(found)}")
+    return Violation("seccompProfile", f"forbidden {some('annotation', 'annotations', found)} {', '.join(found)}")
 
 
-def seccomp_profile(annotations: Annotations, spec: Obj) -> Finding | None:
+def seccomp_profile(annotations: Annotations, spec: Obj) -> Violation | None:
     values: set[str] = set()
     by_pod = bad_seccomp(pod_context(spec), values)
     found = [name for name, context in containers(spec) if bad_seccomp(context, values)]
@@ -214,19 +214,19 @@ def bad_seccomp(context: Obj, values: set[str]) -> bool:
     return True
 
 
-def seccomp_set(by_pod: bool, found: list[str], values: set[str]) -> Finding | None:
+def seccomp_set(by_pod: bool, found: list[str], values: set[str]) -> Violation | None:
     if not by_pod and not found:
         return None
     who = setters(by_pod, found)
     detail = f"{who} must not set securityContext.seccompProfile.type to {quoted(sorted(values))}"
-    return Finding("seccompProfile", detail)
+    return Violation("seccompProfile", detail)
 
 
 def _sysctls(allowed: frozenset[str]) -> Check:
-    def check(annotations: Annotations, spec: Obj) -> Finding | None:
+    def check(annotations: Annotations, spec: Obj) -> Violation | None:
         names = (sysctl.get("name", "") for sysctl in pod_context(spec).get("sysctls") or ())
         found = [name for name in names if name not in allowed]
-        return Finding("forbidden sysctls", ", ".join(found)) if found else None
+        return Violation("forbidden sysctls", ", ".join(found)) if found else None
 
     return check
 
@@ -238,7 +238,7 @@ sysctls_1_32: Final = _sysctls(_SYSCTLS_1_32)
 sysctls_1_37: Final = _sysctls(_SYSCTLS_1_37)
 
 
-def windows_host_process(annotations: Annotations, spec: Obj) -> Finding | None:
+def windows_host_process(annotations: Annotations, spec: Obj) -> Violation | None:
     def is_set(context: Obj) -> bool:
         return bool((context.get("windowsOptions") or {}).get("hostProcess"))
 
@@ -247,4 +247,4 @@ def windows_host_process(annotations: Annotations, spec: Obj) -> Finding | None:
     if not by_pod and not found:
         return None
     who = setters(by_pod, found)
-    return Finding("hostProcess", f"{who} must not set securityContext.windowsOptions.hostProcess=true")
+    return Violation("hostProcess", f"{who} must not set securityContext.windowsOptions.hostProcess=true")

@@ -9,7 +9,7 @@ from typing import Final
 
 from shoal.kube.objects import Obj
 from shoal.kube.podsecurity import baseline, restricted
-from shoal.kube.podsecurity.findings import Check, Finding
+from shoal.kube.podsecurity.findings import Check, Violation
 from shoal.kube.podsecurity.policy import BASELINE, PRIVILEGED, Standard
 
 _NO_ANNOTATIONS: Mapping[str, str] = {}
@@ -101,16 +101,16 @@ def _checks(standard: Standard) -> tuple[Check, ...]:
     return tuple(check for rule in rules if (check := rule.at(minor)) is not None)
 
 
-def findings(standard: Standard, metadata: Obj, spec: Obj) -> list[Finding]:
+def findings(standard: Standard, metadata: Obj, spec: Obj) -> list[Violation]:
     """Everything in which a pod falls short of a standard."""
     annotations = metadata.get("annotations") or _NO_ANNOTATIONS
     return [found for check in _checks(standard) if (found := check(annotations, spec)) is not None]
 
 
-def in_detail(found: Iterable[Finding]) -> str:
+def in_detail(found: Iterable[Violation]) -> str:
     """``host ports (8080, 9090), privileged``."""
     return ", ".join(f"{reason} ({detail})" if detail else reason for reason, detail in found)
 
 
-def in_short(found: Iterable[Finding]) -> str:
+def in_short(found: Iterable[Violation]) -> str:
     return ", ".join(finding.reason for finding in found)

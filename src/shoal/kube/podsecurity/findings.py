@@ -11,7 +11,7 @@ _CONTAINERS: Final = ("initContainers", "containers", "ephemeralContainers")
 _NOTHING: Final[Obj] = {}
 
 
-class Finding(NamedTuple):
+class Violation(NamedTuple):
     """Why a pod does not meet a standard: a few words for lists, and the particulars."""
 
     reason: str
@@ -19,7 +19,7 @@ class Finding(NamedTuple):
 
 
 # A check sees the pod's annotations and its spec.
-Check = Callable[[Mapping[str, str], Obj], Finding | None]
+Check = Callable[[Mapping[str, str], Obj], Violation | None]
 
 
 def containers(spec: Obj) -> Iterator[tuple[str, Obj]]:

@@ -30,7 +30,7 @@ class Standard:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class PodSecurityLevels:
     """What is refused, noted in the audit log and warned about in a namespace."""
 
     enforce: Standard = Standard()
@@ -42,10 +42,10 @@ class Policy:
         return self.enforce.level == self.audit.level == self.warn.level == PRIVILEGED
 
 
-EVERYTHING_ALLOWED: Final = Policy()
+EVERYTHING_ALLOWED: Final = PodSecurityLevels()
 
 
-def policy_of(labels: Mapping[str, str] | None) -> tuple[Policy, list[FieldError]]:
+def policy_of(labels: Mapping[str, str] | None) -> tuple[PodSecurityLevels, list[FieldError]]:
     """The policy of a namespace with these labels, and what is wrong with them. A level that cannot be read counts as
     the strictest where it is enforced and as the laxest where it is only spoken of."""
     if not labels:
@@ -60,7 +60,7 @@ def policy_of(labels: Mapping[str, str] | None) -> tuple[Policy, list[FieldError
     if enforced and f"{PREFIX}warn" not in labels and found["enforce"].level != PRIVILEGED:
         has_version = f"{PREFIX}warn-version" in labels
         found["warn"] = Standard(found["enforce"].level, (found["warn"] if has_version else found["enforce"]).minor)
-    return Policy(**found), errors
+    return PodSecurityLevels(**found), errors
 
 
 def _level(labels: Mapping[str, str], label: str, unreadable: str, errors: list[FieldError]) -> str:

@@ -6,7 +6,7 @@ from typing import Final
 
 from shoal.kube.objects import Obj
 from shoal.kube.podsecurity.baseline import Annotations, bad_seccomp, in_user_namespace, seccomp_set
-from shoal.kube.podsecurity.findings import Check, Finding, containers, named, pod_context, quoted, setters, some
+from shoal.kube.podsecurity.findings import Check, Violation, containers, named, pod_context, quoted, setters, some
 
 _VOLUMES: Final = (
     "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "image", "persistentVolumeClaim", "projected", "secret",
@@ -21,7 +21,7 @@ _REFUSED_VOLUMES: Final = (
 def not_on_windows(check: Check) -> Check:
     """Pods that say they run on Windows cannot set what the check asks for."""
 
-    def checked(annotations: Annotations, spec: Obj) -> Finding | None:
+    def checked(annotations: Annotations, spec: Obj) -> Violation | None:
         return None if (spec.get("os") or {}).get("name") == "windows" else check(annotations, spec)
 
     return checked
@@ -30,21 +30,21 @@ def not_on_windows(check: Check) -> Check:
 def for_host_users(check: Check) -> Check:
     """In a user namespace root is nobody in particular."""
 
-    def checked(annotations: Annotations, spec: Obj) -> Finding | None:
+    def checked(annotations: Annotations, spec: Obj) -> Violation | None:
         return None if in_user_namespace(spec) else check(annotations, spec)
 
     return checked
 
 
-def allow_privilege_escalation(annotations: Annotations, spec: Obj) -> Finding | None:
+def allow_privilege_escalation(annotations: Annotations, spec: Obj) -> Violation | None:
     found = [name for name, context in containers(spec) if context.get("allowPrivilegeEscalation") is not False]
     if not found:
         return None
     detail = f"{named(found)} must set securityContext.allowPrivilegeEscalation=false"
-    return Finding("allowPrivilegeEscalation != false", detail)
+    return Violation("allowPrivilegeEscalation != false", detail)
 
 
-def capabilities(annotations: Annotations, spec: Obj) -> Finding | None:
+def capabilities(annotations: Annotations, spec: Obj) -> Violation | None:
     keeping, adding = list[str](), list[str]()
     forbidden: set[str] = set()
     for name, context in containers(spec):
@@ -61,10 +61,10 @@ def capabilities(annotations: Annotations, spec: Obj) -> Finding | None:
     if adding:
         what = quoted(sorted(forbidden))
         details.append(f"{named(adding)} must not include {what} in securityContext.capabilities.add")
-    return Finding("unrestricted capabilities", "; ".join(details)) if details else None
+    return Violation("unrestricted capabilities", "; ".join(details)) if details else None
 
 
-def volumes(annotations: Annotations, spec: Obj) -> Finding | None:
+def volumes(annotations: Annotations, spec: Obj) -> Violation | None:
     found, types = list[str](), set[str]()
     for volume in spec.get("volumes") or ():
         if all(volume.get(source) is None for source in _VOLUMES):
@@ -73,10 +73,10 @@ def volumes(annotations: Annotations, spec: Obj) -> Finding | None:
     if not found:
         return None
     use, noun = some("uses", "use", found), some("restricted volume type", "restricted volume types", types)
-    return Finding("restricted volume types", f"{named(found, 'volume')} {use} {noun} {quoted(sorted(types))}")
+    return Violation("restricted volume types", f"{named(found, 'volume')} {use} {noun} {quoted(sorted(types))}")
 
 
-def run_as_non_root(annotations: Annotations, spec: Obj) -> Finding | None:
+def run_as_non_root(annotations: Annotations, spec: Obj) -> Violation | None:
     of_pod = pod_context(spec).get("runAsNonRoot")
     explicit, implicit = list[str](), list[str]()
     for name, context in containers(spec):
@@ -87,21 +87,21 @@ def run_as_non_root(annotations: Annotations, spec: Obj) -> Finding | None:
             implicit.append(name)
     if of_pod is False or explicit:
         who = setters(of_pod is False, explicit)
-        return Finding("runAsNonRoot != true", f"{who} must not set securityContext.runAsNonRoot=false")
+        return Violation("runAsNonRoot != true", f"{who} must not set securityContext.runAsNonRoot=false")
     if implicit:
-        return Finding("runAsNonRoot != true", f"pod or {named(implicit)} must set securityContext.runAsNonRoot=true")
+        return Violation("runAsNonRoot != true", f"pod or {named(implicit)} must set securityContext.runAsNonRoot=true")
     return None
 
 
-def run_as_user(annotations: Annotations, spec: Obj) -> Finding | None:
+def run_as_user(annotations: Annotations, spec: Obj) -> Violation | None:
     by_pod = pod_context(spec).get("runAsUser") == 0
     found = [name for name, context in containers(spec) if context.get("runAsUser") == 0]
     if not by_pod and not found:
         return None
-    return Finding("runAsUser=0", f"{setters(by_pod, found)} must not set runAsUser=0")
+    return Violation("runAsUser=0", f"{setters(by_pod, found)} must not set runAsUser=0")
 
 
-def seccomp_profile(annotations: Annotations, spec: Obj) -> Finding | None:
+def seccomp_profile(annotations: Annotations, spec: Obj) -> Violation | None:
     values: set[str] = set()
     of_pod = pod_context(spec)
     by_pod = bad_seccomp(of_pod, values)
@@ -116,5 +116,5 @@ def seccomp_profile(annotations: Annotations, spec: Obj) -> Finding | None:
     finding = seccomp_set(by_pod, explicit, values)
     if finding is None and implicit:
         detail = f"pod or {named(implicit)} must set securityContext.seccompProfile.type to "
-        return Finding("seccompProfile", f'{detail}"RuntimeDefault" or "Localhost"')
+        return Violation("seccompProfile", f'{detail}"RuntimeDefault" or "Localhost"')
     return finding

@@ -71,7 +71,7 @@ return made
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class LimitCheck:
     """One limit that a request has to keep."""
 
     limit: int
@@ -80,7 +80,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class LimitDecision:
     limit: int
     window_s: int
     allowed: bool
@@ -89,7 +89,7 @@ class Judgement:
     retry_s: float = 0.0  # until the same request could pass; less than 0: never
 
 
-def read_descriptor(entries: Sequence[tuple[str, str]]) -> Question:
+def read_descriptor(entries: Sequence[tuple[str, str]]) -> LimitCheck:
     """``BadRule`` when it does not say which limit."""
     told = dict(entries)
     try:
@@ -100,7 +100,7 @@ def read_descriptor(entries: Sequence[tuple[str, str]]) -> Question:
         raise BadRule("a limit is 0 or more, its window a second or more")
     told.pop(FITS, None)
     key = _redis_key(policy, window_s, told.items()) if any(told.values()) else ""
-    return Question(limit, window_s, key)
+    return LimitCheck(limit, window_s, key)
 
 
 def _redis_key(policy: str, window_s: int, who: Iterable[tuple[str, str]]) -> str:
@@ -110,7 +110,7 @@ def _redis_key(policy: str, window_s: int, who: Iterable[tuple[str, str]]) -> st
     return f"shoal:limit:{policy}:{window_s}:{digest.hexdigest()[:32]}"
 
 
-def script_arguments(questions: Sequence[Question], costs: Sequence[int]) -> list[int]:
+def script_arguments(questions: Sequence[LimitCheck], costs: Sequence[int]) -> list[int]:
     return [
         number
         for question, cost in zip(questions, costs, strict=True)
@@ -118,14 +118,14 @@ def script_arguments(questions: Sequence[Question], costs: Sequence[int]) -> lis
     ]
 
 
-def judgements(questions: Sequence[Question], answer: Sequence[Sequence[int]]) -> list[Judgement]:
+def judgements(questions: Sequence[LimitCheck], answer: Sequence[Sequence[int]]) -> list[LimitDecision]:
     return [
-        Judgement(one.limit, one.window_s, bool(allowed), remaining, reset / 1e6, wait / 1e6 if wait >= 0 else -1.0)
+        LimitDecision(one.limit, one.window_s, bool(allowed), remaining, reset / 1e6, wait / 1e6 if wait >= 0 else -1.0)
         for one, (allowed, remaining, reset, wait) in zip(questions, answer, strict=True)
     ]
 
 
-def tightest(judged: Sequence[Judgement]) -> Judgement:
+def tightest(judged: Sequence[LimitDecision]) -> LimitDecision:
     """The one that clients are told of: one that refuses, else the one with the smallest part left."""
     return min(
         judged,
@@ -133,7 +133,7 @@ def tightest(judged: Sequence[Judgement]) -> Judgement:
     )
 
 
-def limit_headers(judged: Judgement) -> dict[str, str]:
+def limit_headers(judged: LimitDecision) -> dict[str, str]:
     made = {
         "x-ratelimit-limit": str(judged.limit),
         "x-ratelimit-remaining": str(judged.remaining),

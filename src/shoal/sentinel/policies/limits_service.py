@@ -22,8 +22,8 @@ from shoal.base.logs import get_logger
 from shoal.base.metrics import Metrics
 from shoal.sentinel.policies.limits import (
     TAKE,
-    Judgement,
-    Question,
+    LimitCheck,
+    LimitDecision,
     judgements,
     limit_headers,
     read_descriptor,
@@ -60,9 +60,9 @@ class StrictLimits:
         self._timeout_s = timeout_s
         self._rests_until = 0.0
 
-    async def judge(self, questions: Sequence[Question], costs: Sequence[int]) -> list[Judgement]:
+    async def judge(self, questions: Sequence[LimitCheck], costs: Sequence[int]) -> list[LimitDecision]:
         """All of them, or ``LimitsUnavailable``. Who does not say who it is has nothing left."""
-        unknown = [Judgement(one.limit, one.window_s, False, retry_s=-1.0) for one in questions if not one.key]
+        unknown = [LimitDecision(one.limit, one.window_s, False, retry_s=-1.0) for one in questions if not one.key]
         if unknown:
             return unknown
         if self._take is None:
@@ -118,7 +118,7 @@ def _costs(request: rls_pb2.RateLimitRequest) -> list[int]:
     ]
 
 
-def response(told: Judgement) -> rls_pb2.RateLimitResponse:
+def response(told: LimitDecision) -> rls_pb2.RateLimitResponse:
     """Clients are told of the tightest limit only."""
     return rls_pb2.RateLimitResponse(
         overall_code=_OK if told.allowed else _OVER,

@@ -3,7 +3,7 @@
 A rule travels with each question, so a judge needs no copy of the policies and never judges by one that is older or
 newer than Envoy's. What cannot be read is refused by whoever reads it.
 
-    keys      ``script.filter_context`` as the filter context of a route, for the Lua filter with ``script.key_script``.
+    keys      ``lua_filter.filter_context`` as the filter context of a route, for the filter with its ``key_script``.
               The judge refuses nobody: it writes its verdicts into headers of the request, and when a key was good also
               PRINCIPAL_HEADER and metadata {SUBJECT, PRINCIPAL} under KEYS_METADATA. The gate behind it refuses what
               has no good verdict, and so also when there is none.
@@ -25,7 +25,7 @@ import json
 from collections.abc import Mapping
 
 from shoal.crds.sentinel import KeyLocation
-from shoal.sentinel.translate.model import Key
+from shoal.sentinel.translate.model import ApiKeyInfo
 
 KEYS_METADATA = "shoal.keys"
 JWT_METADATA = "envoy.filters.http.jwt_authn"
@@ -44,7 +44,7 @@ def check_location(location: KeyLocation) -> None:
         raise BadRule("a location of keys is one of bearer, header and query")
 
 
-def principal_of(key: Key) -> dict[str, object]:
+def principal_of(key: ApiKeyInfo) -> dict[str, object]:
     made: dict[str, object] = {"version": "v1", "type": "API_KEY", "subject": key.subject, "key": key.id}
     made["permissions"] = sorted(key.permissions)
     if key.meta:

@@ -12,7 +12,7 @@ from envoy.type.matcher.v3 import regex_pb2
 from google.protobuf import wrappers_pb2
 
 from shoal.crds.sentinel import Backend, Redirect, RouteSpec, Sticky
-from shoal.sentinel.translate import parts
+from shoal.sentinel.translate import envoy
 from shoal.sentinel.translate.match import normal_path
 
 ALWAYS = "connect-failure,refused-stream,reset-before-request"
@@ -35,8 +35,8 @@ def forward(
     """To an instance. ``chosen``: the specifier that reads the deployment from the request; empty: by weights.
     ``brief``: of requests that ``is_brief`` holds for."""
     made = route_pb2.RouteAction(
-        timeout=parts.duration(spec.timeouts.total),
-        idle_timeout=parts.duration(0 if brief else spec.timeouts.idle),
+        timeout=envoy.duration(spec.timeouts.total),
+        idle_timeout=envoy.duration(0 if brief else spec.timeouts.idle),
         retry_policy=_retries(spec, idempotent=idempotent, peers=peers),
         cluster_not_found_response_code=route_pb2.RouteAction.ClusterNotFoundResponseCode.NOT_FOUND,
     )
@@ -48,8 +48,8 @@ def forward(
         made.hash_policy.append(_hash(spec.sticky))
     if spec.mirror is not None and spec.mirror.deployment:
         made.request_mirror_policies.add(
-            cluster=parts.deployment_cluster(spec.mirror.deployment),
-            runtime_fraction=parts.fraction(spec.mirror.percent),
+            cluster=envoy.deployment_cluster(spec.mirror.deployment),
+            runtime_fraction=envoy.fraction(spec.mirror.percent),
         )
     _rewrite(made, spec)
     return made
@@ -63,10 +63,10 @@ def is_brief(spec: RouteSpec) -> bool:
 
 
 def _choose(made: route_pb2.RouteAction, backends: Sequence[Backend], *, sticky: bool, peers: bool) -> None:
-    name = parts.sticky_cluster if sticky else parts.deployment_cluster
+    name = envoy.sticky_cluster if sticky else envoy.deployment_cluster
     sharing = [backend for backend in backends if backend.weight > 0]
     if len(sharing) < 2:
-        made.cluster = name(sharing[0].deployment) if sharing else parts.NOBODY
+        made.cluster = name(sharing[0].deployment) if sharing else envoy.NOBODY
         return
     made.weighted_clusters.clusters.extend(
         route_pb2.WeightedCluster.ClusterWeight(
@@ -82,7 +82,7 @@ def _choose(made: route_pb2.RouteAction, backends: Sequence[Backend], *, sticky:
 
 def target_header(deployment: str) -> object:
     """Tells peers which deployment was chosen; what a client sent under that name is gone."""
-    return parts.set_header(parts.TARGET_HEADER, parts.literal(deployment))
+    return envoy.set_header(envoy.TARGET_HEADER, envoy.literal(deployment))
 
 
 def only_target(spec: RouteSpec) -> str:
@@ -99,18 +99,18 @@ def _retries(spec: RouteSpec, *, idempotent: bool, peers: bool) -> route_pb2.Ret
     )
     made.retry_host_predicate.add(
         name="envoy.retry_host_predicates.previous_hosts",
-        typed_config=parts.packed(previous_hosts_pb2.PreviousHostsPredicate()),
+        typed_config=envoy.packed(previous_hosts_pb2.PreviousHostsPredicate()),
     )
     if peers:  # two tries here, then the next region
         made.retry_priority.name = "envoy.retry_priorities.previous_priorities"
         made.retry_priority.typed_config.CopyFrom(
-            parts.packed(previous_priorities_config_pb2.PreviousPrioritiesConfig(update_frequency=2))
+            envoy.packed(previous_priorities_config_pb2.PreviousPrioritiesConfig(update_frequency=2))
         )
         if not idempotent:  # a peer without an instance has passed it on to nobody; others are tried again in any case
             made.retry_on += ",retriable-headers"
-            made.retriable_headers.add(name=parts.ERROR_HEADER, string_match=parts.exactly(NO_INSTANCE))
+            made.retriable_headers.add(name=envoy.ERROR_HEADER, string_match=envoy.exactly(NO_INSTANCE))
     if spec.timeouts.header:
-        made.per_try_timeout.CopyFrom(parts.duration(spec.timeouts.header))
+        made.per_try_timeout.CopyFrom(envoy.duration(spec.timeouts.header))
     return made
 
 
@@ -120,7 +120,7 @@ def _hash(sticky: Sticky) -> route_pb2.RouteAction.HashPolicy:
             header=route_pb2.RouteAction.HashPolicy.Header(header_name=sticky.header.lower())
         )
     return route_pb2.RouteAction.HashPolicy(
-        cookie=route_pb2.RouteAction.HashPolicy.Cookie(name=sticky.cookie, ttl=parts.duration(sticky.ttl), path="/")
+        cookie=route_pb2.RouteAction.HashPolicy.Cookie(name=sticky.cookie, ttl=envoy.duration(sticky.ttl), path="/")
     )
 
 
@@ -144,7 +144,7 @@ def _new_prefix(made: route_pb2.RouteAction | route_pb2.RedirectAction, old: str
     pattern = "^/" if old == "/" else f"^{re.escape(old)}/?"
     with_slash = new if new == "/" else f"{new}/"
     made.regex_rewrite.CopyFrom(
-        regex_pb2.RegexMatchAndSubstitute(pattern=parts.regex(pattern), substitution=with_slash.replace("\\", "\\\\"))
+        regex_pb2.RegexMatchAndSubstitute(pattern=envoy.regex(pattern), substitution=with_slash.replace("\\", "\\\\"))
     )
 
 

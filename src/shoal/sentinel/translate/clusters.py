@@ -21,9 +21,9 @@ from envoy.type.v3 import percent_pb2
 from google.protobuf import any_pb2, struct_pb2, wrappers_pb2
 
 from shoal.crds.sentinel import Circuit
-from shoal.sentinel.translate import parts
+from shoal.sentinel.translate import envoy
 from shoal.sentinel.translate.endpoints import PEER_SOCKET, socket_address
-from shoal.sentinel.translate.model import Settings, Target
+from shoal.sentinel.translate.model import RouteTarget, Settings
 from shoal.sentinel.translate.secrets import peer_transport, web_transport
 
 LIMITS_SERVICE = "service/limits"
@@ -36,28 +36,28 @@ _ZONES_FROM = 3  # instances; with fewer, zones are not looked at
 _EJECT_AFTER, _EJECT_S, _EJECT_MAX_PERCENT = 5, 10.0, 50
 
 
-def clusters_of(target: Target, settings: Settings) -> dict[str, cluster_pb2.Cluster]:
+def clusters_of(target: RouteTarget, settings: Settings) -> dict[str, cluster_pb2.Cluster]:
     """The clusters of one deployment, by name."""
     deployment = target.deployment
-    made = [_cluster(parts.deployment_cluster(deployment), target, settings, _least_request(settings), peers=True)]
+    made = [_cluster(envoy.deployment_cluster(deployment), target, settings, _least_request(settings), peers=True)]
     if target.sticky:
-        made.append(_cluster(parts.sticky_cluster(deployment), target, settings, _ring_hash(), peers=True))
+        made.append(_cluster(envoy.sticky_cluster(deployment), target, settings, _ring_hash(), peers=True))
     if settings.entry_port:
-        name = parts.local_cluster(deployment)
+        name = envoy.local_cluster(deployment)
         made.append(_cluster(name, target, settings, _least_request(settings), peers=False))
     return {cluster.name: cluster for cluster in made}
 
 
 def _cluster(
-    name: str, target: Target, settings: Settings, policy: cluster_pb2.LoadBalancingPolicy, *, peers: bool
+    name: str, target: RouteTarget, settings: Settings, policy: cluster_pb2.LoadBalancingPolicy, *, peers: bool
 ) -> cluster_pb2.Cluster:
-    service = parts.deployment_cluster(target.deployment) if peers else name
+    service = envoy.deployment_cluster(target.deployment) if peers else name
     made = cluster_pb2.Cluster(
         name=name,
         alt_stat_name=name.replace("/", "_").replace(".", "_"),
         type=cluster_pb2.Cluster.DiscoveryType.EDS,
-        eds_cluster_config=cluster_pb2.Cluster.EdsClusterConfig(eds_config=parts.ads(), service_name=service),
-        connect_timeout=parts.duration(_CONNECT_TIMEOUT_S),
+        eds_cluster_config=cluster_pb2.Cluster.EdsClusterConfig(eds_config=envoy.ads(), service_name=service),
+        connect_timeout=envoy.duration(_CONNECT_TIMEOUT_S),
         load_balancing_policy=policy,
         common_lb_config=cluster_pb2.Cluster.CommonLbConfig(healthy_panic_threshold=percent_pb2.Percent(value=0.0)),
         circuit_breakers=_circuit(target.circuit),
@@ -81,7 +81,7 @@ def _least_request(settings: Settings) -> cluster_pb2.LoadBalancingPolicy:
             )
         ),
     )
-    return _policy("envoy.load_balancing_policies.least_request", parts.packed(made))
+    return _policy("envoy.load_balancing_policies.least_request", envoy.packed(made))
 
 
 def _ring_hash() -> cluster_pb2.LoadBalancingPolicy:
@@ -90,7 +90,7 @@ def _ring_hash() -> cluster_pb2.LoadBalancingPolicy:
         hash_function=ring_hash_pb2.RingHash.HashFunction.XX_HASH,
         minimum_ring_size=wrappers_pb2.UInt64Value(value=1024),
     )
-    return _policy("envoy.load_balancing_policies.ring_hash", parts.packed(made))
+    return _policy("envoy.load_balancing_policies.ring_hash", envoy.packed(made))
 
 
 def _policy(name: str, packed: any_pb2.Any) -> cluster_pb2.LoadBalancingPolicy:
@@ -106,10 +106,10 @@ def protocols(protocol: str) -> any_pb2.Any:
         explicit.http2_protocol_options.SetInParent()
     else:
         explicit.http_protocol_options.SetInParent()
-    return parts.packed(
+    return envoy.packed(
         http_protocol_options_pb2.HttpProtocolOptions(
             explicit_http_config=explicit,
-            common_http_protocol_options=protocol_pb2.HttpProtocolOptions(idle_timeout=parts.duration(_IDLE_S)),
+            common_http_protocol_options=protocol_pb2.HttpProtocolOptions(idle_timeout=envoy.duration(_IDLE_S)),
         )
     )
 
@@ -137,9 +137,9 @@ def _outliers() -> outlier_detection_pb2.OutlierDetection:
         enforcing_consecutive_5xx=wrappers_pb2.UInt32Value(value=0),  # an error of the app is no fault of an instance
         enforcing_success_rate=wrappers_pb2.UInt32Value(value=0),
         enforcing_local_origin_success_rate=wrappers_pb2.UInt32Value(value=0),
-        interval=parts.duration(1.0),
-        base_ejection_time=parts.duration(_EJECT_S),
-        max_ejection_time=parts.duration(_EJECT_S * 6),
+        interval=envoy.duration(1.0),
+        base_ejection_time=envoy.duration(_EJECT_S),
+        max_ejection_time=envoy.duration(_EJECT_S * 6),
         max_ejection_percent=wrappers_pb2.UInt32Value(value=_EJECT_MAX_PERCENT),
     )
 
@@ -148,8 +148,8 @@ def _health_check(settings: Settings, protocol: str) -> health_check_pb2.HealthC
     check = settings.health_check
     assert check is not None
     made = health_check_pb2.HealthCheck(
-        timeout=parts.duration(check.timeout_s),
-        interval=parts.duration(check.interval_s),
+        timeout=envoy.duration(check.timeout_s),
+        interval=envoy.duration(check.interval_s),
         unhealthy_threshold=wrappers_pb2.UInt32Value(value=2),
         healthy_threshold=wrappers_pb2.UInt32Value(value=1),
     )
@@ -169,7 +169,7 @@ def _sockets(settings: Settings, protocol: str) -> Iterable[cluster_pb2.Cluster.
         name=PEER_SOCKET, match=mark, transport_socket=peer_transport(settings, protocol)
     )
     plain = base_pb2.TransportSocket(
-        name="envoy.transport_sockets.raw_buffer", typed_config=parts.packed(raw_buffer_pb2.RawBuffer())
+        name="envoy.transport_sockets.raw_buffer", typed_config=envoy.packed(raw_buffer_pb2.RawBuffer())
     )
     yield cluster_pb2.Cluster.TransportSocketMatch(name="instance", match=struct_pb2.Struct(), transport_socket=plain)
 
@@ -177,10 +177,10 @@ def _sockets(settings: Settings, protocol: str) -> Iterable[cluster_pb2.Cluster.
 def nobody() -> cluster_pb2.Cluster:
     """Stands for an app without a deployment: its share of the requests is refused."""
     return cluster_pb2.Cluster(
-        name=parts.NOBODY,
+        name=envoy.NOBODY,
         type=cluster_pb2.Cluster.DiscoveryType.STATIC,
-        connect_timeout=parts.duration(_CONNECT_TIMEOUT_S),
-        load_assignment=endpoint_pb2.ClusterLoadAssignment(cluster_name=parts.NOBODY),
+        connect_timeout=envoy.duration(_CONNECT_TIMEOUT_S),
+        load_assignment=endpoint_pb2.ClusterLoadAssignment(cluster_name=envoy.NOBODY),
         common_lb_config=cluster_pb2.Cluster.CommonLbConfig(healthy_panic_threshold=percent_pb2.Percent(value=0.0)),
     )
 
@@ -199,7 +199,7 @@ def _on_socket(name: str, path: str) -> cluster_pb2.Cluster:
         name=name,
         alt_stat_name=name.replace("/", "_"),
         type=cluster_pb2.Cluster.DiscoveryType.STATIC,
-        connect_timeout=parts.duration(0.25),
+        connect_timeout=envoy.duration(0.25),
         load_assignment=endpoint_pb2.ClusterLoadAssignment(
             cluster_name=name, endpoints=[endpoint_components_pb2.LocalityLbEndpoints(lb_endpoints=[at])]
         ),
@@ -216,7 +216,7 @@ def web_cluster(name: str, host: str, port: int, *, tls: bool) -> cluster_pb2.Cl
     made = cluster_pb2.Cluster(
         name=name,
         type=cluster_pb2.Cluster.DiscoveryType.STRICT_DNS,
-        connect_timeout=parts.duration(5.0),
+        connect_timeout=envoy.duration(5.0),
         load_assignment=endpoint_pb2.ClusterLoadAssignment(
             cluster_name=name, endpoints=[endpoint_components_pb2.LocalityLbEndpoints(lb_endpoints=[at])]
         ),

@@ -16,7 +16,7 @@ from envoy.extensions.http.early_header_mutation.header_mutation.v3 import heade
 from envoy.type.matcher.v3 import string_pb2
 from google.protobuf import struct_pb2, wrappers_pb2
 
-from shoal.sentinel.translate import parts
+from shoal.sentinel.translate import envoy
 from shoal.sentinel.translate.model import Settings
 from shoal.sentinel.translate.replies import local_replies
 
@@ -63,10 +63,10 @@ def connection_manager(
     made = _Hcm(
         codec_type=_Hcm.CodecType.AUTO,
         stat_prefix=name,
-        rds=hcm_pb2.Rds(config_source=parts.ads(), route_config_name=routes),
+        rds=hcm_pb2.Rds(config_source=envoy.ads(), route_config_name=routes),
         http_filters=[*filters, _router()],
         common_http_protocol_options=protocol_pb2.HttpProtocolOptions(
-            idle_timeout=parts.duration(_IDLE_S),
+            idle_timeout=envoy.duration(_IDLE_S),
         ),
         http_protocol_options=protocol_pb2.Http1ProtocolOptions(allow_chunked_length=False),
         http2_protocol_options=protocol_pb2.Http2ProtocolOptions(
@@ -78,10 +78,10 @@ def connection_manager(
         max_request_headers_kb=wrappers_pb2.UInt32Value(value=settings.max_header_kib),
         server_header_transformation=_Hcm.ServerHeaderTransformation.PASS_THROUGH,
         # Routes have their own, so this one only lasts until the headers are complete: it need not have another timer.
-        stream_idle_timeout=parts.duration(settings.header_timeout_s),
-        stream_flush_timeout=parts.duration(_FLUSH_S),
-        drain_timeout=parts.duration(settings.drain_s),
-        delayed_close_timeout=parts.duration(1.0),
+        stream_idle_timeout=envoy.duration(settings.header_timeout_s),
+        stream_flush_timeout=envoy.duration(_FLUSH_S),
+        drain_timeout=envoy.duration(settings.drain_s),
+        delayed_close_timeout=envoy.duration(1.0),
         access_log=[_counted(), *_access_logs(settings)],
         use_remote_address=wrappers_pb2.BoolValue(value=not entry),
         xff_num_trusted_hops=0 if entry else settings.trusted_hops,
@@ -99,13 +99,13 @@ def connection_manager(
     )
     if not entry:
         made.early_header_mutation_extensions.append(_strip())
-    return listener_components_pb2.Filter(name=_HCM, typed_config=parts.packed(made))
+    return listener_components_pb2.Filter(name=_HCM, typed_config=envoy.packed(made))
 
 
 def _router() -> hcm_pb2.HttpFilter:
     # What the router would count costs twice as much as what we need of it: see ``_counted``.
     made = router_pb2.Router(suppress_envoy_headers=True, dynamic_stats=wrappers_pb2.BoolValue(value=False))
-    return hcm_pb2.HttpFilter(name="envoy.filters.http.router", typed_config=parts.packed(made))
+    return hcm_pb2.HttpFilter(name="envoy.filters.http.router", typed_config=envoy.packed(made))
 
 
 def _strip() -> extension_pb2.TypedExtensionConfig:
@@ -116,9 +116,9 @@ def _strip() -> extension_pb2.TypedExtensionConfig:
                 key_matcher=string_pb2.StringMatcher(prefix=prefix)
             )
         )
-        for prefix in parts.OWN_HEADERS
+        for prefix in envoy.OWN_HEADERS
     ]
-    return parts.extension(
+    return envoy.extension(
         "envoy.http.early_header_mutation.header_mutation", header_mutation_pb2.HeaderMutation(mutations=own)
     )
 
@@ -131,14 +131,14 @@ def _counted() -> accesslog_pb2.AccessLog:
         stat=stat, unit=stats_pb2.Config.Histogram.Unit.Milliseconds, value_format="%DURATION%"
     )
     wanted = stats_pb2.Config(histograms=[times])
-    packed = parts.packed_as(wanted.DESCRIPTOR.full_name, wanted.SerializeToString(deterministic=True) + _scope())
+    packed = envoy.packed_as(wanted.DESCRIPTOR.full_name, wanted.SerializeToString(deterministic=True) + _scope())
     return accesslog_pb2.AccessLog(name="envoy.access_loggers.stats", typed_config=packed)
 
 
 def _scope() -> bytes:
     """The field ``stats_scope`` of the above, which xds-protos does not know yet: prefix, limit, and a name by which
     listeners, old and new, share what was counted."""
-    name, limit = parts.REQUESTS.encode(), wrappers_pb2.UInt32Value(value=_HISTOGRAMS).SerializeToString()
+    name, limit = envoy.REQUESTS.encode(), wrappers_pb2.UInt32Value(value=_HISTOGRAMS).SerializeToString()
     scope = b"".join(
         b"%c%c%b" % (number << 3 | 2, len(part), part) for number, part in ((3, limit), (5, name), (6, name))
     )
@@ -150,7 +150,7 @@ def _access_logs(settings: Settings) -> list[accesslog_pb2.AccessLog]:
     if not settings.log_path:
         return []
     fields = struct_pb2.Struct()
-    fields.update({**LOG_FIELDS, "region": parts.literal(settings.region), "gateway": parts.literal(settings.name)})
+    fields.update({**LOG_FIELDS, "region": envoy.literal(settings.region), "gateway": envoy.literal(settings.name)})
     form = substitution_format_string_pb2.SubstitutionFormatString(json_format=fields)
     log = file_pb2.FileAccessLog(path=settings.log_path, log_format=form)
     bad = accesslog_pb2.AccessLogFilter(
@@ -161,14 +161,14 @@ def _access_logs(settings: Settings) -> list[accesslog_pb2.AccessLog]:
                 accesslog_pb2.AccessLogFilter(
                     runtime_filter=accesslog_pb2.RuntimeFilter(
                         runtime_key="shoal.log",
-                        percent_sampled=parts.fraction(settings.log_percent).default_value,
+                        percent_sampled=envoy.fraction(settings.log_percent).default_value,
                         use_independent_randomness=True,
                     )
                 ),
             ]
         )
     )
-    return [accesslog_pb2.AccessLog(name="envoy.access_loggers.file", filter=bad, typed_config=parts.packed(log))]
+    return [accesslog_pb2.AccessLog(name="envoy.access_loggers.file", filter=bad, typed_config=envoy.packed(log))]
 
 
 def _compared(kind: str, value: int) -> accesslog_pb2.AccessLogFilter:

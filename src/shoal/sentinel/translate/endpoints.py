@@ -14,7 +14,7 @@ from envoy.config.core.v3 import address_pb2, base_pb2, health_check_pb2
 from envoy.config.endpoint.v3 import endpoint_components_pb2, endpoint_pb2
 from google.protobuf import struct_pb2, wrappers_pb2
 
-from shoal.sentinel.translate.model import Endpoint, Peer, ServiceEndpoints
+from shoal.sentinel.translate.model import InstanceEndpoint, PeerGateway, ServiceEndpoints
 
 PEER_SOCKET = "peer"  # of endpoints that are peers: the transport socket that they need
 _SOCKET_MATCH = "envoy.transport_socket_match"
@@ -28,7 +28,7 @@ def socket_address(host: str, port: int) -> address_pb2.Address:
 
 
 def load_assignment(
-    name: str, found: ServiceEndpoints, *, port: int, region: str, peers: Sequence[Peer] = ()
+    name: str, found: ServiceEndpoints, *, port: int, region: str, peers: Sequence[PeerGateway] = ()
 ) -> endpoint_pb2.ClusterLoadAssignment:
     """``port`` 0: as the EndpointSlices say."""
     made = endpoint_pb2.ClusterLoadAssignment(
@@ -44,7 +44,7 @@ def load_assignment(
 
 
 def _zones(
-    endpoints: tuple[Endpoint, ...], port: int, region: str
+    endpoints: tuple[InstanceEndpoint, ...], port: int, region: str
 ) -> Iterable[endpoint_components_pb2.LocalityLbEndpoints]:
     # When all that is left is about to go, it is still better than nothing.
     leaving = all(endpoint.draining for endpoint in endpoints)
@@ -65,7 +65,7 @@ def _zones(
         )
 
 
-def _regions(peers: Sequence[Peer], first: int) -> Iterable[endpoint_components_pb2.LocalityLbEndpoints]:
+def _regions(peers: Sequence[PeerGateway], first: int) -> Iterable[endpoint_components_pb2.LocalityLbEndpoints]:
     usable = [(peer, found) for peer in peers if peer.healthy and (found := peer_addresses(peer))]
     priorities = {distance: first + at for at, distance in enumerate(sorted({peer.distance for peer, _ in usable}))}
     for peer, addresses in sorted(usable, key=lambda one: (one[0].distance, one[0].region)):
@@ -76,7 +76,7 @@ def _regions(peers: Sequence[Peer], first: int) -> Iterable[endpoint_components_
         )
 
 
-def peer_addresses(peer: Peer) -> list[tuple[str, int]]:
+def peer_addresses(peer: PeerGateway) -> list[tuple[str, int]]:
     """Those that can be used: Envoy takes addresses here, not names."""
     split = [address.rpartition(":") for address in peer.addresses]
     return [(host, int(port)) for text, _, port in split if is_ip(host := text.strip("[]")) and _is_port(port)]
@@ -105,7 +105,7 @@ def _peer(host: str, port: int) -> endpoint_components_pb2.LbEndpoint:
 
 def service_endpoints(slices: Iterable[Mapping[str, Any]]) -> ServiceEndpoints:
     """Of the EndpointSlices of one Service. Those that neither are ready nor still serve are left out."""
-    found: dict[tuple[str, int], Endpoint] = {}
+    found: dict[tuple[str, int], InstanceEndpoint] = {}
     for each in slices:
         port = next((one.get("port") or 0 for one in each.get("ports") or () if one.get("protocol") != "UDP"), 0)
         for entry in each.get("endpoints") or ():
@@ -118,7 +118,7 @@ def service_endpoints(slices: Iterable[Mapping[str, Any]]) -> ServiceEndpoints:
     return ServiceEndpoints(endpoints=tuple(found[key] for key in sorted(found)))
 
 
-def _endpoint(entry: Mapping[str, Any], port: int) -> Endpoint | None:
+def _endpoint(entry: Mapping[str, Any], port: int) -> InstanceEndpoint | None:
     conditions = entry.get("conditions") or {}
     ready = conditions.get("ready", True) is not False  # unknown counts as ready
     terminating = conditions.get("terminating") is True
@@ -128,4 +128,4 @@ def _endpoint(entry: Mapping[str, Any], port: int) -> Endpoint | None:
     addresses = entry.get("addresses") or ()
     if not addresses or not is_ip(addresses[0]) or not (ready and not terminating or terminating and serving):
         return None
-    return Endpoint(address=addresses[0], port=port, zone=entry.get("zone") or "", draining=terminating)
+    return InstanceEndpoint(address=addresses[0], port=port, zone=entry.get("zone") or "", draining=terminating)

@@ -15,8 +15,8 @@ from envoy.extensions.filters.http.rbac.v3 import rbac_pb2 as filter_pb2
 from envoy.type.matcher.v3 import string_pb2
 
 from shoal.crds.sentinel import Firewall, Jwt, PolicySpec
-from shoal.sentinel.translate import parts, rules
-from shoal.sentinel.translate.model import Policy
+from shoal.sentinel.translate import envoy, rules
+from shoal.sentinel.translate.model import GatewayPolicy
 
 KEYS_METADATA = "shoal.keys"
 JWT_METADATA = "envoy.filters.http.jwt_authn"
@@ -35,13 +35,13 @@ def header_key(policy: str) -> str:
     return f"header/{policy}"
 
 
-def gates(policies: Sequence[Policy]) -> tuple[filter_pb2.RBACPerRoute | None, filter_pb2.RBACPerRoute | None]:
+def gates(policies: Sequence[GatewayPolicy]) -> tuple[filter_pb2.RBACPerRoute | None, filter_pb2.RBACPerRoute | None]:
     """Before and behind the judges; None where there is nothing to deny."""
     at = next((at for at, one in enumerate(policies) if is_judged(one)), len(policies))
     return _filter(_rules(policies[:at], ())), _filter(_rules(policies[at:], policies))
 
 
-def is_judged(policy: Policy) -> bool:
+def is_judged(policy: GatewayPolicy) -> bool:
     return policy.spec is not None and (policy.spec.key_auth is not None or policy.spec.jwt is not None)
 
 
@@ -56,7 +56,7 @@ def _filter(found: Iterable[_Rule]) -> filter_pb2.RBACPerRoute | None:
     return filter_pb2.RBACPerRoute(rbac=filter_pb2.RBAC(rules=made))
 
 
-def _rules(policies: Sequence[Policy], judged: Sequence[Policy]) -> Iterator[_Rule]:
+def _rules(policies: Sequence[GatewayPolicy], judged: Sequence[GatewayPolicy]) -> Iterator[_Rule]:
     verdicts = rules.verdict_facts(judged)
     for policy in policies:
         spec = policy.spec
@@ -82,7 +82,7 @@ def _denials(name: str, spec: PolicySpec, verdicts: Mapping[str, str]) -> Iterat
         yield "unauthorized", unproven
         # Whoever has proven who they are is said to be that; should that have failed, they are not let in as nobody.
         known = rules.by_metadata(JWT_METADATA, (header_key(name), "alg"), None)
-        yield "policy_error", rules.all_of([known, rules.negated(rules.by_header(parts.PRINCIPAL_HEADER))])
+        yield "policy_error", rules.all_of([known, rules.negated(rules.by_header(envoy.PRINCIPAL_HEADER))])
 
 
 def _walled(firewall: Firewall) -> rbac_pb2.Principal:
@@ -109,10 +109,10 @@ def _unproven(name: str, jwt: Jwt) -> rbac_pb2.Principal:
 
 
 def _either(texts: Sequence[str]) -> string_pb2.StringMatcher:
-    return string_pb2.StringMatcher(safe_regex=parts.regex("|".join(texts)))
+    return string_pb2.StringMatcher(safe_regex=envoy.regex("|".join(texts)))
 
 
-def identified(policy: Policy, judged: Sequence[Policy]) -> rbac_pb2.Principal | None:
+def identified(policy: GatewayPolicy, judged: Sequence[GatewayPolicy]) -> rbac_pb2.Principal | None:
     """What has to hold so that a limit knows whom it counts; None when it always does."""
     spec = policy.spec
     if spec is None or spec.rate_limit is None:
@@ -124,7 +124,7 @@ def identified(policy: Policy, judged: Sequence[Policy]) -> rbac_pb2.Principal |
     return rules.by_metadata(where[0], where[1:], None) if where else None
 
 
-def subject_path(policy: Policy, judged: Sequence[Policy]) -> tuple[str, ...]:
+def subject_path(policy: GatewayPolicy, judged: Sequence[GatewayPolicy]) -> tuple[str, ...]:
     """Namespace and path of what a limit counts by, as the last judge before it says; empty: by something else."""
     spec = policy.spec
     assert spec is not None and spec.rate_limit is not None

@@ -20,9 +20,9 @@ from envoy.type.v3 import token_bucket_pb2
 from google.protobuf import wrappers_pb2
 
 from shoal.crds.sentinel import RateLimit
-from shoal.sentinel.translate import parts, rules
+from shoal.sentinel.translate import envoy, rules
 from shoal.sentinel.translate.gates import is_judged, subject_path
-from shoal.sentinel.translate.model import Policy, Settings
+from shoal.sentinel.translate.model import GatewayPolicy, Settings
 
 BUCKETS = ("early", "early_shared", "late", "late_shared")
 """Filters with buckets."""
@@ -34,7 +34,7 @@ _PERCENT = 100.0
 _Action: TypeAlias = route_pb2.RateLimit.Action
 
 
-def filter_of(policy: Policy, policies: Sequence[Policy], settings: Settings) -> str:
+def filter_of(policy: GatewayPolicy, policies: Sequence[GatewayPolicy], settings: Settings) -> str:
     """The name of the filter that counts."""
     assert policy.spec is not None and policy.spec.rate_limit is not None
     scope = policy.spec.rate_limit.scope
@@ -45,7 +45,7 @@ def filter_of(policy: Policy, policies: Sequence[Policy], settings: Settings) ->
     return ("late" if late else "early") + ("_shared" if shared else "")
 
 
-def limit_fault(policy: Policy, policies: Sequence[Policy]) -> str:
+def limit_fault(policy: GatewayPolicy, policies: Sequence[GatewayPolicy]) -> str:
     if policy.spec is None or policy.spec.rate_limit is None:
         return ""
     by = policy.spec.rate_limit.identifier
@@ -54,7 +54,7 @@ def limit_fault(policy: Policy, policies: Sequence[Policy]) -> str:
     return ""
 
 
-def limit_id(policy: Policy, policies: Sequence[Policy]) -> str:
+def limit_id(policy: GatewayPolicy, policies: Sequence[GatewayPolicy]) -> str:
     """A policy that counts by who somebody is may do so by different judges on different routes."""
     where = subject_path(policy, policies)
     return f"{policy.name}@{'/'.join(where)}" if where else policy.name
@@ -62,10 +62,10 @@ def limit_id(policy: Policy, policies: Sequence[Policy]) -> str:
 
 def fact(found: Iterable[str]) -> str:
     """The header that says which limits are for a route."""
-    return parts.literal(f",{','.join(found)},")
+    return envoy.literal(f",{','.join(found)},")
 
 
-def _counted(policy: Policy, policies: Sequence[Policy]) -> route_pb2.RateLimit:
+def _counted(policy: GatewayPolicy, policies: Sequence[GatewayPolicy]) -> route_pb2.RateLimit:
     """What of a request counts. Without its identifier a request is denied elsewhere."""
     assert policy.spec is not None and policy.spec.rate_limit is not None
     limit = policy.spec.rate_limit
@@ -80,7 +80,7 @@ def _counted(policy: Policy, policies: Sequence[Policy]) -> route_pb2.RateLimit:
     return made
 
 
-def strictly(policy: Policy, policies: Sequence[Policy]) -> route_pb2.RateLimit:
+def strictly(policy: GatewayPolicy, policies: Sequence[GatewayPolicy]) -> route_pb2.RateLimit:
     """The same for the service, which has to be told the limit too."""
     assert policy.spec is not None and policy.spec.rate_limit is not None
     limit = policy.spec.rate_limit
@@ -94,7 +94,7 @@ def _generic(key: str, value: str) -> _Action:
     return _Action(generic_key=_Action.GenericKey(descriptor_key=key, descriptor_value=value))
 
 
-def _identifier(policy: Policy, limit: RateLimit, policies: Sequence[Policy]) -> _Action:
+def _identifier(policy: GatewayPolicy, limit: RateLimit, policies: Sequence[GatewayPolicy]) -> _Action:
     by = limit.identifier
     if by.header:
         return _Action(request_headers=_Action.RequestHeaders(header_name=by.header.lower(), descriptor_key="by"))
@@ -109,12 +109,12 @@ def _identifier(policy: Policy, limit: RateLimit, policies: Sequence[Policy]) ->
     return _Action(remote_address=_Action.RemoteAddress())
 
 
-def buckets(name: str, limited: Sequence[tuple[Policy, Sequence[Policy]]]) -> local_pb2.LocalRateLimit:
+def buckets(name: str, limited: Sequence[tuple[GatewayPolicy, Sequence[GatewayPolicy]]]) -> local_pb2.LocalRateLimit:
     """A bucket for every value that one of the limits counts by. Each limit comes with the policies of its route."""
     made = local_pb2.LocalRateLimit(
         stat_prefix=name,
-        filter_enabled=parts.fraction(_PERCENT),
-        filter_enforced=parts.fraction(_PERCENT),
+        filter_enabled=envoy.fraction(_PERCENT),
+        filter_enforced=envoy.fraction(_PERCENT),
         always_consume_default_token_bucket=wrappers_pb2.BoolValue(value=False),
         enable_x_ratelimit_headers=ratelimit_pb2.XRateLimitHeadersRFCVersion.DRAFT_VERSION_03,
         max_dynamic_descriptors=wrappers_pb2.UInt32Value(value=_COUNTED_AT_ONCE),
@@ -139,8 +139,8 @@ def closed(name: str) -> local_pb2.LocalRateLimit:
     return local_pb2.LocalRateLimit(
         stat_prefix=name,
         token_bucket=_bucket(1, 86_400),
-        filter_enabled=parts.fraction(_PERCENT),
-        filter_enforced=parts.fraction(_PERCENT),
+        filter_enabled=envoy.fraction(_PERCENT),
+        filter_enforced=envoy.fraction(_PERCENT),
     )
 
 
@@ -148,7 +148,7 @@ def _bucket(tokens: int, window_s: int) -> token_bucket_pb2.TokenBucket:
     return token_bucket_pb2.TokenBucket(
         max_tokens=min(tokens, _MAX),
         tokens_per_fill=wrappers_pb2.UInt32Value(value=min(tokens, _MAX)),
-        fill_interval=parts.duration(window_s),
+        fill_interval=envoy.duration(window_s),
     )
 
 
@@ -156,14 +156,14 @@ def service_filter(name: str, cluster: str, settings: Settings) -> service_pb2.R
     made = service_pb2.RateLimit(
         domain=DOMAIN,
         failure_mode_deny=name == STRICT,
-        timeout=parts.duration(settings.limits_timeout_s),
+        timeout=envoy.duration(settings.limits_timeout_s),
         enable_x_ratelimit_headers=service_pb2.RateLimit.XRateLimitHeadersRFCVersion.DRAFT_VERSION_03,
         stat_prefix=name,
     )
     service = made.rate_limit_service
     service.transport_api_version = 2  # of Envoy: version 3
     service.grpc_service.envoy_grpc.cluster_name = cluster
-    service.grpc_service.timeout.CopyFrom(parts.duration(settings.limits_timeout_s))
+    service.grpc_service.timeout.CopyFrom(envoy.duration(settings.limits_timeout_s))
     return made
 
 

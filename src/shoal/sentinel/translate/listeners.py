@@ -9,7 +9,7 @@ from envoy.config.listener.v3 import listener_components_pb2, listener_pb2
 from envoy.extensions.filters.listener.tls_inspector.v3 import tls_inspector_pb2
 from google.protobuf import wrappers_pb2
 
-from shoal.sentinel.translate import parts
+from shoal.sentinel.translate import envoy
 from shoal.sentinel.translate.connection import connection_manager
 from shoal.sentinel.translate.endpoints import socket_address
 from shoal.sentinel.translate.model import Settings
@@ -26,16 +26,16 @@ def listeners_of(settings: Settings, certificates: Mapping[str, str]) -> dict[st
     plain = listener_components_pb2.FilterChain(name="plain", filters=[_traffic(settings)])
     secure = _tls_chains(settings, certificates)
     together = not settings.tls_port
-    made = [_listener(parts.TRAFFIC, settings, settings.port, [plain, *(secure if together else ())])]
+    made = [_listener(envoy.TRAFFIC, settings, settings.port, [plain, *(secure if together else ())])]
     if secure and not together:
-        made.append(_listener(parts.TLS, settings, settings.tls_port, secure))
+        made.append(_listener(envoy.TLS, settings, settings.tls_port, secure))
     if settings.entry_port:
         made.append(_entry(settings))
     return {listener.name: listener for listener in made}
 
 
 def _traffic(settings: Settings) -> listener_components_pb2.Filter:
-    return connection_manager(parts.TRAFFIC, parts.ALL_ROUTES, http_filters(settings), settings)
+    return connection_manager(envoy.TRAFFIC, envoy.ALL_ROUTES, http_filters(settings), settings)
 
 
 def _tls_chains(settings: Settings, certificates: Mapping[str, str]) -> list[listener_components_pb2.FilterChain]:
@@ -74,7 +74,7 @@ def _listener(
     )
     if any(chain.filter_chain_match.transport_protocol for chain in chains):
         made.listener_filters.add(
-            name="envoy.filters.listener.tls_inspector", typed_config=parts.packed(tls_inspector_pb2.TlsInspector())
+            name="envoy.filters.listener.tls_inspector", typed_config=envoy.packed(tls_inspector_pb2.TlsInspector())
         )
         for chain in chains:
             if chain.name == "plain":
@@ -96,7 +96,7 @@ def _probed() -> Iterable[socket_option_pb2.SocketOption]:
 def _entry(settings: Settings) -> listener_pb2.Listener:
     chain = listener_components_pb2.FilterChain(
         name="peers",
-        filters=[connection_manager(parts.ENTRY, parts.ENTRY_ROUTES, (), settings, entry=True)],
+        filters=[connection_manager(envoy.ENTRY, envoy.ENTRY_ROUTES, (), settings, entry=True)],
         transport_socket=entry_transport(settings),
     )
-    return _listener(parts.ENTRY, settings, settings.entry_port, [chain])
+    return _listener(envoy.ENTRY, settings, settings.entry_port, [chain])

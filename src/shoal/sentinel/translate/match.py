@@ -12,7 +12,7 @@ from envoy.config.route.v3 import route_components_pb2 as route_pb2
 from envoy.type.matcher.v3 import string_pb2
 
 from shoal.crds.sentinel import NamedMatch, TextMatch
-from shoal.sentinel.translate import parts
+from shoal.sentinel.translate import envoy
 
 IDEMPOTENT = "GET|HEAD|OPTIONS|PUT|DELETE|TRACE"
 _BEYOND_RE2 = re.compile(
@@ -58,7 +58,7 @@ def text_matcher(match: TextMatch) -> string_pb2.StringMatcher | None:
     if match.prefix:
         return string_pb2.StringMatcher(prefix=match.prefix, ignore_case=match.ignore_case)
     if match.regex is not None:
-        return string_pb2.StringMatcher(safe_regex=parts.regex(_folded(match)))
+        return string_pb2.StringMatcher(safe_regex=envoy.regex(_folded(match)))
     return None
 
 
@@ -78,7 +78,7 @@ def method_matcher(methods: str) -> route_pb2.HeaderMatcher:
     """``methods``: names with | between them."""
     one = "|" not in methods
     wanted = (
-        string_pb2.StringMatcher(exact=methods) if one else string_pb2.StringMatcher(safe_regex=parts.regex(methods))
+        string_pb2.StringMatcher(exact=methods) if one else string_pb2.StringMatcher(safe_regex=envoy.regex(methods))
     )
     return route_pb2.HeaderMatcher(name=":method", string_match=wanted)
 

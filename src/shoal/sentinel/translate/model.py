@@ -27,7 +27,7 @@ class ServiceKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
+class GatewayRoute:
     """A SentinelRoute. ``fault`` says why it could not be read; requests of its host and path are then refused."""
 
     name: str
@@ -42,7 +42,7 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class GatewayPolicy:
     """A SentinelPolicy. ``fault`` says why it could not be read; the routes it is for then refuse every request.
 
     ``routes`` names them; none: every route of the environment."""
@@ -57,7 +57,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class InstanceEndpoint:
     """One address of an instance. ``draining``: it still answers, but is about to go."""
 
     address: str
@@ -70,7 +70,7 @@ class Endpoint:
 class ServiceEndpoints:
     """Of all EndpointSlices of one Service: those that are ready, and those that still serve while they terminate."""
 
-    endpoints: tuple[Endpoint, ...] = ()
+    endpoints: tuple[InstanceEndpoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ class TlsSecret:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
+class ApiKeyInfo:
     """What is known of an API key; never the key itself."""
 
     id: str
@@ -104,11 +104,11 @@ class KeySet:
     """The keys of one environment."""
 
     environment: str
-    keys: tuple[Key, ...] = ()
+    keys: tuple[ApiKeyInfo, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
+class PeerGateway:
     """The gateways of another region. Addresses are ``host:port`` of their entries for peers."""
 
     region: str
@@ -118,7 +118,7 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HealthCheck:
+class EndpointHealthCheck:
     """Asks every instance from time to time, beside what requests show."""
 
     path: str = ""  # empty: only whether it takes connections
@@ -148,24 +148,24 @@ class Settings:
     limits_timeout_s: float = 0.02
     log_path: str = "/dev/stdout"
     log_percent: float = 1.0  # of requests that went well; others are always logged
-    health_check: HealthCheck | None = None
+    health_check: EndpointHealthCheck | None = None
     replicas: ServiceKey | None = None  # the gateway's own Service; without it limits are those of one gateway
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
     settings: Settings = Settings()
-    routes: Mapping[str, Route] = field(default_factory=dict)  # by name
-    policies: Mapping[str, Policy] = field(default_factory=dict)  # by name
+    routes: Mapping[str, GatewayRoute] = field(default_factory=dict)  # by name
+    policies: Mapping[str, GatewayPolicy] = field(default_factory=dict)  # by name
     endpoints: Mapping[ServiceKey, ServiceEndpoints] = field(default_factory=dict)
     tls: Mapping[str, TlsSecret] = field(default_factory=dict)  # by name
     keys: Mapping[str, KeySet] = field(default_factory=dict)  # by environment
-    peers: tuple[Peer, ...] = ()
+    peers: tuple[PeerGateway, ...] = ()
     issuers: Mapping[str, str] = field(default_factory=dict)  # by OIDC issuer the URI of its keys, once it is known
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RouteTarget:
     """A deployment as routes name it. Made from the routes, not given."""
 
     backend: Backend

@@ -15,7 +15,7 @@ import msgspec
 from shoal.crds.sentinel import Backend, Circuit, RouteSpec
 from shoal.sentinel.translate.limits import limit_fault
 from shoal.sentinel.translate.match import normal_path, text_fault
-from shoal.sentinel.translate.model import Inputs, Policy, Route, Target
+from shoal.sentinel.translate.model import GatewayPolicy, GatewayRoute, Inputs, RouteTarget
 from shoal.sentinel.translate.rules import policy_fault
 from shoal.sentinel.translate.tokens import token_fault
 
@@ -24,8 +24,8 @@ from shoal.sentinel.translate.tokens import token_fault
 class PlannedRoute:
     """``closed`` says why every request is refused; empty: they are let through as ``policies`` say."""
 
-    route: Route
-    policies: tuple[Policy, ...] = ()
+    route: GatewayRoute
+    policies: tuple[GatewayPolicy, ...] = ()
     closed: str = ""
 
     @property
@@ -35,16 +35,16 @@ class PlannedRoute:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RoutePlan:
     hosts: Mapping[str, tuple[PlannedRoute, ...]] = field(default_factory=dict)  # in the order in which they are tried
-    targets: Mapping[str, Target] = field(default_factory=dict)  # by deployment
+    targets: Mapping[str, RouteTarget] = field(default_factory=dict)  # by deployment
     environments: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # deployments of each
     sticky: frozenset[str] = frozenset()  # environments with a route that is
     certificates: Mapping[str, str] = field(default_factory=dict)  # by host the name of its Secret
     faults: Mapping[str, str] = field(default_factory=dict)  # by ``route/NAME`` or ``policy/NAME``
 
 
-def plan(inputs: Inputs) -> Plan:
+def plan(inputs: Inputs) -> RoutePlan:
     faults: dict[str, str] = {}
     crowd = crowding(inputs)
     policies = _by_environment((_countable(policy, crowd) for policy in inputs.policies.values()), faults)
@@ -55,7 +55,7 @@ def plan(inputs: Inputs) -> Plan:
     ordered = {host: _by_specificity(found, faults) for host, found in sorted(hosts.items())}
     used = [each for found in ordered.values() for each in found if each.route.spec is not None]
     targets, environments = _targets(used)
-    return Plan(
+    return RoutePlan(
         hosts=ordered,
         targets=targets,
         environments=environments,
@@ -72,12 +72,12 @@ def crowding(inputs: Inputs) -> int:
     return replicas if any(_is_shared_below(policy, replicas) for policy in inputs.policies.values()) else 0
 
 
-def _is_shared_below(policy: Policy, replicas: int) -> bool:
+def _is_shared_below(policy: GatewayPolicy, replicas: int) -> bool:
     limit = policy.spec.rate_limit if policy.spec is not None else None
     return limit is not None and limit.scope == "cluster" and limit.limit < replicas * limit.cost
 
 
-def _countable(policy: Policy, crowd: int) -> Policy:
+def _countable(policy: GatewayPolicy, crowd: int) -> GatewayPolicy:
     """A share of less than one request would let nobody through, ever: then each replica counts for itself."""
     if not crowd or not _is_shared_below(policy, crowd):
         return policy
@@ -86,9 +86,9 @@ def _countable(policy: Policy, crowd: int) -> Policy:
     return replace(policy, spec=msgspec.structs.replace(policy.spec, rate_limit=alone))
 
 
-def _by_environment(policies: Iterable[Policy], faults: dict[str, str]) -> dict[str, list[Policy]]:
+def _by_environment(policies: Iterable[GatewayPolicy], faults: dict[str, str]) -> dict[str, list[GatewayPolicy]]:
     """In the order in which they are applied. One that is not understood comes with its fault."""
-    found: dict[str, list[Policy]] = {}
+    found: dict[str, list[GatewayPolicy]] = {}
     for policy in policies:
         fault = policy.fault or ("" if policy.spec is None else policy_fault(policy.spec))
         if fault:
@@ -100,10 +100,10 @@ def _by_environment(policies: Iterable[Policy], faults: dict[str, str]) -> dict[
     return found
 
 
-def _owners_first(routes: Iterable[Route], faults: dict[str, str]) -> list[Route]:
+def _owners_first(routes: Iterable[GatewayRoute], faults: dict[str, str]) -> list[GatewayRoute]:
     """The routes whose environment owns their host. Where there is no host, there is nothing to close either."""
-    owners: dict[str, Route] = {}
-    kept: list[Route] = []
+    owners: dict[str, GatewayRoute] = {}
+    kept: list[GatewayRoute] = []
     for route in sorted(routes, key=lambda one: (one.created_at, one.name)):
         if not _is_domain(route.host):
             faults[f"route/{route.name}"] = route.fault or f"{route.host!r} is no host"
@@ -116,7 +116,9 @@ def _owners_first(routes: Iterable[Route], faults: dict[str, str]) -> list[Route
     return kept
 
 
-def _planned(route: Route, policies: list[Policy], inputs: Inputs, faults: dict[str, str]) -> PlannedRoute:
+def _planned(
+    route: GatewayRoute, policies: list[GatewayPolicy], inputs: Inputs, faults: dict[str, str]
+) -> PlannedRoute:
     fault = route.fault or _route_fault(route.spec)
     if fault:
         faults[f"route/{route.name}"] = fault
@@ -146,7 +148,7 @@ def _is_domain(host: str) -> bool:
     return host == "*" or bool(bare) and "*" not in bare and not any(mark.isspace() or mark in ":/%" for mark in bare)
 
 
-def _chosen(route: Route, spec: RouteSpec, policies: list[Policy]) -> tuple[list[Policy], str]:
+def _chosen(route: GatewayRoute, spec: RouteSpec, policies: list[GatewayPolicy]) -> tuple[list[GatewayPolicy], str]:
     """The policies of a route, in order; and what of those that it names does not exist."""
     if spec.policies is not None:
         missing = [name for name in spec.policies if not any(name in (one.name, one.alias) for one in policies)]
@@ -157,16 +159,16 @@ def _chosen(route: Route, spec: RouteSpec, policies: list[Policy]) -> tuple[list
     return [one for one in policies if _enabled(one) and (not one.routes or mine & set(one.routes))], ""
 
 
-def _only_permits(policy: Policy) -> bool:
+def _only_permits(policy: GatewayPolicy) -> bool:
     """Without it less is allowed, not more: browsers keep other sites' scripts out unless they are told otherwise."""
     return policy.spec is not None and policy.spec.cors is not None
 
 
-def _enabled(policy: Policy) -> bool:
+def _enabled(policy: GatewayPolicy) -> bool:
     return policy.spec is None or policy.spec.enabled
 
 
-def _unserved(policies: list[Policy], inputs: Inputs) -> str:
+def _unserved(policies: list[GatewayPolicy], inputs: Inputs) -> str:
     """Why what a policy needs beside Envoy is not there."""
     for policy in policies:
         spec = policy.spec
@@ -201,8 +203,8 @@ def _by_specificity(found: list[PlannedRoute], faults: dict[str, str]) -> tuple[
     return tuple(kept.values())
 
 
-def _targets(used: list[PlannedRoute]) -> tuple[dict[str, Target], dict[str, tuple[str, ...]]]:
-    targets: dict[str, Target] = {}
+def _targets(used: list[PlannedRoute]) -> tuple[dict[str, RouteTarget], dict[str, tuple[str, ...]]]:
+    targets: dict[str, RouteTarget] = {}
     environments: dict[str, set[str]] = {}
     for each in sorted(used, key=lambda one: one.route.name):
         spec = each.spec
@@ -212,7 +214,7 @@ def _targets(used: list[PlannedRoute]) -> tuple[dict[str, Target], dict[str, tup
                 continue
             environments.setdefault(each.route.environment, set()).add(backend.deployment)
             bare = _bare(backend)
-            target = targets.setdefault(backend.deployment, Target(bare, spec.circuit))
+            target = targets.setdefault(backend.deployment, RouteTarget(bare, spec.circuit))
             if target.circuit == Circuit() != spec.circuit:
                 targets[backend.deployment] = replace(target, circuit=spec.circuit)
     sticky = {each.route.environment for each in used if each.spec.sticky is not None}

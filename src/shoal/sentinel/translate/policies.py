@@ -29,12 +29,12 @@ from google.protobuf import any_pb2, wrappers_pb2
 from google.protobuf.message import Message
 
 from shoal.crds.sentinel import Cors
-from shoal.sentinel.policies.script import Asked, Told, filter_context, key_script
-from shoal.sentinel.translate import limits, parts, rules, size, tokens
+from shoal.sentinel.policies.lua_filter import KeyCheck, TokenClaims, filter_context, key_script
+from shoal.sentinel.translate import envoy, limits, rules, size, tokens
 from shoal.sentinel.translate.clusters import LIMITS_SERVICE
 from shoal.sentinel.translate.gates import gates, is_judged, payload_key, subject_path
-from shoal.sentinel.translate.model import KeySet, Policy, Settings
-from shoal.sentinel.translate.plan import Plan, PlannedRoute
+from shoal.sentinel.translate.model import GatewayPolicy, KeySet, Settings
+from shoal.sentinel.translate.plan import PlannedRoute, RoutePlan
 
 FACTS, CORS, FIREWALL, TOKENS, KEYS, GATE, SIZE = "facts", "cors", "firewall", "tokens", "keys", "gate", "size"
 
@@ -72,14 +72,14 @@ def _bucket_filters(settings: Settings) -> list[str]:
 
 
 def _off(name: str, config: Message) -> hcm_pb2.HttpFilter:
-    return hcm_pb2.HttpFilter(name=name, typed_config=parts.packed(config), disabled=True)
+    return hcm_pb2.HttpFilter(name=name, typed_config=envoy.packed(config), disabled=True)
 
 
 def _fetched(name: str, default: Message) -> hcm_pb2.HttpFilter:
     """Told apart from the listener, so that a change closes no connections; if it is refused, the default is used."""
-    packed = parts.packed(default)
+    packed = envoy.packed(default)
     source = config_source_pb2.ExtensionConfigSource(
-        config_source=parts.ads(),
+        config_source=envoy.ads(),
         default_config=packed,
         type_urls=[packed.type_url],
     )
@@ -89,23 +89,23 @@ def _fetched(name: str, default: Message) -> hcm_pb2.HttpFilter:
 def judge_of_keys(keys: Mapping[str, KeySet]) -> extension_pb2.TypedExtensionConfig:
     """It lets everybody through, also when it fails: the gate behind it looks for its verdict."""
     program = base_pb2.DataSource(inline_string=key_script(keys))
-    return parts.extension(KEYS, lua_pb2.Lua(default_source_code=program, stat_prefix=KEYS))
+    return envoy.extension(KEYS, lua_pb2.Lua(default_source_code=program, stat_prefix=KEYS))
 
 
 def extensions(
-    plan: Plan, settings: Settings, discovered: Mapping[str, str]
+    plan: RoutePlan, settings: Settings, discovered: Mapping[str, str]
 ) -> dict[str, extension_pb2.TypedExtensionConfig]:
     """Filters that are told apart from their listener, by name."""
     routes = {tokens.requirement_name(found): found for found in _token_policies(plan)}
     known = tokens.authentication([routes[name] for name in sorted(routes)], discovered)
     limited = _limited(plan, settings)
     counting = {name: limits.buckets(name, limited.get(name, ())) for name in _bucket_filters(settings)}
-    return {name: parts.extension(name, config) for name, config in {TOKENS: known, **counting}.items()}
+    return {name: envoy.extension(name, config) for name, config in {TOKENS: known, **counting}.items()}
 
 
-def _limited(plan: Plan, settings: Settings) -> dict[str, list[tuple[Policy, Sequence[Policy]]]]:
+def _limited(plan: RoutePlan, settings: Settings) -> dict[str, list[tuple[GatewayPolicy, Sequence[GatewayPolicy]]]]:
     """By filter the limits that it counts, each once."""
-    found: dict[str, dict[str, tuple[Policy, Sequence[Policy]]]] = {}
+    found: dict[str, dict[str, tuple[GatewayPolicy, Sequence[GatewayPolicy]]]] = {}
     for planned in (each for routes in plan.hosts.values() for each in routes if not each.closed):
         for policy in _limits(planned.policies):
             name = limits.filter_of(policy, planned.policies, settings)
@@ -113,7 +113,7 @@ def _limited(plan: Plan, settings: Settings) -> dict[str, list[tuple[Policy, Seq
     return {name: [members[one] for one in sorted(members)] for name, members in found.items()}
 
 
-def policy_clusters(plan: Plan, discovered: Mapping[str, str]) -> dict[str, cluster_pb2.Cluster]:
+def policy_clusters(plan: RoutePlan, discovered: Mapping[str, str]) -> dict[str, cluster_pb2.Cluster]:
     """Of the servers that policies fetch keys from."""
     uris = {
         tokens.keys_uri(policy.spec.jwt, discovered)
@@ -124,18 +124,18 @@ def policy_clusters(plan: Plan, discovered: Mapping[str, str]) -> dict[str, clus
     return {cluster.name: cluster for cluster in map(tokens.cluster_of, sorted(uris))}
 
 
-def _token_policies(plan: Plan) -> Iterable[list[Policy]]:
+def _token_policies(plan: RoutePlan) -> Iterable[list[GatewayPolicy]]:
     for routes in plan.hosts.values():
         for planned in routes:
             if not planned.closed and (found := _with_tokens(planned.policies)):
                 yield found
 
 
-def _with_tokens(policies: Iterable[Policy]) -> list[Policy]:
+def _with_tokens(policies: Iterable[GatewayPolicy]) -> list[GatewayPolicy]:
     return [one for one in policies if one.spec is not None and one.spec.jwt is not None]
 
 
-def _limits(policies: Iterable[Policy]) -> list[Policy]:
+def _limits(policies: Iterable[GatewayPolicy]) -> list[GatewayPolicy]:
     return [one for one in policies if one.spec is not None and one.spec.rate_limit is not None]
 
 
@@ -161,7 +161,7 @@ def route_rules(planned: PlannedRoute, settings: Settings) -> RouteRules:
         filters[CORS] = _cors(shared)
     strict = _strict(policies, settings)
     filters.update({name: limits.service_route(found) for name, found in strict.items() if settings.limits_socket})
-    packed = {name: parts.packed(message) for name, message in filters.items()}
+    packed = {name: envoy.packed(message) for name, message in filters.items()}
     packed.update({name: _on() for name in _counting(policies, settings)})
     if sizes := [one.spec for one in policies if one.spec is not None and one.spec.request_size is not None]:
         packed[SIZE] = size.at_most(sizes)
@@ -171,7 +171,7 @@ def route_rules(planned: PlannedRoute, settings: Settings) -> RouteRules:
     )
 
 
-def _facts(policies: Sequence[Policy]) -> dict[str, str]:
+def _facts(policies: Sequence[GatewayPolicy]) -> dict[str, str]:
     conditions = [condition for one in policies if one.spec is not None for condition in one.spec.match]
     by_path = any(
         one.spec and one.spec.rate_limit and one.spec.rate_limit.identifier.path is not None for one in policies
@@ -183,23 +183,23 @@ def _facts(policies: Sequence[Policy]) -> dict[str, str]:
 
 def _written(facts: Mapping[str, str]) -> header_mutation_pb2.HeaderMutationPerRoute:
     changes = [
-        mutation_rules_pb2.HeaderMutation(append=parts.set_header(name, form)) for name, form in sorted(facts.items())
+        mutation_rules_pb2.HeaderMutation(append=envoy.set_header(name, form)) for name, form in sorted(facts.items())
     ]
     return header_mutation_pb2.HeaderMutationPerRoute(
         mutations=header_mutation_pb2.Mutations(request_mutations=changes)
     )
 
 
-def _asked(environment: str, policies: Sequence[Policy], *, tell: bool) -> lua_pb2.LuaPerRoute:
+def _asked(environment: str, policies: Sequence[GatewayPolicy], *, tell: bool) -> lua_pb2.LuaPerRoute:
     """Tells the judge of keys where to look for them and what they have to allow, and where tokens say whose they
     are."""
-    asked: list[Asked | Told] = []
+    asked: list[KeyCheck | TokenClaims] = []
     verdicts = rules.verdict_facts(policies)
     for one in policies:
         if one.spec is not None and one.spec.key_auth is not None:
-            asked.append(Asked(verdicts[one.name], one.spec.key_auth))
+            asked.append(KeyCheck(verdicts[one.name], one.spec.key_auth))
         elif one.spec is not None and one.spec.jwt is not None:
-            asked.append(Told(payload_key(one.name), one.spec.jwt.subject_claim))
+            asked.append(TokenClaims(payload_key(one.name), one.spec.jwt.subject_claim))
     made = lua_pb2.LuaPerRoute()
     made.filter_context.update(filter_context(environment, asked, tell=tell))
     return made
@@ -207,7 +207,7 @@ def _asked(environment: str, policies: Sequence[Policy], *, tell: bool) -> lua_p
 
 def _cors(cors: Cors) -> cors_pb2.CorsPolicy:
     origins = [
-        string_pb2.StringMatcher(safe_regex=parts.regex(".*")) if origin == "*" else parts.exactly(origin)
+        string_pb2.StringMatcher(safe_regex=envoy.regex(".*")) if origin == "*" else envoy.exactly(origin)
         for origin in cors.origins
     ]
     return cors_pb2.CorsPolicy(
@@ -217,12 +217,12 @@ def _cors(cors: Cors) -> cors_pb2.CorsPolicy:
         expose_headers=", ".join(cors.expose_headers),
         max_age=str(cors.max_age),
         allow_credentials=wrappers_pb2.BoolValue(value=cors.credentials),
-        filter_enabled=parts.fraction(100.0),
+        filter_enabled=envoy.fraction(100.0),
         forward_not_matching_preflights=wrappers_pb2.BoolValue(value=False),
     )
 
 
-def _strict(policies: Sequence[Policy], settings: Settings) -> dict[str, list[route_pb2.RateLimit]]:
+def _strict(policies: Sequence[GatewayPolicy], settings: Settings) -> dict[str, list[route_pb2.RateLimit]]:
     found: dict[str, list[route_pb2.RateLimit]] = {}
     for policy in _limits(policies):
         name = limits.filter_of(policy, policies, settings)
@@ -231,10 +231,10 @@ def _strict(policies: Sequence[Policy], settings: Settings) -> dict[str, list[ro
     return found
 
 
-def _counting(policies: Sequence[Policy], settings: Settings) -> set[str]:
+def _counting(policies: Sequence[GatewayPolicy], settings: Settings) -> set[str]:
     return {limits.filter_of(one, policies, settings) for one in _limits(policies)} & set(limits.BUCKETS)
 
 
 def _on() -> any_pb2.Any:
     """Turns a filter on as it is."""
-    return parts.packed(route_pb2.FilterConfig(config=any_pb2.Any()))
+    return envoy.packed(route_pb2.FilterConfig(config=any_pb2.Any()))

@@ -18,14 +18,14 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
 from shoal.crds.sentinel import read_policy, read_route
-from shoal.sentinel.translate.model import Key, KeySet, Peer, Policy, Route, TlsSecret
+from shoal.sentinel.translate.model import ApiKeyInfo, GatewayPolicy, GatewayRoute, KeySet, PeerGateway, TlsSecret
 
 ENVIRONMENT = "shoal.dev/environment"
 ALIAS = "app.kubernetes.io/name"
 _UNREADABLE = (msgspec.ValidationError, TypeError, ValueError)
 
 
-def route_of(obj: Mapping[str, Any]) -> Route:
+def route_of(obj: Mapping[str, Any]) -> GatewayRoute:
     about, spec = _about(obj), _mapping(obj.get("spec"))
     host, path = spec.get("host"), spec.get("path", "/")
     made = {
@@ -35,19 +35,19 @@ def route_of(obj: Mapping[str, Any]) -> Route:
         "created_at": str(obj["metadata"].get("creationTimestamp") or ""),
     }
     try:
-        return Route(**made, spec=read_route(spec))
+        return GatewayRoute(**made, spec=read_route(spec))
     except _UNREADABLE as error:
-        return Route(**made, fault=str(error) or "it cannot be read")
+        return GatewayRoute(**made, fault=str(error) or "it cannot be read")
 
 
-def policy_of(obj: Mapping[str, Any]) -> Policy:
+def policy_of(obj: Mapping[str, Any]) -> GatewayPolicy:
     about, spec = _about(obj), _mapping(obj.get("spec"))
     routes = spec.get("routes")
     named = tuple(str(name) for name in routes) if isinstance(routes, list) else ()
     try:
-        return Policy(**about, routes=named, spec=read_policy(spec))
+        return GatewayPolicy(**about, routes=named, spec=read_policy(spec))
     except _UNREADABLE as error:
-        return Policy(**about, routes=named, fault=str(error) or "it cannot be read")
+        return GatewayPolicy(**about, routes=named, fault=str(error) or "it cannot be read")
 
 
 def _about(obj: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,10 +106,10 @@ def key_set_of(obj: Mapping[str, Any]) -> KeySet:
     return KeySet(environment=str(labels.get(ENVIRONMENT) or ""), keys=tuple(key for key in found if key is not None))
 
 
-def _key(id_: str, entry: bytes) -> Key | None:
+def _key(id_: str, entry: bytes) -> ApiKeyInfo | None:
     try:
         found = orjson.loads(entry)
-        return Key(
+        return ApiKeyInfo(
             id=id_,
             digest=str(found["digest"]).lower(),
             subject=str(found.get("subject") or id_),
@@ -129,14 +129,14 @@ def _entry(obj: Mapping[str, Any], name: str) -> bytes:
         return b""
 
 
-def peers_of(text: str) -> tuple[Peer, ...]:
+def peers_of(text: str) -> tuple[PeerGateway, ...]:
     """Of the ConfigMap of peers. One that cannot be read is left out: it is only a last resort."""
     try:
         found: Iterable[Any] = orjson.loads(text)
     except ValueError:
         return ()
     return tuple(
-        Peer(
+        PeerGateway(
             region=str(each.get("region") or ""),
             addresses=tuple(map(str, each.get("addresses") or ())),
             distance=int(each.get("distance") or 0),

@@ -16,13 +16,13 @@ from envoy.extensions.access_loggers.filters.cel.v3 import cel_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
 from google.protobuf import struct_pb2
 
-from shoal.sentinel.translate import parts
+from shoal.sentinel.translate import envoy
 
 REQUEST_ID = "%REQ(X-REQUEST-ID)%"
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class LocalReply:
     """``status`` 0: as it is."""
 
     code: str
@@ -30,47 +30,47 @@ class Reply:
     status: int = 0
 
 
-NO_ROUTE = Reply("no_route", "no route of this gateway fits the request", 404)
-NO_DEPLOYMENT = Reply("no_deployment", "no such deployment behind this host", 404)
-NO_INSTANCE = Reply("no_instance", "no instance can take the request", 503)
-LATE_HEADERS = Reply("request_timeout", "the headers of the request did not come in time", 408)
-BY_FLAG: tuple[tuple[tuple[str, ...], Reply], ...] = (
+NO_ROUTE = LocalReply("no_route", "no route of this gateway fits the request", 404)
+NO_DEPLOYMENT = LocalReply("no_deployment", "no such deployment behind this host", 404)
+NO_INSTANCE = LocalReply("no_instance", "no instance can take the request", 503)
+LATE_HEADERS = LocalReply("request_timeout", "the headers of the request did not come in time", 408)
+BY_FLAG: tuple[tuple[tuple[str, ...], LocalReply], ...] = (
     (("NR",), NO_ROUTE),
-    (("RL",), Reply("rate_limited", "too many requests", 429)),
-    (("RLSE",), Reply("policy_error", "a limit could not be judged", 503)),
-    (("UT",), Reply("upstream_timeout", "the instance did not answer in time", 504)),
-    (("SI",), Reply("idle_timeout", "nothing was sent for too long", 504)),
-    (("UMSDR", "DT"), Reply("upstream_timeout", "the request took too long", 504)),
-    (("UO", "OM"), Reply("overloaded", "too many requests are under way", 503)),
-    (("UF",), Reply("upstream_refused", "the instance could not be reached", 502)),
-    (("UC", "UR", "LR"), Reply("upstream_reset", "the instance closed the connection before it answered", 502)),
-    (("UPE",), Reply("upstream_error", "the instance answered with something that is not HTTP", 502)),
+    (("RL",), LocalReply("rate_limited", "too many requests", 429)),
+    (("RLSE",), LocalReply("policy_error", "a limit could not be judged", 503)),
+    (("UT",), LocalReply("upstream_timeout", "the instance did not answer in time", 504)),
+    (("SI",), LocalReply("idle_timeout", "nothing was sent for too long", 504)),
+    (("UMSDR", "DT"), LocalReply("upstream_timeout", "the request took too long", 504)),
+    (("UO", "OM"), LocalReply("overloaded", "too many requests are under way", 503)),
+    (("UF",), LocalReply("upstream_refused", "the instance could not be reached", 502)),
+    (("UC", "UR", "LR"), LocalReply("upstream_reset", "the instance closed the connection before it answered", 502)),
+    (("UPE",), LocalReply("upstream_error", "the instance answered with something that is not HTTP", 502)),
     (("UH",), NO_INSTANCE),
-    (("DPE", "IH"), Reply("bad_request", "the request is not valid HTTP", 0)),
+    (("DPE", "IH"), LocalReply("bad_request", "the request is not valid HTTP", 0)),
 )
-BY_DENIAL: tuple[tuple[str, Reply], ...] = (
-    ("unauthorized", Reply("unauthorized", "a valid credential is needed", 401)),
-    ("missing_key", Reply("missing_key", "a key is needed", 401)),
-    ("invalid_key", Reply("invalid_key", "the key is not known or has expired", 401)),
-    ("insufficient_permissions", Reply("insufficient_permissions", "the key is not permitted to do this", 403)),
-    ("forbidden", Reply("forbidden", "the credential does not allow this", 403)),
-    ("firewall", Reply("blocked", "the request is not let in", 403)),
-    ("unidentified", Reply("unidentified", "the request does not say what its limit counts by", 429)),
-    ("policy_error", Reply("policy_error", "a rule of this route could not be applied", 503)),
+BY_DENIAL: tuple[tuple[str, LocalReply], ...] = (
+    ("unauthorized", LocalReply("unauthorized", "a valid credential is needed", 401)),
+    ("missing_key", LocalReply("missing_key", "a key is needed", 401)),
+    ("invalid_key", LocalReply("invalid_key", "the key is not known or has expired", 401)),
+    ("insufficient_permissions", LocalReply("insufficient_permissions", "the key is not permitted to do this", 403)),
+    ("forbidden", LocalReply("forbidden", "the credential does not allow this", 403)),
+    ("firewall", LocalReply("blocked", "the request is not let in", 403)),
+    ("unidentified", LocalReply("unidentified", "the request does not say what its limit counts by", 429)),
+    ("policy_error", LocalReply("policy_error", "a rule of this route could not be applied", 503)),
 )
 """By what the name of the denying rule begins with, after its number."""
-BY_STATUS: tuple[tuple[int, Reply], ...] = (
-    (400, Reply("bad_request", "the request is not valid")),
-    (401, Reply("unauthorized", "a valid credential is needed")),
-    (403, Reply("forbidden", "the request is not allowed")),
-    (408, Reply("request_timeout", "the request did not come in time")),
-    (413, Reply("too_large", "the request is too large")),
-    (426, Reply("upgrade_required", "the protocol is not spoken here")),
-    (429, Reply("rate_limited", "too many requests")),
-    (431, Reply("headers_too_large", "the headers of the request are too large")),
-    (500, Reply("internal", "the gateway failed")),
-    (502, Reply("upstream_error", "the instance could not answer")),
-    (504, Reply("upstream_timeout", "the instance did not answer in time")),
+BY_STATUS: tuple[tuple[int, LocalReply], ...] = (
+    (400, LocalReply("bad_request", "the request is not valid")),
+    (401, LocalReply("unauthorized", "a valid credential is needed")),
+    (403, LocalReply("forbidden", "the request is not allowed")),
+    (408, LocalReply("request_timeout", "the request did not come in time")),
+    (413, LocalReply("too_large", "the request is too large")),
+    (426, LocalReply("upgrade_required", "the protocol is not spoken here")),
+    (429, LocalReply("rate_limited", "too many requests")),
+    (431, LocalReply("headers_too_large", "the headers of the request are too large")),
+    (500, LocalReply("internal", "the gateway failed")),
+    (502, LocalReply("upstream_error", "the instance could not answer")),
+    (504, LocalReply("upstream_timeout", "the instance did not answer in time")),
 )
 
 
@@ -91,18 +91,18 @@ def local_replies(*, entry: bool = False) -> hcm_pb2.LocalReplyConfig:
     return hcm_pb2.LocalReplyConfig(mappers=mappers, body_format=rest)
 
 
-def _mapper(fits: accesslog_pb2.AccessLogFilter, reply: Reply) -> hcm_pb2.ResponseMapper:
+def _mapper(fits: accesslog_pb2.AccessLogFilter, reply: LocalReply) -> hcm_pb2.ResponseMapper:
     made = hcm_pb2.ResponseMapper(
         filter=fits,
         body_format_override=substitution_format_string_pb2.SubstitutionFormatString(json_format=_body(reply)),
-        headers_to_add=[parts.set_header(parts.ERROR_HEADER, reply.code)],
+        headers_to_add=[envoy.set_header(envoy.ERROR_HEADER, reply.code)],
     )
     if reply.status:
         made.status_code.value = reply.status
     return made
 
 
-def _body(reply: Reply) -> struct_pb2.Struct:
+def _body(reply: LocalReply) -> struct_pb2.Struct:
     made = struct_pb2.Struct()
     made.update({"error": {"code": reply.code, "message": reply.message, "requestId": REQUEST_ID}})
     return made
@@ -127,7 +127,7 @@ def _denied(name: str) -> accesslog_pb2.AccessLogFilter:
     """By the rule that denied: Envoy tells it in the details of the answer only."""
     told = cel_pb2.ExpressionFilter(expression=f'response.code_details.contains("-{name}/")')
     cel = accesslog_pb2.ExtensionFilter(
-        name="envoy.access_loggers.extension_filters.cel", typed_config=parts.packed(told)
+        name="envoy.access_loggers.extension_filters.cel", typed_config=envoy.packed(told)
     )
     return _all(_status(403), accesslog_pb2.AccessLogFilter(extension_filter=cel))
 

@@ -21,13 +21,13 @@ from google.protobuf import any_pb2, wrappers_pb2
 from xds.type.matcher.v3 import matcher_pb2
 
 from shoal.crds.sentinel import RouteSpec, Timeouts
-from shoal.sentinel.translate import actions, parts, policies
+from shoal.sentinel.translate import actions, envoy, policies
 from shoal.sentinel.translate.match import IDEMPOTENT, header_matcher, method_matcher, route_match, text_fault
 from shoal.sentinel.translate.model import Settings
-from shoal.sentinel.translate.plan import Plan, PlannedRoute
+from shoal.sentinel.translate.plan import PlannedRoute, RoutePlan
 
 POLICY_ERROR = "policy_error"
-_FORWARDED_FOR = parts.appended_header("x-forwarded-for", "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT%")
+_FORWARDED_FOR = envoy.appended_header("x-forwarded-for", "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT%")
 
 
 def choice_name(environment: str, *, sticky: bool) -> str:
@@ -35,35 +35,35 @@ def choice_name(environment: str, *, sticky: bool) -> str:
 
 
 def route_configuration(
-    plan: Plan, hosts: Iterable[route_pb2.VirtualHost], settings: Settings
+    plan: RoutePlan, hosts: Iterable[route_pb2.VirtualHost], settings: Settings
 ) -> config_pb2.RouteConfiguration:
     made = config_pb2.RouteConfiguration(
-        name=parts.ALL_ROUTES,
+        name=envoy.ALL_ROUTES,
         virtual_hosts=list(hosts),
         ignore_port_in_host_matching=True,
         validate_clusters=wrappers_pb2.BoolValue(value=False),
         request_headers_to_add=[_FORWARDED_FOR],
     )
     for environment, deployments in plan.environments.items():
-        named = {deployment: parts.deployment_cluster(deployment) for deployment in deployments}
+        named = {deployment: envoy.deployment_cluster(deployment) for deployment in deployments}
         made.cluster_specifier_plugins.append(
-            _specifier(choice_name(environment, sticky=False), parts.DEPLOYMENT_HEADER, named)
+            _specifier(choice_name(environment, sticky=False), envoy.DEPLOYMENT_HEADER, named)
         )
         if environment in plan.sticky:
-            named = {deployment: parts.sticky_cluster(deployment) for deployment in deployments}
+            named = {deployment: envoy.sticky_cluster(deployment) for deployment in deployments}
             made.cluster_specifier_plugins.append(
-                _specifier(choice_name(environment, sticky=True), parts.DEPLOYMENT_HEADER, named)
+                _specifier(choice_name(environment, sticky=True), envoy.DEPLOYMENT_HEADER, named)
             )
     return made
 
 
-def entry_configuration(plan: Plan) -> config_pb2.RouteConfiguration:
+def entry_configuration(plan: RoutePlan) -> config_pb2.RouteConfiguration:
     """What peers may ask for: instances of this region, of the deployment that they chose; nothing further away."""
-    made = config_pb2.RouteConfiguration(name=parts.ENTRY_ROUTES, validate_clusters=wrappers_pb2.BoolValue(value=False))
+    made = config_pb2.RouteConfiguration(name=envoy.ENTRY_ROUTES, validate_clusters=wrappers_pb2.BoolValue(value=False))
     here = made.virtual_hosts.add(name="entry", domains=["*"])
     if plan.targets:
-        named = {deployment: parts.local_cluster(deployment) for deployment in plan.targets}
-        made.cluster_specifier_plugins.append(_specifier("entry", parts.TARGET_HEADER, named))
+        named = {deployment: envoy.local_cluster(deployment) for deployment in plan.targets}
+        made.cluster_specifier_plugins.append(_specifier("entry", envoy.TARGET_HEADER, named))
         onward = RouteSpec(environment="", host="*", retries=1, timeouts=Timeouts(total=0, idle=0, header=0))
         here.routes.add(
             name="entry",
@@ -103,7 +103,7 @@ def _routes(planned: PlannedRoute, settings: Settings, *, choosable: bool) -> It
         return
     peers = bool(settings.entry_secret)
     choice = choice_name(route.environment, sticky=spec.sticky is not None)
-    for way in _ways(choice, choosable=choosable, brief=actions.is_brief(spec)):
+    for way in _variants(choice, choosable=choosable, brief=actions.is_brief(spec)):
         made = route_pb2.Route(
             name=route.name,
             match=route_match(route.path, [*headers, *way.told_by]),
@@ -115,7 +115,7 @@ def _routes(planned: PlannedRoute, settings: Settings, *, choosable: bool) -> It
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _Variant:
     """One through a route: how its requests are told, who chooses their deployment, whether they may be repeated."""
 
     told_by: Sequence[route_pb2.HeaderMatcher]
@@ -124,25 +124,25 @@ class _Way:
     brief: bool = False
 
 
-def _ways(choice: str, *, choosable: bool, brief: bool) -> Iterable[_Way]:
-    named = route_pb2.HeaderMatcher(name=parts.DEPLOYMENT_HEADER, present_match=True)
-    unnamed = route_pb2.HeaderMatcher(name=parts.DEPLOYMENT_HEADER, present_match=True, invert_match=True)
+def _variants(choice: str, *, choosable: bool, brief: bool) -> Iterable[_Variant]:
+    named = route_pb2.HeaderMatcher(name=envoy.DEPLOYMENT_HEADER, present_match=True)
+    unnamed = route_pb2.HeaderMatcher(name=envoy.DEPLOYMENT_HEADER, present_match=True, invert_match=True)
     short = [
         route_pb2.HeaderMatcher(name=name, present_match=True, invert_match=True)
         for name in ("upgrade", "content-length")  # no WebSocket, and no body that is announced
     ]
     free = [unnamed] if choosable else []
-    yield _Way([*free, *(short if brief else ()), method_matcher("GET")], idempotent=True, brief=brief)
-    yield _Way([*free, method_matcher(IDEMPOTENT)], idempotent=True)
-    yield _Way(free)
+    yield _Variant([*free, *(short if brief else ()), method_matcher("GET")], idempotent=True, brief=brief)
+    yield _Variant([*free, method_matcher(IDEMPOTENT)], idempotent=True)
+    yield _Variant(free)
     if choosable:
-        yield _Way([named, method_matcher(IDEMPOTENT)], chosen=choice, idempotent=True)
-        yield _Way([named], chosen=choice)
+        yield _Variant([named, method_matcher(IDEMPOTENT)], chosen=choice, idempotent=True)
+        yield _Variant([named], chosen=choice)
 
 
 def _target(spec: RouteSpec, chosen: str) -> Iterable[base_pb2.HeaderValueOption]:
     if chosen:
-        yield parts.set_header(parts.TARGET_HEADER, f"%REQ({parts.DEPLOYMENT_HEADER})%")
+        yield envoy.set_header(envoy.TARGET_HEADER, f"%REQ({envoy.DEPLOYMENT_HEADER})%")
     elif only := actions.only_target(spec):
         yield actions.target_header(only)
 
@@ -161,8 +161,8 @@ def _refusing(name: str, match: route_pb2.RouteMatch) -> route_pb2.Route:
         match=match,
         direct_response=route_pb2.DirectResponseAction(status=503, body=base_pb2.DataSource(inline_bytes=body)),
         response_headers_to_add=[
-            parts.set_header("content-type", "application/json"),
-            parts.set_header(parts.ERROR_HEADER, POLICY_ERROR),
+            envoy.set_header("content-type", "application/json"),
+            envoy.set_header(envoy.ERROR_HEADER, POLICY_ERROR),
         ],
     )
 
@@ -170,10 +170,10 @@ def _refusing(name: str, match: route_pb2.RouteMatch) -> route_pb2.Route:
 def _specifier(name: str, header: str, clusters: Mapping[str, str]) -> route_pb2.ClusterSpecifierPlugin:
     """Reads the deployment from a header; what is not in the map has no cluster."""
     tree = matcher_pb2.Matcher.MatcherTree(
-        input=parts.matching("header", http_inputs_pb2.HttpRequestHeaderMatchInput(header_name=header))
+        input=envoy.matching("header", http_inputs_pb2.HttpRequestHeaderMatchInput(header_name=header))
     )
     for value, cluster in sorted(clusters.items()):
-        action = parts.matching("cluster", specifier_pb2.ClusterAction(cluster=cluster))
+        action = envoy.matching("cluster", specifier_pb2.ClusterAction(cluster=cluster))
         tree.exact_match_map.map[value].action.CopyFrom(action)
     made = specifier_pb2.MatcherClusterSpecifier(cluster_matcher=matcher_pb2.Matcher(matcher_tree=tree))
-    return route_pb2.ClusterSpecifierPlugin(extension=parts.extension(name, made))
+    return route_pb2.ClusterSpecifierPlugin(extension=envoy.extension(name, made))

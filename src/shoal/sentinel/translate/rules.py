@@ -17,11 +17,11 @@ from envoy.type.matcher.v3 import metadata_pb2, path_pb2, string_pb2
 from google.protobuf import wrappers_pb2
 
 from shoal.crds.sentinel import Condition, KeyAuth, NamedMatch, PolicySpec, TextMatch
-from shoal.sentinel.policies.script import Asked, filter_context
+from shoal.sentinel.policies.lua_filter import KeyCheck, filter_context
 from shoal.sentinel.policies.wire import BadRule
-from shoal.sentinel.translate import parts
+from shoal.sentinel.translate import envoy
 from shoal.sentinel.translate.match import header_matcher, normal_path, text_fault, text_matcher
-from shoal.sentinel.translate.model import Policy
+from shoal.sentinel.translate.model import GatewayPolicy
 
 PATH_FACT = "x-shoal-fact-path"
 LIMITS_FACT = "x-shoal-fact-limits"  # which limits are for the route, each between commas
@@ -76,7 +76,7 @@ def _key_fault(rule: KeyAuth) -> str:
     if not rule.locations:
         return "a key is looked for in at least one place"
     try:
-        filter_context("", [Asked("", rule)], tell=False)
+        filter_context("", [KeyCheck("", rule)], tell=False)
     except BadRule as error:
         return str(error)
     return ""
@@ -106,7 +106,7 @@ def query_fact(name: str) -> str:
     return QUERY_FACT + name.encode().hex()
 
 
-def verdict_facts(policies: Sequence[Policy]) -> dict[str, str]:
+def verdict_facts(policies: Sequence[GatewayPolicy]) -> dict[str, str]:
     """By policy of a route, where the judge of keys says what it found. Like every fact: nobody outside can say it, no
     instance sees it. Numbers, since Envoy can be told of ``FIRST_VERDICT`` at its start, and then finds it sooner."""
     keyed = [one.name for one in policies if one.spec is not None and one.spec.key_auth is not None]
@@ -122,7 +122,7 @@ def _as_header(condition: Condition) -> route_pb2.HeaderMatcher:
     if condition.method is not None:
         return route_pb2.HeaderMatcher(
             name=":method",
-            string_match=string_pb2.StringMatcher(safe_regex=parts.regex("|".join(condition.method))),
+            string_match=string_pb2.StringMatcher(safe_regex=envoy.regex("|".join(condition.method))),
         )
     if condition.header is not None:
         return header_matcher(condition.header)
@@ -135,7 +135,7 @@ def _as_header(condition: Condition) -> route_pb2.HeaderMatcher:
 def _of_fact(name: str, match: TextMatch) -> route_pb2.HeaderMatcher:
     wanted = text_matcher(match)
     if wanted is None:
-        return route_pb2.HeaderMatcher(name=name, string_match=parts.exactly(ABSENT), invert_match=True)
+        return route_pb2.HeaderMatcher(name=name, string_match=envoy.exactly(ABSENT), invert_match=True)
     return route_pb2.HeaderMatcher(name=name, string_match=wanted)
 
 

@@ -7,7 +7,7 @@ from envoy.extensions.transport_sockets.tls.v3 import common_pb2, secret_pb2, tl
 from envoy.type.matcher.v3 import string_pb2
 from google.protobuf import wrappers_pb2
 
-from shoal.sentinel.translate import parts
+from shoal.sentinel.translate import envoy
 from shoal.sentinel.translate.model import Settings, TlsSecret
 
 _TLS = "envoy.transport_sockets.tls"
@@ -38,7 +38,7 @@ def secrets_of(secret: TlsSecret) -> dict[str, secret_pb2.Secret]:
 
 
 def _fetched(name: str) -> secret_pb2.SdsSecretConfig:
-    return secret_pb2.SdsSecretConfig(name=name, sds_config=parts.ads())
+    return secret_pb2.SdsSecretConfig(name=name, sds_config=envoy.ads())
 
 
 def server_transport(secret: str) -> base_pb2.TransportSocket:
@@ -101,4 +101,4 @@ def _mutual(settings: Settings, alpn: tuple[str, ...]) -> tls_pb2.CommonTlsConte
 
 
 def _transport(context: tls_pb2.DownstreamTlsContext | tls_pb2.UpstreamTlsContext) -> base_pb2.TransportSocket:
-    return base_pb2.TransportSocket(name=_TLS, typed_config=parts.packed(context))
+    return base_pb2.TransportSocket(name=_TLS, typed_config=envoy.packed(context))

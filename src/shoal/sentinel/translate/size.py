@@ -12,7 +12,7 @@ from google.protobuf import any_pb2, wrappers_pb2
 from xds.type.matcher.v3 import matcher_pb2, regex_pb2, string_pb2
 
 from shoal.crds.sentinel import Condition, PolicySpec, TextMatch
-from shoal.sentinel.translate import parts, rules
+from shoal.sentinel.translate import envoy, rules
 
 _LIMIT = "envoy.extensions.filters.http.body_size_limit.v3.BodySizeLimit"
 _PER_ROUTE = "envoy.extensions.filters.http.composite.v3.CompositePerRoute"
@@ -28,15 +28,15 @@ def at_most(specs: Sequence[PolicySpec]) -> any_pb2.Any:
             made.on_no_match.CopyFrom(limit)
             break
         made.matcher_list.matchers.add(predicate=_all(spec.match), on_match=limit)
-    return parts.packed_as(_PER_ROUTE, _field(1, made.SerializeToString(deterministic=True)))
+    return envoy.packed_as(_PER_ROUTE, _field(1, made.SerializeToString(deterministic=True)))
 
 
 def _limit(max_bytes: int) -> object:
-    packed = parts.packed_as(_LIMIT, _field(1, wrappers_pb2.UInt64Value(value=max_bytes).SerializeToString()))
+    packed = envoy.packed_as(_LIMIT, _field(1, wrappers_pb2.UInt64Value(value=max_bytes).SerializeToString()))
     run = composite_pb2.ExecuteFilterAction(
         typed_config=extension_pb2.TypedExtensionConfig(name="limit", typed_config=packed)
     )
-    return parts.matching("limit", run)
+    return envoy.matching("limit", run)
 
 
 def _field(number: int, value: bytes) -> bytes:
@@ -69,7 +69,7 @@ def _one(condition: Condition) -> _Predicate:
 
 
 def _header(name: str, value: string_pb2.StringMatcher) -> _Predicate:
-    looked_at = parts.matching("header", http_inputs_pb2.HttpRequestHeaderMatchInput(header_name=name))
+    looked_at = envoy.matching("header", http_inputs_pb2.HttpRequestHeaderMatchInput(header_name=name))
     return _Predicate(single_predicate=_Predicate.SinglePredicate(input=looked_at, value_match=value))
 
 

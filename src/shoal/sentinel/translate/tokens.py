@@ -18,20 +18,22 @@ from envoy.extensions.filters.http.jwt_authn.v3 import config_pb2
 from google.protobuf import empty_pb2, wrappers_pb2
 
 from shoal.crds.sentinel import Jwt
-from shoal.sentinel.translate import parts
+from shoal.sentinel.translate import envoy
 from shoal.sentinel.translate.clusters import web_cluster
 from shoal.sentinel.translate.gates import header_key, payload_key
-from shoal.sentinel.translate.model import Policy
+from shoal.sentinel.translate.model import GatewayPolicy
 
 _FETCH_S = 5.0
 _CURVES = {"secp256r1": ("P-256", 32), "secp384r1": ("P-384", 48), "secp521r1": ("P-521", 66)}
 
 
-def requirement_name(policies: Sequence[Policy]) -> str:
+def requirement_name(policies: Sequence[GatewayPolicy]) -> str:
     return "+".join(policy.name for policy in policies)
 
 
-def authentication(routes: Iterable[Sequence[Policy]], discovered: Mapping[str, str]) -> config_pb2.JwtAuthentication:
+def authentication(
+    routes: Iterable[Sequence[GatewayPolicy]], discovered: Mapping[str, str]
+) -> config_pb2.JwtAuthentication:
     """For every route that has some, its policies of this kind. ``discovered``: by issuer where its keys are."""
     made = config_pb2.JwtAuthentication(bypass_cors_preflight=True)
     for policies in routes:
@@ -43,7 +45,7 @@ def authentication(routes: Iterable[Sequence[Policy]], discovered: Mapping[str, 
     return made
 
 
-def _read_all(policies: Sequence[Policy]) -> config_pb2.JwtRequirement:
+def _read_all(policies: Sequence[GatewayPolicy]) -> config_pb2.JwtRequirement:
     """Each is read if it is there and good; else the gate behind finds nothing."""
     either = [
         config_pb2.JwtRequirement(
@@ -77,9 +79,9 @@ def _provider(name: str, jwt: Jwt, discovered: Mapping[str, str]) -> config_pb2.
     else:
         uri = keys_uri(jwt, discovered)
         made.remote_jwks.http_uri.CopyFrom(
-            http_uri_pb2.HttpUri(uri=uri, cluster=cluster_name(uri), timeout=parts.duration(_FETCH_S))
+            http_uri_pb2.HttpUri(uri=uri, cluster=cluster_name(uri), timeout=envoy.duration(_FETCH_S))
         )
-        made.remote_jwks.cache_duration.CopyFrom(parts.duration(jwt.cache))
+        made.remote_jwks.cache_duration.CopyFrom(envoy.duration(jwt.cache))
         made.remote_jwks.async_fetch.fast_listener = True
         made.remote_jwks.retry_policy.num_retries.CopyFrom(wrappers_pb2.UInt32Value(value=2))
     return made

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from google.protobuf.message import Message
 
-from shoal.sentinel.translate import parts
+from shoal.sentinel.translate import envoy
 from shoal.sentinel.translate.clusters import clusters_of, nobody, service_clusters
 from shoal.sentinel.translate.endpoints import load_assignment
 from shoal.sentinel.translate.listeners import listeners_of
-from shoal.sentinel.translate.model import Inputs, Peer, Resources, ServiceEndpoints, ServiceKey, Settings
-from shoal.sentinel.translate.plan import Plan, PlannedRoute, crowding, plan
+from shoal.sentinel.translate.model import Inputs, PeerGateway, Resources, ServiceEndpoints, ServiceKey, Settings
+from shoal.sentinel.translate.plan import PlannedRoute, RoutePlan, crowding, plan
 from shoal.sentinel.translate.policies import KEYS, extensions, judge_of_keys, policy_clusters
 from shoal.sentinel.translate.routes import entry_configuration, route_configuration, virtual_host
 from shoal.sentinel.translate.secrets import secrets_of
@@ -32,7 +32,7 @@ class Translator:
     def __init__(self) -> None:
         self._inputs = Inputs()
         self._settings = Settings()  # as they are used: without an entry when its certificate is missing
-        self._plan = Plan()
+        self._plan = RoutePlan()
         self._crowding = 0
         self._resources: Resources = {}
         self._hosts: dict[str, tuple[object, Message]] = {}
@@ -72,26 +72,26 @@ class Translator:
             services = _by_service(self._plan, settings)
         if routed or inputs.peers != before.peers or inputs.endpoints is not before.endpoints:
             every = settings_changed or inputs.peers != before.peers
-            found[parts.ENDPOINTS] = self._endpoints(inputs, peers, services, every=every)
+            found[envoy.ENDPOINTS] = self._endpoints(inputs, peers, services, every=every)
             self._services = services
         if first or inputs.keys is not before.keys:
             self._judge = judge_of_keys(inputs.keys)
-        if found[parts.EXTENSION].get(KEYS) is not self._judge:
-            found[parts.EXTENSION] = {**found[parts.EXTENSION], KEYS: self._judge}
+        if found[envoy.EXTENSION].get(KEYS) is not self._judge:
+            found[envoy.EXTENSION] = {**found[envoy.EXTENSION], KEYS: self._judge}
         self._inputs, self._resources = inputs, found
         return found
 
     def _routed(self, inputs: Inputs) -> Resources:
         now, settings = self._plan, self._settings
-        routes: dict[str, Message] = {parts.ALL_ROUTES: route_configuration(now, self._virtual_hosts(), settings)}
+        routes: dict[str, Message] = {envoy.ALL_ROUTES: route_configuration(now, self._virtual_hosts(), settings)}
         if settings.entry_port:
-            routes[parts.ENTRY_ROUTES] = entry_configuration(now)
+            routes[envoy.ENTRY_ROUTES] = entry_configuration(now)
         made: Resources = {
-            parts.CLUSTER: self._all_clusters(inputs.issuers),
-            parts.SECRET: _secrets(inputs, now, settings),
-            parts.EXTENSION: dict(extensions(now, settings, inputs.issuers)),
-            parts.ROUTES: routes,
-            parts.LISTENER: dict(listeners_of(settings, now.certificates)),
+            envoy.CLUSTER: self._all_clusters(inputs.issuers),
+            envoy.SECRET: _secrets(inputs, now, settings),
+            envoy.EXTENSION: dict(extensions(now, settings, inputs.issuers)),
+            envoy.ROUTES: routes,
+            envoy.LISTENER: dict(listeners_of(settings, now.certificates)),
         }
         return {kind: _kept(members, self._resources.get(kind, {})) for kind, members in made.items()}
 
@@ -115,7 +115,7 @@ class Translator:
                 known = (key, dict(clusters_of(target, self._settings)))
             kept[deployment] = known
         self._clusters = kept
-        made: dict[str, Message] = {parts.NOBODY: nobody()}
+        made: dict[str, Message] = {envoy.NOBODY: nobody()}
         for _, members in kept.values():
             made.update(members)
         made.update(service_clusters(self._settings))
@@ -123,10 +123,10 @@ class Translator:
         return made
 
     def _endpoints(
-        self, inputs: Inputs, peers: tuple[Peer, ...], services: _Services, *, every: bool
+        self, inputs: Inputs, peers: tuple[PeerGateway, ...], services: _Services, *, every: bool
     ) -> dict[str, Message]:
         """Those of before, but for the services that changed."""
-        known, before = self._resources.get(parts.ENDPOINTS, {}), self._inputs.endpoints
+        known, before = self._resources.get(envoy.ENDPOINTS, {}), self._inputs.endpoints
         region, made = self._settings.region, {}
         concerned: Iterable[ServiceKey] = services
         if services is self._services and not every:
@@ -151,16 +151,16 @@ def _changed(
     return found + [key for key in before if key not in now]
 
 
-def _by_service(now: Plan, settings: Settings) -> _Services:
+def _by_service(now: RoutePlan, settings: Settings) -> _Services:
     """Which assignments a service's endpoints are in: name, port, and whether peers stand behind them."""
     found: _Services = {}
     for target in now.targets.values():
         members = found.setdefault(target.service, [])
-        members.append((parts.deployment_cluster(target.deployment), target.backend.port, True))
+        members.append((envoy.deployment_cluster(target.deployment), target.backend.port, True))
         if settings.entry_port:
-            members.append((parts.local_cluster(target.deployment), target.backend.port, False))
+            members.append((envoy.local_cluster(target.deployment), target.backend.port, False))
     if settings.replicas is not None:
-        found.setdefault(settings.replicas, []).append((parts.REPLICAS, 0, False))
+        found.setdefault(settings.replicas, []).append((envoy.REPLICAS, 0, False))
     return found
 
 
@@ -178,11 +178,11 @@ def _usable(inputs: Inputs) -> Settings:
     return replace(settings, entry_port=0, entry_secret="")
 
 
-def _choosable(routes: tuple[PlannedRoute, ...], now: Plan) -> bool:
+def _choosable(routes: tuple[PlannedRoute, ...], now: RoutePlan) -> bool:
     return any(now.environments.get(each.route.environment) for each in routes)
 
 
-def _secrets(inputs: Inputs, now: Plan, settings: Settings) -> dict[str, Message]:
+def _secrets(inputs: Inputs, now: RoutePlan, settings: Settings) -> dict[str, Message]:
     used = {*now.certificates.values(), *([settings.entry_secret] if settings.entry_secret else ())}
     made: dict[str, Message] = {}
     for name in sorted(used):

@@ -19,7 +19,7 @@ TYPES = (CLUSTER, ENDPOINTS, SECRET, EXTENSION, LISTENER, SCOPE, ROUTES)
 """In the order in which they are said."""
 
 
-class Ref(NamedTuple):
+class ResourceRef(NamedTuple):
     """Which resource."""
 
     type: str
@@ -27,23 +27,23 @@ class Ref(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Resource:
+class XdsResource:
     """One thing that Envoy is told. Two of one name and version are the same, however they came about."""
 
-    ref: Ref
+    ref: ResourceRef
     version: str
     body: bytes = b""
     needs: frozenset[str] = frozenset()  # names of clusters that must be there before it
-    brings: tuple[Ref, ...] = ()  # what Envoy asks for because of it, and is not usable without
+    brings: tuple[ResourceRef, ...] = ()  # what Envoy asks for because of it, and is not usable without
     known: bool = True  # False: Envoy named it and its version; what is in it we cannot say
 
 
-Snapshot = Mapping[str, Mapping[str, Resource]]
+Snapshot = Mapping[str, Mapping[str, XdsResource]]
 """Everything that Envoy should have: by type and name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class DiscoveryRequest:
     """What Envoy says about one type: what it wants, and what became of the response with that nonce."""
 
     type: str
@@ -55,18 +55,18 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Response:
+class DiscoveryResponse:
     type: str
     nonce: str
-    resources: tuple[Resource, ...] = ()
+    resources: tuple[XdsResource, ...] = ()
     removed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class Nack:
     """A version of a resource that Envoy did not take; the last one that it took stays."""
 
-    ref: Ref
+    ref: ResourceRef
     version: str
     reason: str
     attempts: int

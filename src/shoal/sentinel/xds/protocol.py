@@ -32,15 +32,15 @@ from shoal.sentinel.xds.model import (
     ROUTES,
     SCOPE,
     TYPES,
-    Ref,
-    Refusal,
-    Request,
-    Resource,
-    Response,
+    DiscoveryRequest,
+    DiscoveryResponse,
+    Nack,
+    ResourceRef,
     Snapshot,
+    XdsResource,
 )
 
-Held = tuple[Resource | None, ...]
+Held = tuple[XdsResource | None, ...]
 
 _NOTHING: Held = (None,)
 _EVERYTHING = "*"
@@ -49,7 +49,7 @@ _BEFORE_ROUTES = (EXTENSION, LISTENER)  # a route relies on filters: one that En
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class XdsLimits:
     drain_s: float = 5.0  # from the last route that named a cluster to the removal of the cluster
     response_bytes: int = 1024 * 1024
     retry_s: float = 30.0  # before what was refused is tried again; doubles
@@ -66,7 +66,7 @@ class _Talk:
     dirty: dict[str, None] = field(default_factory=dict)  # may need saying; in order of arrival
     asked: set[str] = field(default_factory=set)  # must be answered, also when Envoy should have it
     greeted: bool = True  # False: Envoy waits for a first answer, however empty
-    flight: Response | None = None
+    flight: DiscoveryResponse | None = None
     alone: deque[tuple[str, ...]] = field(default_factory=deque)  # groups that go apart from all others
 
     def wants(self, name: str) -> bool:
@@ -75,7 +75,7 @@ class _Talk:
     def has(self, name: str) -> Held:
         return self.held.get(name, _NOTHING)
 
-    def hold(self, name: str, held: Iterable[Resource | None]) -> None:
+    def hold(self, name: str, held: Iterable[XdsResource | None]) -> None:
         made = tuple({_version(one): one for one in held}.values())
         if made and made != _NOTHING:
             self.held[name] = made
@@ -83,15 +83,15 @@ class _Talk:
             self.held.pop(name, None)
 
 
-class Machine:
+class XdsMachine:
     """One Envoy. ``now`` is any time that does not go back."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self._limits = limits or Limits()
+    def __init__(self, limits: XdsLimits | None = None) -> None:
+        self._limits = limits or XdsLimits()
         self._snapshot: Snapshot | None = None
         self._wanted: Snapshot = {}  # the snapshot, with the last good in place of what is bad
-        self._good: dict[Ref, Resource] = {}  # as last acknowledged
-        self._refused: dict[Ref, Refusal] = {}
+        self._good: dict[ResourceRef, XdsResource] = {}  # as last acknowledged
+        self._refused: dict[ResourceRef, Nack] = {}
         self._unused_since: dict[str, float] = {}  # clusters that are to go
         self._talks: dict[str, _Talk] | None = None
         self._nonces = count(1)
@@ -109,7 +109,7 @@ class Machine:
         return self._complete
 
     @property
-    def refusals(self) -> tuple[Refusal, ...]:
+    def refusals(self) -> tuple[Nack, ...]:
         return tuple(self._refused.values())
 
     @property
@@ -133,7 +133,7 @@ class Machine:
 
     # events
 
-    def publish(self, snapshot: Snapshot, now: float) -> list[Response]:
+    def publish(self, snapshot: Snapshot, now: float) -> list[DiscoveryResponse]:
         """This is what Envoy should have from now on."""
         self._snapshot = snapshot
         for one in self.refusals:
@@ -155,7 +155,7 @@ class Machine:
         self._talks = None
         self._complete = False
 
-    def receive(self, request: Request, now: float) -> list[Response]:
+    def receive(self, request: DiscoveryRequest, now: float) -> list[DiscoveryResponse]:
         assert self._talks is not None, "nothing is connected"
         talk = self._talks.get(request.type)
         if talk is None:
@@ -170,7 +170,7 @@ class Machine:
         self._subscribe(talk, request)
         return self._pump(now)
 
-    def tick(self, now: float) -> list[Response]:
+    def tick(self, now: float) -> list[DiscoveryResponse]:
         """Time has passed."""
         due = [one for one in self._refused.values() if not one.trying and now >= one.retry_at]
         for one in due:
@@ -186,31 +186,31 @@ class Machine:
 
     # what Envoy says
 
-    def _greet(self, request: Request) -> _Talk:
+    def _greet(self, request: DiscoveryRequest) -> _Talk:
         named = [name for name in request.subscribe if name != _EVERYTHING]
         wildcard = not named or _EVERYTHING in request.subscribe
         talk = _Talk(wildcard=wildcard, greeted=bool(request.versions) or not wildcard)
         for name, version in request.versions.items():
-            talk.held[name] = (self._recognize(Ref(request.type, name), version),)
+            talk.held[name] = (self._recognize(ResourceRef(request.type, name), version),)
             talk.dirty[name] = None
         if wildcard:
             talk.dirty |= dict.fromkeys(self._of(request.type))
         return talk
 
-    def _recognize(self, ref: Ref, version: str) -> Resource:
+    def _recognize(self, ref: ResourceRef, version: str) -> XdsResource:
         """What Envoy has from an earlier stream."""
         for one in (self._of(ref.type).get(ref.name), self._good.get(ref)):
             if one is not None and one.version == version:
                 return one
-        return Resource(ref, version, known=False)
+        return XdsResource(ref, version, known=False)
 
-    def _subscribe(self, talk: _Talk, request: Request) -> None:
+    def _subscribe(self, talk: _Talk, request: DiscoveryRequest) -> None:
         for name in request.unsubscribe:
             talk.names.discard(name)
             talk.asked.discard(name)
             if not talk.wildcard:
                 talk.held.pop(name, None)
-                self._forget(Ref(request.type, name))
+                self._forget(ResourceRef(request.type, name))
         for name in request.subscribe:
             if name == _EVERYTHING:
                 continue
@@ -220,7 +220,7 @@ class Machine:
             if name not in request.versions or request.type == ENDPOINTS:
                 talk.asked.add(name)
 
-    def _acknowledge(self, talk: _Talk, flight: Response) -> None:
+    def _acknowledge(self, talk: _Talk, flight: DiscoveryResponse) -> None:
         for one in flight.resources:
             name = one.ref.name
             self._good[one.ref] = one
@@ -232,9 +232,9 @@ class Machine:
         for name in flight.removed:
             talk.held.pop(name, None)
             talk.dirty[name] = None
-            self._forget(Ref(flight.type, name))
+            self._forget(ResourceRef(flight.type, name))
 
-    def _refuse(self, talk: _Talk, flight: Response, reason: str, now: float) -> None:
+    def _refuse(self, talk: _Talk, flight: DiscoveryResponse, reason: str, now: float) -> None:
         resources = flight.resources
         if len(resources) > 1:
             for part in reversed(_split([one.ref.name for one in resources], reason)):
@@ -251,17 +251,17 @@ class Machine:
                 self._put_aside(one, reason, now)
         self._settle()
 
-    def _put_aside(self, one: Resource, reason: str, now: float) -> None:
+    def _put_aside(self, one: XdsResource, reason: str, now: float) -> None:
         before = self._refused.get(one.ref)
         attempts = before.attempts + 1 if before is not None else 1
         wait_s = min(self._limits.retry_cap_s, self._limits.retry_s * 2 ** min(attempts - 1, 10))
-        self._refused[one.ref] = Refusal(
+        self._refused[one.ref] = Nack(
             ref=one.ref, version=one.version, reason=reason, attempts=attempts, retry_at=now + wait_s
         )
 
     # what Envoy should have
 
-    def _is_in_snapshot(self, ref: Ref, version: str) -> bool:
+    def _is_in_snapshot(self, ref: ResourceRef, version: str) -> bool:
         wanted = (self._snapshot or {}).get(ref.type, {}).get(ref.name)
         return wanted is not None and wanted.version == version
 
@@ -279,13 +279,13 @@ class Machine:
             if talk is not None:
                 talk.dirty |= dict.fromkeys(changed)
             for name in changed:
-                self._forget(Ref(type_, name))
+                self._forget(ResourceRef(type_, name))
 
-    def _of(self, type_: str) -> Mapping[str, Resource]:
+    def _of(self, type_: str) -> Mapping[str, XdsResource]:
         """Everything of a type that Envoy should have."""
         return self._wanted.get(type_, {})
 
-    def _without(self, aside: Iterable[Refusal]) -> Snapshot:
+    def _without(self, aside: Iterable[Nack]) -> Snapshot:
         """The snapshot with the last good in place of what is put aside."""
         assert self._snapshot is not None
         wanted = {type_: dict(self._snapshot.get(type_, {})) for type_ in TYPES}
@@ -298,12 +298,12 @@ class Machine:
         self._keep_needed(wanted)
         return wanted
 
-    def _keep_needed(self, wanted: dict[str, dict[str, Resource]]) -> None:
+    def _keep_needed(self, wanted: dict[str, dict[str, XdsResource]]) -> None:
         """The last good of something may need what the snapshot has no longer."""
         for type_ in _NAMING:
             for one in wanted[type_].values():
                 for name in one.needs:
-                    if name not in wanted[CLUSTER] and (kept := self._good.get(Ref(CLUSTER, name))):
+                    if name not in wanted[CLUSTER] and (kept := self._good.get(ResourceRef(CLUSTER, name))):
                         wanted[CLUSTER][name] = kept
         for type_ in (CLUSTER, LISTENER, SCOPE):
             for one in wanted[type_].values():
@@ -311,7 +311,7 @@ class Machine:
                     if ref.name not in wanted[ref.type] and (kept := self._good.get(ref)):
                         wanted[ref.type][ref.name] = kept
 
-    def _forget(self, ref: Ref) -> None:
+    def _forget(self, ref: ResourceRef) -> None:
         """Drop what counted as good when it can never be said again."""
         talk = (self._talks or {}).get(ref.type)
         if ref.name not in self._of(ref.type) and (talk is None or ref.name not in talk.held):
@@ -319,7 +319,7 @@ class Machine:
 
     # what is said
 
-    def _pump(self, now: float) -> list[Response]:
+    def _pump(self, now: float) -> list[DiscoveryResponse]:
         if self._talks is None or self._snapshot is None:
             return []
         said = []
@@ -333,20 +333,20 @@ class Machine:
         self._complete = self._complete or self._is_complete()
         return said
 
-    def _next(self, type_: str, talk: _Talk, now: float) -> Response | None:
+    def _next(self, type_: str, talk: _Talk, now: float) -> DiscoveryResponse | None:
         while talk.alone:
             response = self._say(type_, talk, talk.alone.popleft())
             if response is not None:
                 return response
         response = self._say(type_, talk, tuple(talk.dirty)) or self._take_back(type_, talk, now)
         if response is None and not talk.greeted and not self._of(type_):
-            response = Response(type=type_, nonce=self._nonce())
+            response = DiscoveryResponse(type=type_, nonce=self._nonce())
         if response is not None:
             talk.greeted = True
         return response
 
-    def _say(self, type_: str, talk: _Talk, names: Iterable[str]) -> Response | None:
-        chosen: list[Resource] = []
+    def _say(self, type_: str, talk: _Talk, names: Iterable[str]) -> DiscoveryResponse | None:
+        chosen: list[XdsResource] = []
         size = 0
         for name in names:
             want = self._of(type_).get(name) if talk.wants(name) else None
@@ -369,9 +369,9 @@ class Machine:
             talk.asked.discard(name)
             if type_ == CLUSTER:
                 self._bring_again(one)
-        return Response(type=type_, nonce=self._nonce(), resources=tuple(chosen))
+        return DiscoveryResponse(type=type_, nonce=self._nonce(), resources=tuple(chosen))
 
-    def _bring_again(self, cluster: Resource) -> None:
+    def _bring_again(self, cluster: XdsResource) -> None:
         """A cluster that is new or changed waits for its endpoints, but Envoy asks only once for those of a name."""
         for ref in cluster.brings:
             talk = (self._talks or {}).get(ref.type)
@@ -379,7 +379,7 @@ class Machine:
                 talk.asked.add(ref.name)
                 talk.dirty[ref.name] = None
 
-    def _take_back(self, type_: str, talk: _Talk, now: float) -> Response | None:
+    def _take_back(self, type_: str, talk: _Talk, now: float) -> DiscoveryResponse | None:
         """What Envoy has and should not have, and what it asked for and does not exist."""
         named: frozenset[str] | None = None
         gone: list[str] = []
@@ -401,7 +401,7 @@ class Machine:
             talk.hold(name, (*talk.has(name), None))
             if type_ == CLUSTER:
                 self._unused_since.pop(name, None)
-        return Response(type=type_, nonce=self._nonce(), removed=tuple(gone)) if gone else None
+        return DiscoveryResponse(type=type_, nonce=self._nonce(), removed=tuple(gone)) if gone else None
 
     def _is_drained(self, cluster: str, named: frozenset[str] | None, now: float) -> bool:
         if named is None or cluster in named:
@@ -427,7 +427,7 @@ class Machine:
 
     # what Envoy has
 
-    def _has(self, ref: Ref) -> Held:
+    def _has(self, ref: ResourceRef) -> Held:
         talk = (self._talks or {}).get(ref.type)
         return talk.has(ref.name) if talk is not None else _NOTHING
 
@@ -435,7 +435,7 @@ class Machine:
         """Whether a route may name it. One that will never be there holds up nobody."""
         if cluster not in self._of(CLUSTER):
             return True
-        held = self._has(Ref(CLUSTER, cluster))
+        held = self._has(ResourceRef(CLUSTER, cluster))
         if None in held:
             return False
         endpoints = self._of(CLUSTER)[cluster].brings
@@ -464,16 +464,16 @@ class Machine:
         return True
 
 
-def _is(held: Held, want: Resource) -> bool:
+def _is(held: Held, want: XdsResource) -> bool:
     """Whether Envoy has this, for certain."""
     return len(held) == 1 and held[0] is not None and held[0].version == want.version
 
 
-def _version(held: Resource | None) -> str | None:
+def _version(held: XdsResource | None) -> str | None:
     return held.version if held is not None else None
 
 
-def _changed(old: Mapping[str, Resource], new: Mapping[str, Resource]) -> list[str]:
+def _changed(old: Mapping[str, XdsResource], new: Mapping[str, XdsResource]) -> list[str]:
     if old is new:
         return []
     found = [name for name in old if name not in new]

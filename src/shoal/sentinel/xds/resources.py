@@ -20,9 +20,9 @@ from shoal.sentinel.xds.model import (
     ROUTES,
     SECRET,
     TYPES,
-    Ref,
-    Resource,
+    ResourceRef,
     Snapshot,
+    XdsResource,
 )
 
 _ANY = AnyMessage.DESCRIPTOR.full_name
@@ -34,7 +34,7 @@ class Packager:
 
     def __init__(self) -> None:
         self._messages: dict[str, Mapping[str, Message]] = {}
-        self._made: dict[str, Mapping[str, Resource]] = {}
+        self._made: dict[str, Mapping[str, XdsResource]] = {}
 
     def package(self, messages: Mapping[str, Mapping[str, Message]]) -> Snapshot:
         for type_ in TYPES:
@@ -44,23 +44,23 @@ class Packager:
                 self._made[type_] = {
                     name: old[name]
                     if before.get(name) is message
-                    else _resource(Ref(type_, name), message, old.get(name))
+                    else _resource(ResourceRef(type_, name), message, old.get(name))
                     for name, message in of_type.items()
                 }
                 self._messages[type_] = of_type
         return dict(self._made)
 
 
-def _resource(ref: Ref, message: Message, before: Resource | None) -> Resource:
+def _resource(ref: ResourceRef, message: Message, before: XdsResource | None) -> XdsResource:
     body = message.SerializeToString(deterministic=True)
     if before is not None and before.body == body:
         return before
     version = hashlib.blake2b(body, digest_size=12).hexdigest()
     needs, brings = _references(ref, message)
-    return Resource(ref, version, body, needs=needs, brings=brings)
+    return XdsResource(ref, version, body, needs=needs, brings=brings)
 
 
-def _references(ref: Ref, message: Any) -> tuple[frozenset[str], tuple[Ref, ...]]:
+def _references(ref: ResourceRef, message: Any) -> tuple[frozenset[str], tuple[ResourceRef, ...]]:
     if ref.type == ENDPOINTS or ref.type == SECRET:
         return frozenset(), ()
     if ref.type == ROUTES:
@@ -69,7 +69,7 @@ def _references(ref: Ref, message: Any) -> tuple[frozenset[str], tuple[Ref, ...]
     brings = dict.fromkeys(one for one in found if one.type != CLUSTER)
     if ref.type == CLUSTER:
         if message.HasField("eds_cluster_config"):
-            brings[Ref(ENDPOINTS, message.eds_cluster_config.service_name or message.name)] = None
+            brings[ResourceRef(ENDPOINTS, message.eds_cluster_config.service_name or message.name)] = None
         return frozenset(), tuple(brings)
     return frozenset(one.name for one in found if one.type == CLUSTER), tuple(brings)
 
@@ -88,7 +88,7 @@ def _clusters_of_routes(routes: Any) -> Iterator[str]:
                 yield from (mirror.cluster for mirror in action.request_mirror_policies)
 
 
-def _walk(message: Any) -> Iterator[Ref]:
+def _walk(message: Any) -> Iterator[ResourceRef]:
     """Everything that a message names, in it and in what it packs."""
     kind = message.DESCRIPTOR.full_name
     if kind == _ANY:
@@ -97,20 +97,20 @@ def _walk(message: Any) -> Iterator[Ref]:
             yield from _walk(inner)
         return
     if kind.endswith(".Rds"):
-        yield Ref(ROUTES, message.route_config_name)
+        yield ResourceRef(ROUTES, message.route_config_name)
     elif kind.endswith(".SdsSecretConfig") and message.HasField("sds_config"):
-        yield Ref(SECRET, message.name)
+        yield ResourceRef(SECRET, message.name)
     elif kind.endswith(".HttpFilter") and message.HasField("config_discovery"):
-        yield Ref(EXTENSION, message.name)
+        yield ResourceRef(EXTENSION, message.name)
     for field, value in message.ListFields():
         if field.type == field.TYPE_STRING:
             if field.name in _NAMES_A_CLUSTER and isinstance(value, str):
-                yield Ref(CLUSTER, value)
+                yield ResourceRef(CLUSTER, value)
         elif field.type == field.TYPE_MESSAGE:
             yield from _walk_field(value)
 
 
-def _walk_field(value: Any) -> Iterator[Ref]:
+def _walk_field(value: Any) -> Iterator[ResourceRef]:
     if isinstance(value, Message):
         yield from _walk(value)
     elif isinstance(value, Mapping):

@@ -19,8 +19,8 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from shoal.base.clock import Clock
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
-from shoal.sentinel.xds.model import Request, Response, Snapshot
-from shoal.sentinel.xds.protocol import Machine
+from shoal.sentinel.xds.model import DiscoveryRequest, DiscoveryResponse, Snapshot
+from shoal.sentinel.xds.protocol import XdsMachine
 
 log = get_logger("sentinel.xds")
 
@@ -30,14 +30,14 @@ _TICK_FLOOR_S = 0.02
 _OPTIONS = [("grpc.max_receive_message_length", _MESSAGE_BYTES), ("grpc.so_reuseport", 0)]
 
 
-class Discovery(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc]
+class DiscoveryServer(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc]
     """The machine and the stream that it speaks on."""
 
-    def __init__(self, machine: Machine, *, clock: Clock, on_change: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, machine: XdsMachine, *, clock: Clock, on_change: Callable[[], None] = lambda: None) -> None:
         self.machine = machine
         self._clock = clock
         self._on_change = on_change
-        self._stream: asyncio.Queue[Response | None] | None = None  # what is to be written; None ends it
+        self._stream: asyncio.Queue[DiscoveryResponse | None] | None = None  # what is to be written; None ends it
         self._due = asyncio.Event()
 
     def publish(self, snapshot: Snapshot) -> None:
@@ -82,7 +82,7 @@ class Discovery(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignor
             self._stream = None
             self.machine.disconnect()
 
-    async def _read(self, requests: AsyncIterator[Any], out: asyncio.Queue[Response | None]) -> None:
+    async def _read(self, requests: AsyncIterator[Any], out: asyncio.Queue[DiscoveryResponse | None]) -> None:
         try:
             async for message in requests:
                 if self._stream is not out:
@@ -94,7 +94,7 @@ class Discovery(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignor
         finally:
             out.put_nowait(None)
 
-    def _send(self, responses: list[Response]) -> None:
+    def _send(self, responses: list[DiscoveryResponse]) -> None:
         if self._stream is not None:
             for response in responses:
                 self._stream.put_nowait(response)
@@ -123,9 +123,9 @@ class Discovery(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignor
                 self._send(self.machine.tick(self._clock.monotonic()))
 
 
-def _request(message: Any) -> Request:
+def _request(message: Any) -> DiscoveryRequest:
     refused = message.HasField("error_detail")
-    return Request(
+    return DiscoveryRequest(
         type=message.type_url,
         nonce=message.response_nonce,
         error=message.error_detail.message if refused else None,
@@ -135,7 +135,7 @@ def _request(message: Any) -> Request:
     )
 
 
-def _message(response: Response) -> Any:
+def _message(response: DiscoveryResponse) -> Any:
     return discovery_pb2.DeltaDiscoveryResponse(
         type_url=response.type,
         nonce=response.nonce,

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from shoal.store.postgres.journal import PostgresJournal
-from shoal.store.postgres.link import Patience
+from shoal.store.postgres.link import LinkTimeouts
 
-__all__ = ["Patience", "PostgresJournal"]
+__all__ = ["LinkTimeouts", "PostgresJournal"]

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from shoal.store.journal import Replica, Result, Transaction, decide
 from shoal.store.model import Entry, Event, EventType, Key, StoreUnavailable
-from shoal.store.postgres.rows import AttrsOf, Row, event_of
+from shoal.store.postgres.rows import AttrsOf, LogRow, event_of
 
 _RECENT = 4096  # published events kept for responses that arrive late
 _HINTS = 64  # batches that wait for the ones before them
@@ -60,7 +60,7 @@ class Feed:
         self._answered: list[
             tuple[int, int, OwnBatch]
         ] = []  # base, newest: own batches that wait for foreign ones before them
-        self._hints: dict[int, Sequence[Row]] = {}  # keyed by the revision before them
+        self._hints: dict[int, Sequence[LogRow]] = {}  # keyed by the revision before them
         self._recent: deque[Event] = deque(maxlen=_RECENT)
 
     def begin(self, revision: int, mark: int) -> None:
@@ -93,9 +93,9 @@ class Feed:
             self._answered.append((base, newest, batch))
             self._advance()
 
-    def read(self, rows: Iterable[Row]) -> None:
+    def read(self, rows: Iterable[LogRow]) -> None:
         """Take rows of the log: complete batches, in order. Known rows are skipped."""
-        foreign: list[Row] = []
+        foreign: list[LogRow] = []
         for row in rows:
             own = self._own.get(row.mark)
             if own is None:
@@ -110,7 +110,7 @@ class Feed:
         self._publish_foreign(foreign)
         self._advance()
 
-    def hint(self, rows: Sequence[Row]) -> None:
+    def hint(self, rows: Sequence[LogRow]) -> None:
         """Take a batch that another server has announced."""
         if rows[-1].revision > self.revision and rows[0].mark not in self._own:
             if len(self._hints) < _HINTS:
@@ -150,16 +150,16 @@ class Feed:
         self._publish(events, rows[-1])
         return True
 
-    def _publish_foreign(self, rows: Sequence[Row]) -> None:
+    def _publish_foreign(self, rows: Sequence[LogRow]) -> None:
         if rows:
             self._publish(self._events(rows), rows[-1])
 
-    def _publish(self, events: Sequence[Event], last: Row) -> None:
+    def _publish(self, events: Sequence[Event], last: LogRow) -> None:
         self.revision, self.mark = last.revision, last.mark
         self._recent.extend(events)
         self._replica.publish(events)
 
-    def _events(self, rows: Sequence[Row]) -> list[Event]:
+    def _events(self, rows: Sequence[LogRow]) -> list[Event]:
         """The events of the rows on top of the visible state; raises HistoryChanged if they do not continue it."""
         events: list[Event] = []
         pending: dict[Key, Entry | None] = {}
@@ -176,7 +176,7 @@ class Feed:
         return events
 
     @staticmethod
-    def _check(row: Row, revision: int, mark: int) -> None:
+    def _check(row: LogRow, revision: int, mark: int) -> None:
         if row.revision != revision + 1:
             raise HistoryChanged(f"the log continues at {row.revision}, this server is at {revision}")
         if row.prior != mark:

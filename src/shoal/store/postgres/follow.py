@@ -18,8 +18,8 @@ from shoal.base.logs import get_logger
 from shoal.store.journal import Loaded, Replica
 from shoal.store.model import StoreClosed, StoreUnavailable
 from shoal.store.postgres.feed import Feed, HistoryChanged
-from shoal.store.postgres.link import AWAY, Link, Patience
-from shoal.store.postgres.rows import COLUMNS, AttrsOf, History, Row
+from shoal.store.postgres.link import AWAY, LinkTimeouts, PostgresLink
+from shoal.store.postgres.rows import COLUMNS, AttrsOf, LogRow, StoreHistory
 from shoal.store.postgres.schema import CHANNEL
 
 GAP_S = 0.02  # missing rows are fetched after this delay
@@ -42,7 +42,7 @@ UPDATE shoal.counter SET incarnation = $2, mark = $3, revision = greatest(revisi
 _log = get_logger("store")
 
 
-class Snapshot(NamedTuple):
+class LogSnapshot(NamedTuple):
     """A whole log, as read from the database."""
 
     loaded: Loaded
@@ -50,34 +50,34 @@ class Snapshot(NamedTuple):
     superseded: Sequence[int]
 
 
-async def load(connection: asyncpg.Connection, attrs_of: AttrsOf) -> Snapshot:
+async def load(connection: asyncpg.Connection, attrs_of: AttrsOf) -> LogSnapshot:
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         revision, mark, incarnation = await connection.fetchrow(_COUNTER)
         floors: dict[str, int] = dict(await connection.fetch(_FLOORS))
-        history = History(floors, attrs_of)
+        history = StoreHistory(floors, attrs_of)
         after = 0
         while rows := await connection.fetch(_ROWS, after, _LOAD_CHUNK):
             for row in rows:
-                history.add(Row(*row))
+                history.add(LogRow(*row))
             after = rows[-1][0]
     loaded = Loaded(
         entries=history.entries, events=history.events, floors=floors, revision=revision, incarnation=incarnation
     )
-    return Snapshot(loaded, mark, history.superseded)
+    return LogSnapshot(loaded, mark, history.superseded)
 
 
-class Follower:
+class LogFollower:
     def __init__(
         self,
-        link: Link,
+        link: PostgresLink,
         feed: Feed,
         replica: Replica,
         attrs_of: AttrsOf,
-        patience: Patience,
+        patience: LinkTimeouts,
         ids: Ids,
         *,
         interval_s: float,
-        on_loaded: Callable[[Snapshot], None],
+        on_loaded: Callable[[LogSnapshot], None],
         notified_delay_s: Callable[[], float],
     ) -> None:
         """``notified_delay_s`` is how long a notification waits for the events to arrive by a faster way."""
@@ -98,7 +98,7 @@ class Follower:
         self.own_session = 0  # own notifications are ignored
         self._notified_delay_s = notified_delay_s
 
-    def begin(self, snapshot: Snapshot) -> None:
+    def begin(self, snapshot: LogSnapshot) -> None:
         self.incarnation = snapshot.loaded.incarnation
         self._heard = 0
         self._feed.begin(snapshot.loaded.revision, snapshot.mark)
@@ -206,7 +206,7 @@ class Follower:
                 raise HistoryChanged(f"the counter is at {revision}, this server has seen {known}", rewound=True)
             if revision == known:
                 return newest
-            rows = [Row(*record[3:]) for record in records if record[3] is not None]
+            rows = [LogRow(*record[3:]) for record in records if record[3] is not None]
             complete = len(rows) < chunk
             if complete and (not rows or rows[-1].revision != revision):
                 raise HistoryChanged("the log has dropped rows that this server has not read")
@@ -234,7 +234,7 @@ class Follower:
         self._replica.reset(snapshot.loaded)
 
 
-def whole_batches(rows: Sequence[Row], through: int) -> Sequence[Row]:
+def whole_batches(rows: Sequence[LogRow], through: int) -> Sequence[LogRow]:
     """The rows without the last batch, if rows up to ``through`` have not been read: it may be incomplete."""
     if not rows or rows[-1].revision >= through:
         return rows

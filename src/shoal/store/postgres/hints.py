@@ -22,7 +22,7 @@ from redis.exceptions import RedisError
 from shoal.base.backoff import Backoff
 from shoal.base.logs import get_logger
 from shoal.store.model import Event, EventType
-from shoal.store.postgres.rows import Row, bare
+from shoal.store.postgres.rows import LogRow, bare
 
 STREAM = "k8s_events"
 _KEPT = 256  # entries, about
@@ -63,7 +63,7 @@ def encode(incarnation: str, prior: int, mark: int, events: Sequence[Event]) -> 
     return fields
 
 
-def decode(fields: Fields) -> list[Row]:
+def decode(fields: Fields) -> list[LogRow]:
     """The rows of the batch; empty if it is announced without them. Raises ValueError or KeyError for garbage."""
     if b"object" not in fields:
         return []
@@ -76,11 +76,11 @@ def decode(fields: Fields) -> list[Row]:
         _keys.decode(fields[b"key"]),
         _objects.decode(fields[b"object"]),
     )
-    rows: list[Row] = []
+    rows: list[LogRow] = []
     for revision, kind, created, hole, key, value in zip(*columns, strict=True):
         stored = None if kind is EventType.DELETED else bare(bytes(value), hole, revision)
         resource, namespace, name = key
-        rows.append(Row(revision, mark, prior, created, hole, resource, namespace, name, stored))
+        rows.append(LogRow(revision, mark, prior, created, hole, resource, namespace, name, stored))
         prior = mark
     return rows
 
@@ -93,7 +93,7 @@ class Hints:
         incarnation: Callable[[], str],
         known: Callable[[], int],
         wanted: Callable[[], bool],
-        on_batch: Callable[[int, Sequence[Row]], None],
+        on_batch: Callable[[int, Sequence[LogRow]], None],
     ) -> None:
         """``wanted`` returns whether there are other servers; ``on_batch`` is called with the last revision of a batch
         of this incarnation and its rows, which are empty if they were too large or could not be read."""

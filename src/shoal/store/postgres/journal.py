@@ -23,13 +23,13 @@ from shoal.store.copy import shown
 from shoal.store.journal import Loaded, Replica, Result, Transaction
 from shoal.store.model import Event
 from shoal.store.postgres.feed import Feed, OwnBatch
-from shoal.store.postgres.follow import GAP_S, Follower, Snapshot, load
+from shoal.store.postgres.follow import GAP_S, LogFollower, LogSnapshot, load
 from shoal.store.postgres.hints import Hints
-from shoal.store.postgres.keeper import Keeper, register
-from shoal.store.postgres.link import AWAY, Link, Patience
-from shoal.store.postgres.rows import AttrsOf, Row
+from shoal.store.postgres.housekeeping import Housekeeper, register
+from shoal.store.postgres.link import AWAY, LinkTimeouts, PostgresLink
+from shoal.store.postgres.rows import AttrsOf, LogRow
 from shoal.store.postgres.schema import install
-from shoal.store.postgres.writer import Writer
+from shoal.store.postgres.writer import PostgresWriter
 
 # Retrying does not help: the user, the password or the name of the database is wrong.
 _HOPELESS = (
@@ -45,12 +45,18 @@ class PostgresJournal:
     shared = True
 
     def __init__(
-        self, url: str, attrs_of: AttrsOf, *, events: str = "", patience: Patience | None = None, ids: Ids | None = None
+        self,
+        url: str,
+        attrs_of: AttrsOf,
+        *,
+        events: str = "",
+        patience: LinkTimeouts | None = None,
+        ids: Ids | None = None,
     ) -> None:
         self._url = url
         self._attrs_of = attrs_of
         self._events = events
-        self._patience = patience or Patience()
+        self._patience = patience or LinkTimeouts()
         self._ids = ids or Ids()
         self._server = self._ids.new_uid()
         self._tasks: list[asyncio.Task[None]] = []
@@ -58,15 +64,15 @@ class PostgresJournal:
 
     async def open(self, replica: Replica) -> Loaded:
         feed = self._feed = Feed(replica, self._attrs_of, self._published)
-        self._follow_link = Link(self._url, "follower", self._patience, self._prepare_follower)
-        self._follower = Follower(
+        self._follow_link = PostgresLink(self._url, "follower", self._patience, self._prepare_follower)
+        self._follower = LogFollower(
             self._follow_link, feed, replica, self._attrs_of, self._patience, self._ids,
             interval_s=_INTERVAL_HINTED_S if self._events else _INTERVAL_S, on_loaded=self._loaded,
             notified_delay_s=self._notified_delay_s,
         )  # fmt: skip
-        self._keep_link = Link(self._url, "keeper", self._patience, _nothing, {"synchronous_commit": "off"})
-        self._keeper = Keeper(self._keep_link, self._server, lambda: feed.revision)
-        self._writer = Writer(
+        self._keep_link = PostgresLink(self._url, "keeper", self._patience, _nothing, {"synchronous_commit": "off"})
+        self._keeper = Housekeeper(self._keep_link, self._server, lambda: feed.revision)
+        self._writer = PostgresWriter(
             self._url, feed, self._follower, self._patience, self._ids, lambda: self._keeper.others > 0
         )
         if self._events:
@@ -120,7 +126,7 @@ class PostgresJournal:
             pass  # other servers notice the silence, and the next load deletes the rest
         await self._close_links()
 
-    async def _first_load(self) -> Snapshot:
+    async def _first_load(self) -> LogSnapshot:
         deadline_s = asyncio.get_running_loop().time() + self._patience.limit_s
         while True:
             try:
@@ -139,14 +145,14 @@ class PostgresJournal:
         await install(connection, self._ids.new_uid())
         await self._follower.prepare(connection)
 
-    def _loaded(self, snapshot: Snapshot) -> None:
+    def _loaded(self, snapshot: LogSnapshot) -> None:
         self._keeper.forget(snapshot.superseded, {})
 
     def _published(self, batch: OwnBatch, prior: int, events: Sequence[Event]) -> None:
         if self._hints is not None:
             self._hints.offer(prior, batch.mark, events)
 
-    def _hinted(self, newest: int, rows: Sequence[Row]) -> None:
+    def _hinted(self, newest: int, rows: Sequence[LogRow]) -> None:
         if rows:
             self._feed.hint(rows)
         self._follower.heard_of(newest, GAP_S if rows else 0.0)

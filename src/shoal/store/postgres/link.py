@@ -19,7 +19,7 @@ _log = get_logger("store")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class LinkTimeouts:
     """Time limits."""
 
     limit_s: float = 10.0  # total for a write or a fresh read
@@ -27,14 +27,14 @@ class Patience:
     statement_s: float = 3.0  # for a statement, or the wait for another server's batch; then it is retried
 
 
-class Link:
+class PostgresLink:
     """At most one connection, opened on demand. Used by one task at a time."""
 
     def __init__(
         self,
         url: str,
         name: str,
-        patience: Patience,
+        patience: LinkTimeouts,
         prepare: Callable[[asyncpg.Connection], Awaitable[None]],
         settings: dict[str, str] | None = None,
     ) -> None:

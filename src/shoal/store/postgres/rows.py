@@ -16,7 +16,7 @@ from shoal.store.model import Attrs, Entry, Event, EventType, Key
 AttrsOf = Callable[[Key, bytes], Attrs]
 
 
-class Row(NamedTuple):
+class LogRow(NamedTuple):
     """A row of ``shoal.log``, columns in the order in which every query here names them."""
 
     revision: int
@@ -30,7 +30,7 @@ class Row(NamedTuple):
     value: bytes | None  # None: a deletion
 
 
-COLUMNS = ", ".join(f"l.{name}" for name in Row._fields)
+COLUMNS = ", ".join(f"l.{name}" for name in LogRow._fields)
 
 
 def filled(value: bytes, hole: int, revision: int) -> bytes:
@@ -43,11 +43,11 @@ def bare(value: bytes, hole: int, revision: int) -> bytes:
     return value[:hole] + value[hole + len(str(revision)) :]
 
 
-def key_of(row: Row) -> Key:
+def key_of(row: LogRow) -> Key:
     return Key(sys.intern(row.resource), sys.intern(row.namespace), row.name)
 
 
-def event_of(row: Row, lookup: Lookup, attrs_of: AttrsOf) -> Event | None:
+def event_of(row: LogRow, lookup: Lookup, attrs_of: AttrsOf) -> Event | None:
     """The event of the row, given the objects before it in ``lookup``; None for the deletion of an absent object."""
     key = key_of(row)
     previous = lookup(key)
@@ -58,7 +58,7 @@ def event_of(row: Row, lookup: Lookup, attrs_of: AttrsOf) -> Event | None:
     return Event(EventType.ADDED if previous is None else EventType.MODIFIED, entry, previous)
 
 
-class History:
+class StoreHistory:
     """Turns the rows of a log, in order, into the current entries and the events above the floors."""
 
     def __init__(self, floors: Mapping[str, int], attrs_of: AttrsOf) -> None:
@@ -68,7 +68,7 @@ class History:
         self.events: list[Event] = []
         self.superseded: list[int] = []  # left by a server that ended between dropping events and deleting rows
 
-    def add(self, row: Row) -> None:
+    def add(self, row: LogRow) -> None:
         event = event_of(row, self.entries.get, self._attrs_of)
         if event is None:  # the object's states were deleted first; only the deletion is left
             self.superseded.append(row.revision)

@@ -18,9 +18,9 @@ from shoal.store.journal import Result, Transaction
 from shoal.store.model import StoreReadOnly, StoreUnavailable
 from shoal.store.postgres.encode import Encoded, encode
 from shoal.store.postgres.feed import Feed, HistoryChanged, OwnBatch
-from shoal.store.postgres.follow import Follower, new_mark, whole_batches
-from shoal.store.postgres.link import AWAY, Link, Patience
-from shoal.store.postgres.rows import Row
+from shoal.store.postgres.follow import LogFollower, new_mark, whole_batches
+from shoal.store.postgres.link import AWAY, LinkTimeouts, PostgresLink
+from shoal.store.postgres.rows import LogRow
 from shoal.store.postgres.schema import LOCK_WRITER
 
 COMMIT = f"SELECT * FROM shoal.commit_batch({', '.join(f'${n}' for n in range(1, 24))})"
@@ -32,9 +32,9 @@ WHERE locktype = 'advisory' AND classid = $1 AND objid = $2 AND objsubid = 2 AND
 _LOCK_SESSION = "SELECT pg_advisory_lock($1, $2)"
 
 
-class Writer:
+class PostgresWriter:
     def __init__(
-        self, url: str, feed: Feed, follower: Follower, patience: Patience, ids: Ids, notify: Callable[[], bool]
+        self, url: str, feed: Feed, follower: LogFollower, patience: LinkTimeouts, ids: Ids, notify: Callable[[], bool]
     ) -> None:
         """``notify`` returns whether other servers listen for notifications."""
         self._feed = feed
@@ -42,7 +42,7 @@ class Writer:
         self._patience = patience
         self._ids = ids
         self._number = new_mark(ids) & 0x7FFFFFFF
-        self._link = Link(url, "writer", patience, self._prepare)
+        self._link = PostgresLink(url, "writer", patience, self._prepare)
         self._failing_since_s: float | None = None
         self._notify = notify
 
@@ -112,7 +112,7 @@ class Writer:
             return None
         try:
             if len(records) > 1:
-                self._feed.read(whole_batches([Row(*record[3:]) for record in records[1:]], base))
+                self._feed.read(whole_batches([LogRow(*record[3:]) for record in records[1:]], base))
             self._feed.committed(batch, base, newest)
         except HistoryChanged:
             pass  # the follower will read the same rows

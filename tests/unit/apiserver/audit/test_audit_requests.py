@@ -12,8 +12,8 @@ import orjson
 import pytest
 
 from shoal.apiserver.audit.config import AuditConfig
-from shoal.apiserver.audit.event import Record, Trail, line
-from shoal.apiserver.audit.policy import METADATA, REQUEST, Grade, Policy, parse
+from shoal.apiserver.audit.event import AuditRecord, AuditTrail, line
+from shoal.apiserver.audit.policy import METADATA, REQUEST, AuditGrade, AuditPolicy, parse
 from shoal.apiserver.context import ServerConfig
 from shoal.apiserver.messages import Request
 from shoal.testing.servers import ADMIN_TOKEN, LocalServer, local_server
@@ -22,12 +22,12 @@ CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 HIDDEN = "hunter2-hunter2"
 
 
-def policy(*rules: Any, **more: Any) -> Policy:
+def policy(*rules: Any, **more: Any) -> AuditPolicy:
     return parse({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": list(rules), **more})
 
 
 def audited(
-    tmp_path: Path, test: Callable[[LocalServer], Awaitable[None]], rules: Policy | None = None
+    tmp_path: Path, test: Callable[[LocalServer], Awaitable[None]], rules: AuditPolicy | None = None
 ) -> list[dict[str, Any]]:
     """The events that ``test`` leaves."""
     path = tmp_path / "audit.log"
@@ -247,12 +247,12 @@ def test_a_token_in_the_query_is_not_recorded_whatever_it_is_called(tmp_path: Pa
 
 @pytest.mark.parametrize(("level", "recorded"), [(METADATA, False), (REQUEST, True)])
 def test_a_webhooks_patch_is_recorded_where_the_object_is(level: int, recorded: bool) -> None:
-    trail = Trail(Grade(level), b"id", Request("POST", b"/", {}), "create", None, None, None, 0.0)
+    trail = AuditTrail(AuditGrade(level), b"id", Request("POST", b"/", {}), "create", None, None, None, 0.0)
     trail.annotations = {
         "patch.webhook.admission.k8s.io/round_0_index_0": HIDDEN,
         "mutation.webhook.admission.k8s.io/round_0_index_0": "mutated",
     }
-    written = line(Record(trail, "ResponseComplete", 0.0, 201))
+    written = line(AuditRecord(trail, "ResponseComplete", 0.0, 201))
     assert (HIDDEN.encode() in written) is recorded and b"mutated" in written
 
 

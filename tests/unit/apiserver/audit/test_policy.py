@@ -15,7 +15,7 @@ from shoal.apiserver.audit.policy import (
     REQUEST,
     REQUEST_RESPONSE,
     AuditAttributes,
-    Policy,
+    AuditPolicy,
     default_policy,
     load,
     parse,
@@ -25,11 +25,11 @@ from shoal.errors import ConfigError
 EVERYBODY = ("system:authenticated",)
 
 
-def policy(*rules: Any, **more: Any) -> Policy:
+def policy(*rules: Any, **more: Any) -> AuditPolicy:
     return parse({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": list(rules), **more})
 
 
-def level(of: Policy, asked: AuditAttributes) -> int:
+def level(of: AuditPolicy, asked: AuditAttributes) -> int:
     grade = of.grade(asked)
     return NONE if grade is None else grade.level
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.testing.servers import Answer, LocalServer
+from shoal.testing.servers import LocalServer, ServerAnswer
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 GROUP = "rbac.authorization.k8s.io"
@@ -43,7 +43,7 @@ class People:
     def __init__(self, server: LocalServer) -> None:
         self.server = server
 
-    async def ask(self, user: str, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+    async def ask(self, user: str, method: str, path: str, body: Any = None, **headers: str) -> ServerAnswer:
         """``user`` may be followed by groups: ``bob/devs/testers``."""
         name, *groups = user.split("/")
         sent = {"Impersonate-User": name, **headers}

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.apiserver.flow.config import FlowConfig
-from shoal.apiserver.flow.gate import FlowMatch, Gate
+from shoal.apiserver.flow.gate import FlowGate, FlowMatch
 from shoal.apiserver.flow.levels import Level
 from shoal.apiserver.flow.ticket import Ticket
 from shoal.base.clock import FakeClock
@@ -31,13 +31,13 @@ class Ticking(FakeClock):
         return super().monotonic()
 
 
-def gate(clock: FakeClock | None = None, **settings_: Any) -> Gate:
-    made = Gate(FlowConfig(**{**ROOMY, **settings_}), clock or FakeClock())
+def gate(clock: FakeClock | None = None, **settings_: Any) -> FlowGate:
+    made = FlowGate(FlowConfig(**{**ROOMY, **settings_}), clock or FakeClock())
     made.configure(priority_levels(), flow_schemas())
     return made
 
 
-def match_of(of: Gate, user: str = "alice", groups: tuple[str, ...] = EVERYBODY, verb: str = "create") -> FlowMatch:
+def match_of(of: FlowGate, user: str = "alice", groups: tuple[str, ...] = EVERYBODY, verb: str = "create") -> FlowMatch:
     return of.match((user, groups, verb, "", "pods", "", "default"))
 
 
@@ -54,7 +54,7 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-def fill(of: Gate, match: FlowMatch) -> int:
+def fill(of: FlowGate, match: FlowMatch) -> int:
     """Take all seats there are for ``match``."""
     taken = 0
     while of.enter(match):
@@ -242,7 +242,7 @@ def test_the_control_plane_has_no_buckets() -> None:
 
 
 def test_wide_requests_take_more_seats() -> None:
-    assert [Gate.list_width(count) for count in (0, 99, 100, 950, 10**6)] == [1, 1, 2, 10, 10]
+    assert [FlowGate.list_width(count) for count in (0, 99, 100, 950, 10**6)] == [1, 1, 2, 10, 10]
 
     async def check() -> None:
         made = gate()
@@ -296,7 +296,7 @@ def test_a_level_that_is_removed_serves_those_who_wait_there_and_others_go_elsew
 
 def test_without_any_settings_the_mandatory_ones_count() -> None:
     async def check() -> None:
-        made = Gate(FlowConfig(), FakeClock())
+        made = FlowGate(FlowConfig(), FakeClock())
         assert match_of(made, "root", ("system:masters",)).level.exempt
         assert match_of(made).level.name == "catch-all" and made.enter(match_of(made))
 

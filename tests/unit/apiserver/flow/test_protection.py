@@ -10,7 +10,7 @@ import pytest
 
 from shoal.apiserver.context import ServerConfig
 from shoal.apiserver.flow.config import FlowConfig
-from shoal.apiserver.messages import LongResponse, Refusal, Request
+from shoal.apiserver.messages import LongResponse, RefusedRequest, Request
 from shoal.errors import ConfigError
 from shoal.testing.servers import ADMIN_TOKEN, LocalServer, local_server
 
@@ -170,7 +170,7 @@ def test_a_long_list_keeps_its_seats_until_its_client_has_it() -> None:
 def test_clients_that_keep_coming_with_unknown_credentials_are_slowed_down() -> None:
     async def test(server: LocalServer) -> None:
         answer = await server.server.handler.handle(Request("GET", b"/api", {b"authorization": b"Bearer x"}))
-        assert isinstance(answer, Refusal) and answer.status == 401 and answer.hold_s > 0
+        assert isinstance(answer, RefusedRequest) and answer.status == 401 and answer.hold_s > 0
         assert (b"WWW-Authenticate", b'Bearer realm="shoal"') in answer.headers
 
     serving(test)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.apiserver.metrics.samples import NODES, PODS, PRINTER, Reading, metrics_object, sample
+from shoal.apiserver.metrics.samples import NODES, PODS, PRINTER, NodeReading, metrics_object, sample
 from shoal.kube.objects import Obj
 
 
@@ -13,26 +13,26 @@ def a_summary(cpu_ns: int, memory: int, rate: int = 0) -> Obj:
 
 
 def test_processor_use_is_the_difference_over_the_time() -> None:
-    reading = Reading(sample(a_summary(4_000_000_000, 2048), 110.0), sample(a_summary(1_000_000_000, 1), 100.0))
+    reading = NodeReading(sample(a_summary(4_000_000_000, 2048), 110.0), sample(a_summary(1_000_000_000, 1), 100.0))
     assert reading.node_usage() == {"cpu": "300m", "memory": "2Ki"}
     assert reading.pod_usage() == {("a", "p"): [{"name": "c", "usage": {"cpu": "300m", "memory": "2Ki"}}]}
     assert reading.stamps(15)["window"] == "10s"
 
 
 def test_a_single_reading_or_a_counter_that_began_anew_falls_back_to_the_kubelets_own_rate() -> None:
-    once = Reading(sample(a_summary(1, 0, rate=7), 100.0))
+    once = NodeReading(sample(a_summary(1, 0, rate=7), 100.0))
     assert once.node_usage() == {"cpu": "7n", "memory": "0"} and once.stamps(15)["window"] == "15s"
-    again = Reading(sample(a_summary(5, 0, rate=7), 110.0), sample(a_summary(500, 0), 100.0))
+    again = NodeReading(sample(a_summary(5, 0, rate=7), 110.0), sample(a_summary(500, 0), 100.0))
     assert again.node_usage() == {"cpu": "7n", "memory": "0"}
 
 
 def test_a_kubelet_that_tells_nothing_gives_nothing() -> None:
-    reading = Reading(sample({}, 1.0))
+    reading = NodeReading(sample({}, 1.0))
     assert reading.node_usage() is None and reading.pod_usage() == {}
 
 
 def test_objects_carry_what_they_are_about_and_rows_their_sum() -> None:
-    reading = Reading(sample(a_summary(4_000_000_000, 2048), 110.0), sample(a_summary(1_000_000_000, 1), 100.0))
+    reading = NodeReading(sample(a_summary(4_000_000_000, 2048), 110.0), sample(a_summary(1_000_000_000, 1), 100.0))
     about = {"name": "p", "namespace": "a", "labels": {"x": "y"}}
     containers = [{"name": n, "usage": {"cpu": "1500u", "memory": "1Mi"}} for n in "ab"]
     made = metrics_object(PODS, about, reading, 15, {"containers": containers})

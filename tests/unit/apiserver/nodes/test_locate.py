@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shoal.apiserver.nodes import locate
-from shoal.apiserver.nodes.locate import UnknownError, Wanted
+from shoal.apiserver.nodes.locate import ProxiedName, UnknownError
 from shoal.errors import BadRequest, ServiceUnavailable
 from shoal.kube.objects import Obj
 
@@ -18,14 +18,14 @@ LOOPBACK = (ip_network("127.42.0.0/16"),)
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("p", Wanted("", "p", "")),
-        ("p:80", Wanted("", "p", "80")),
-        ("p:web", Wanted("", "p", "web")),
-        ("https:p:443", Wanted("https", "p", "443")),
-        ("http:p:", Wanted("http", "p", "")),
+        ("p", ProxiedName("", "p", "")),
+        ("p:80", ProxiedName("", "p", "80")),
+        ("p:web", ProxiedName("", "p", "web")),
+        ("https:p:443", ProxiedName("https", "p", "443")),
+        ("http:p:", ProxiedName("http", "p", "")),
     ],
 )
-def test_a_name_may_say_scheme_and_port(text: str, expected: Wanted) -> None:
+def test_a_name_may_say_scheme_and_port(text: str, expected: ProxiedName) -> None:
     assert locate.wanted(text, "pod") == expected
 
 

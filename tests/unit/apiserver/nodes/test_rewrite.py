@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.apiserver.nodes.rewrite import Links, Page, page_for, request_headers, response_headers
+from shoal.apiserver.nodes.rewrite import HtmlPage, Links, page_for, request_headers, response_headers
 
 PREFIX = "/api/v1/namespaces/a/pods/p/proxy"
 LINKS = Links(PREFIX, "10.0.0.1:80", "api.example:6443")
@@ -79,7 +79,7 @@ EXPECTED = (
 @settings(max_examples=200, deadline=None)
 def test_a_page_is_rewritten_the_same_however_it_is_cut(cuts: list[int]) -> None:
     places = [0, *sorted(cuts), len(PAGE)]
-    page = Page(LINKS)
+    page = HtmlPage(LINKS)
     made = b"".join(page.feed(PAGE[start:end]) for start, end in zip(places, places[1:], strict=False)) + page.finish()
     assert made == EXPECTED
 
@@ -88,12 +88,12 @@ def test_a_page_is_rewritten_the_same_however_it_is_cut(cuts: list[int]) -> None
 @settings(max_examples=300, deadline=None)
 def test_what_has_no_links_goes_through_unchanged(data: bytes) -> None:
     text = data.replace(b"=", b"")
-    page = Page(LINKS)
+    page = HtmlPage(LINKS)
     assert page.feed(text) + page.finish() == text
 
 
 def test_a_page_that_pretends_to_be_a_tag_is_not_held_for_ever() -> None:
-    page = Page(LINKS)
+    page = HtmlPage(LINKS)
     sent = sum(len(page.feed(b"<a " + b"x" * 8192)) for _ in range(100))
     assert sent > 100 * 8192 - 2 * 64 * 1024
 

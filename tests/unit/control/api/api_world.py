@@ -23,7 +23,7 @@ from shoal.control.api.access import ApiCaller
 from shoal.control.api.wiring import make_api
 from shoal.control.database import tables
 from shoal.control.database.engine import Databases
-from shoal.control.database.tokens import Principal, Tokens
+from shoal.control.database.tokens import ApiTokens, Principal
 from shoal.control.domain.fleet import Fleet
 from shoal.control.domain.model import Sealed
 from shoal.rest.api import RestApi
@@ -71,7 +71,7 @@ class World:
     def __init__(self, databases: Databases, clock: Clock) -> None:
         self.databases = databases
         self.clock = clock
-        self.tokens = Tokens(databases, clock)
+        self.tokens = ApiTokens(databases, clock)
         self.metrics = Metrics()
         self.fleet = Fleet(databases, clock, Ids(), PlainSealer())
         self.api: RestApi[Principal, ApiCaller] = make_api(

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import text
 
 from shoal.control.database.failures import DatabaseAway
-from shoal.control.database.moments import _KEPT, SqliteMoments
+from shoal.control.database.moments import _KEPT, SqliteReaders
 
 NAMES = text("SELECT name FROM things WHERE name >= :least ORDER BY name")
 
@@ -28,8 +28,8 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def moments(path: Path) -> Iterator[SqliteMoments]:
-    made = SqliteMoments("main", path)
+def moments(path: Path) -> Iterator[SqliteReaders]:
+    made = SqliteReaders("main", path)
     yield made
     made.close()
 
@@ -41,7 +41,7 @@ def write(path: Path, name: str) -> None:
 
 
 def test_everything_in_a_block_is_of_one_moment_and_the_next_block_sees_what_came(
-    moments: SqliteMoments, path: Path
+    moments: SqliteReaders, path: Path
 ) -> None:
     async def main() -> None:
         with moments.open() as rows:
@@ -54,7 +54,7 @@ def test_everything_in_a_block_is_of_one_moment_and_the_next_block_sees_what_cam
     asyncio.run(main())
 
 
-def test_a_reader_cannot_write(moments: SqliteMoments, path: Path) -> None:
+def test_a_reader_cannot_write(moments: SqliteReaders, path: Path) -> None:
     async def main() -> None:
         with pytest.raises((sqlite3.Error, DatabaseAway)), moments.open() as rows:
             await rows(text("INSERT INTO things VALUES ('x')"), {})
@@ -64,7 +64,7 @@ def test_a_reader_cannot_write(moments: SqliteMoments, path: Path) -> None:
     asyncio.run(main())
 
 
-def test_connections_are_used_again_a_few_are_kept_and_one_that_failed_is_not(moments: SqliteMoments) -> None:
+def test_connections_are_used_again_a_few_are_kept_and_one_that_failed_is_not(moments: SqliteReaders) -> None:
     async def main() -> None:
         with moments.open() as rows:
             await rows(NAMES, {"least": ""})
@@ -89,14 +89,14 @@ def test_a_database_that_cannot_be_read_is_away_and_a_wrong_statement_is_not(tmp
     async def main() -> None:
         broken = tmp_path / "broken.db"
         broken.write_bytes(b"this is no database " * 100)
-        moments = SqliteMoments("main", broken)
+        moments = SqliteReaders("main", broken)
         with pytest.raises(DatabaseAway, match="'main' is away"), moments.open() as rows:
             await rows(NAMES, {"least": ""})
         moments.close()
-        missing = SqliteMoments("main", tmp_path / "no" / "such.db")
+        missing = SqliteReaders("main", tmp_path / "no" / "such.db")
         with pytest.raises(DatabaseAway), missing.open():
             pass
-        good = SqliteMoments("main", path)
+        good = SqliteReaders("main", path)
         with pytest.raises(sqlite3.OperationalError, match="no such table"), good.open() as rows:
             await rows(text("SELECT * FROM nowhere"), {})
         good.close()

@@ -13,8 +13,8 @@ from shoal.base.clock import RealClock
 from shoal.base.ids import Ids
 from shoal.control.database.engine import Database
 from shoal.control.database.failures import DatabaseAway
-from shoal.control.database.sqlite import Connection
-from shoal.control.database.transaction import Wanted
+from shoal.control.database.sqlite import SqliteConnection
+from shoal.control.database.transaction import DesiredObject
 from shoal.sync.keys import Place
 
 ONE = text("SELECT 1")
@@ -24,21 +24,21 @@ async def opened(path: Path) -> Database:
     return await Database.open(f"sqlite:///{path}/a.db", clock=RealClock(), ids=Ids())
 
 
-def wanted(count: int) -> list[Wanted]:
-    return [Wanted(place=Place("clu_a", "s"), key=f"deployment/d{n}", workspace_id="w") for n in range(count)]
+def wanted(count: int) -> list[DesiredObject]:
+    return [DesiredObject(place=Place("clu_a", "s"), key=f"deployment/d{n}", workspace_id="w") for n in range(count)]
 
 
 def test_short_statements_run_in_the_loop_and_those_about_many_rows_in_the_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran: list[tuple[str, int]] = []
-    plain = Connection._rows
+    plain = SqliteConnection._rows
 
-    def noted(self: Connection, sql: str, parameters: object) -> object:
+    def noted(self: SqliteConnection, sql: str, parameters: object) -> object:
         ran.append((sql.split()[0], threading.get_ident()))
         return plain(self, sql, parameters)
 
-    monkeypatch.setattr(Connection, "_rows", noted)
+    monkeypatch.setattr(SqliteConnection, "_rows", noted)
 
     async def main() -> None:
         database = await opened(tmp_path)
@@ -93,7 +93,7 @@ def test_while_the_thread_still_works_for_somebody_who_was_cancelled_nothing_run
         async with database.transaction(short=True) as tx:
             connection = await tx.session.connection()
             driver = connection.sync_connection.connection.driver_connection  # type: ignore[union-attr]
-            assert isinstance(driver, Connection) and driver.takes("SELECT 1", {})
+            assert isinstance(driver, SqliteConnection) and driver.takes("SELECT 1", {})
             go = threading.Event()
             waiting = asyncio.create_task(driver.in_thread(go.wait, 20), name="waiting")
             await asyncio.sleep(0)

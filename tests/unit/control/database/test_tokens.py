@@ -14,7 +14,7 @@ from shoal.base.clock import FakeClock
 from shoal.base.ids import Ids, seeded_bytes
 from shoal.control.database.engine import Database, Databases
 from shoal.control.database.tables import FLEET, Audit, Token
-from shoal.control.database.tokens import Tokens
+from shoal.control.database.tokens import ApiTokens
 from shoal.errors import AlreadyExists, Conflict, Invalid, NotFound
 
 AGENT = {"kind": "agent", "name": "krane", "cluster": "c1", "region": "eu"}
@@ -26,8 +26,8 @@ class World:
     def __init__(self, database: Database, clock: FakeClock) -> None:
         self.database = database
         self.clock = clock
-        self.tokens = Tokens(Databases([database]), clock)
-        self.elsewhere = Tokens(Databases([database]), clock)
+        self.tokens = ApiTokens(Databases([database]), clock)
+        self.elsewhere = ApiTokens(Databases([database]), clock)
 
 
 def run(tmp_path: Path, test: Callable[[World], Awaitable[None]]) -> None:

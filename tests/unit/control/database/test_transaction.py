@@ -18,7 +18,7 @@ from shoal.base.ids import Ids
 from shoal.control.database.changes import changes_after, desired_index
 from shoal.control.database.engine import Database
 from shoal.control.database.tables import Desired
-from shoal.control.database.transaction import Tx, Wanted
+from shoal.control.database.transaction import DesiredObject, Tx
 from shoal.sync.keys import Place
 
 PLACES = [Place("clu_a", "s0"), Place("clu_a", "s1"), Place("clu_b", "s0")]
@@ -81,7 +81,7 @@ class Model:
 
 async def do(tx: Tx, what: str, named: list[tuple[Place, str]]) -> list[int]:
     if what == "want":
-        return await tx.want_many([Wanted(place=place, key=key, workspace_id="w") for place, key in named])
+        return await tx.want_many([DesiredObject(place=place, key=key, workspace_id="w") for place, key in named])
     if what == "number":
         return [await tx.number()]
     if what == "gone":
@@ -144,7 +144,7 @@ def test_a_whole_table_is_read_in_pieces_and_completely(tmp_path: Path) -> None:
         try:
             async with database.transaction() as tx:
                 await tx.want_many(
-                    [Wanted(place=PLACES[0], key=f"deployment/d{n:05}", workspace_id="w") for n in range(5000)]
+                    [DesiredObject(place=PLACES[0], key=f"deployment/d{n:05}", workspace_id="w") for n in range(5000)]
                 )
             asked = select(Desired.key).order_by(Desired.key)
             expected = [f"deployment/d{n:05}" for n in range(5000)]

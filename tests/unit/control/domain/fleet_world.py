@@ -21,12 +21,12 @@ from shoal.control.database import tables
 from shoal.control.database.engine import Databases
 from shoal.control.domain import readiness
 from shoal.control.domain.fleet import Fleet
-from shoal.control.domain.model import Ref, Sealed, Who
+from shoal.control.domain.model import Actor, ObjectRef, Sealed
 from shoal.sync.keys import Place, key_of
 
-ADMIN = Who("default", "ann", "admin")
-EDITOR = Who("default", "eve", "editor")
-VIEWER = Who("default", "vic", "viewer")
+ADMIN = Actor("default", "ann", "admin")
+EDITOR = Actor("default", "eve", "editor")
+VIEWER = Actor("default", "vic", "viewer")
 
 
 class PlainSealer:
@@ -61,10 +61,10 @@ def an_app(name: str = "web", *, regions: tuple[str, ...] = ("eu",), replicas: i
     return doc("App", name, {"image": "shop/web:1", "topology": topology, **spec})
 
 
-def ref(kind: str, name: str) -> Ref:
+def ref(kind: str, name: str) -> ObjectRef:
     if kind in ("App", "Route", "Policy", "ApiKey", "Secret"):
-        return Ref(kind, name, "shop", "prod")
-    return Ref(kind, name, "shop" if kind == "Environment" else "")
+        return ObjectRef(kind, name, "shop", "prod")
+    return ObjectRef(kind, name, "shop" if kind == "Environment" else "")
 
 
 class World:

@@ -29,17 +29,20 @@ def a_certificate(revision: int, *, age_days: float, shown: bool = True) -> Gate
 @pytest.mark.parametrize(
     ("known", "step"),
     [
-        ([], entry.Step(make=True)),
-        ([a_certificate(1, age_days=100)], entry.Step()),
-        ([a_certificate(1, age_days=250)], entry.Step(make=True)),
-        ([a_certificate(1, age_days=250), a_certificate(2, age_days=0.5, shown=False)], entry.Step()),
-        ([a_certificate(1, age_days=251), a_certificate(2, age_days=1.5, shown=False)], entry.Step(show=("gwc_2",))),
-        ([a_certificate(1, age_days=366), a_certificate(2, age_days=100)], entry.Step(forget=("gwc_1",))),
-        ([a_certificate(1, age_days=366)], entry.Step(make=True, forget=("gwc_1",))),
+        ([], entry.CertificateStep(make=True)),
+        ([a_certificate(1, age_days=100)], entry.CertificateStep()),
+        ([a_certificate(1, age_days=250)], entry.CertificateStep(make=True)),
+        ([a_certificate(1, age_days=250), a_certificate(2, age_days=0.5, shown=False)], entry.CertificateStep()),
+        (
+            [a_certificate(1, age_days=251), a_certificate(2, age_days=1.5, shown=False)],
+            entry.CertificateStep(show=("gwc_2",)),
+        ),
+        ([a_certificate(1, age_days=366), a_certificate(2, age_days=100)], entry.CertificateStep(forget=("gwc_1",))),
+        ([a_certificate(1, age_days=366)], entry.CertificateStep(make=True, forget=("gwc_1",))),
     ],
 )
 def test_the_next_certificate_is_believed_before_it_is_shown_and_the_last_until_it_expires(
-    known: list[GatewayCertificate], step: entry.Step
+    known: list[GatewayCertificate], step: entry.CertificateStep
 ) -> None:
     assert entry.plan(known, NOW) == step
 

@@ -11,7 +11,7 @@ from fleet_world import ADMIN, EDITOR, VIEWER, World, a_world, an_app, doc, ref,
 from shoal.control.database import tables
 from shoal.control.database.tables import FLEET
 from shoal.control.domain.access import authorize
-from shoal.control.domain.model import Ref, Scope, Who
+from shoal.control.domain.model import Actor, ListScope, ObjectRef
 from shoal.control.domain.specs import KINDS
 from shoal.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound
 from shoal.sync.versions import decode_cursor
@@ -25,14 +25,14 @@ def test_viewers_read_editors_write_and_admins_run_the_fleet(kind: str) -> None:
     fleet = kind in ("Region", "Cluster")
     authorize(VIEWER, "read", kind)
     authorize(ADMIN, "apply", kind)
-    for who in (VIEWER, Who("default", "nobody", ""), Who("default", "x", "root")):
+    for who in (VIEWER, Actor("default", "nobody", ""), Actor("default", "x", "root")):
         with pytest.raises(Forbidden):
             authorize(who, "apply", kind)
     if fleet:
-        for who in (EDITOR, Who("tenant", "tom", "admin")):
+        for who in (EDITOR, Actor("tenant", "tom", "admin")):
             with pytest.raises(Forbidden):
                 authorize(who, "apply", kind)
-        authorize(Who("tenant", "tom", "admin"), "read", kind)
+        authorize(Actor("tenant", "tom", "admin"), "read", kind)
     else:
         authorize(EDITOR, "delete", kind)
         with pytest.raises(Forbidden):
@@ -41,12 +41,12 @@ def test_viewers_read_editors_write_and_admins_run_the_fleet(kind: str) -> None:
 
 def test_somebody_without_a_role_reads_nothing() -> None:
     with pytest.raises(Forbidden):
-        authorize(Who("default", "nobody", ""), "read", "App")
+        authorize(Actor("default", "nobody", ""), "read", "App")
 
 
 def test_every_use_case_looks_at_the_role(tmp_path: Path) -> None:
     async def test(world: World) -> None:
-        nobody, fleet, app = Who("default", "nobody", ""), world.fleet, ref("App", "web")
+        nobody, fleet, app = Actor("default", "nobody", ""), world.fleet, ref("App", "web")
         for asked in (
             fleet.get(nobody, app), fleet.list_(nobody, "App"), fleet.status(nobody), fleet.explain(nobody, app),
             fleet.history(nobody, app), fleet.instances(nobody, app), fleet.events(nobody), fleet.audit(nobody),
@@ -63,7 +63,7 @@ def test_every_use_case_looks_at_the_role(tmp_path: Path) -> None:
 def test_a_workspace_sees_only_its_own(tmp_path: Path) -> None:
     async def test(world: World) -> None:
         await world.apply(an_app())
-        tenant = Who("tenant", "tom", "admin")
+        tenant = Actor("tenant", "tom", "admin")
         assert (await world.fleet.list_(tenant, "App")).items == []
         assert (await world.fleet.status(tenant))["apps"] == []
         with pytest.raises(NotFound):
@@ -129,7 +129,7 @@ def test_lists_are_paged_by_name_and_filtered_by_labels_and_scope(tmp_path: Path
         found: list[str] = []
         after = ""
         while True:
-            page = await world.fleet.list_(VIEWER, "Secret", Scope("shop", "prod"), limit=3, after=after)
+            page = await world.fleet.list_(VIEWER, "Secret", ListScope("shop", "prod"), limit=3, after=after)
             assert len(page.items) <= 3
             found += [item["metadata"]["name"] for item in page.items]
             after = page.next
@@ -140,10 +140,10 @@ def test_lists_are_paged_by_name_and_filtered_by_labels_and_scope(tmp_path: Path
         assert [item["metadata"]["name"] for item in odd.items] == ["s1", "s3"]
         rest = await world.fleet.list_(VIEWER, "Secret", labels="odd=1", limit=2, after=odd.next)
         assert ([item["metadata"]["name"] for item in rest.items], rest.next) == (["s5"], "")
-        assert (await world.fleet.list_(VIEWER, "Secret", Scope("shop", "staging"))).items == []
-        assert len((await world.fleet.list_(VIEWER, "Environment", Scope("shop"))).items) == 2
+        assert (await world.fleet.list_(VIEWER, "Secret", ListScope("shop", "staging"))).items == []
+        assert len((await world.fleet.list_(VIEWER, "Environment", ListScope("shop"))).items) == 2
         with pytest.raises(NotFound):
-            await world.fleet.list_(VIEWER, "Secret", Scope("shop", "none"))
+            await world.fleet.list_(VIEWER, "Secret", ListScope("shop", "none"))
         for wrong in ({"after": "zzz"}, {"labels": "a in ("}):
             with pytest.raises(BadRequest):
                 await world.fleet.list_(VIEWER, "Secret", **wrong)
@@ -165,7 +165,7 @@ def test_what_get_shows_can_be_applied_again_without_a_change(tmp_path: Path) ->
         for kind in KINDS:
             for item in (await world.fleet.list_(ADMIN, kind)).items:
                 metadata = item["metadata"]
-                named = Ref(kind, metadata["name"], metadata.get("project", ""), metadata.get("environment", ""))
+                named = ObjectRef(kind, metadata["name"], metadata.get("project", ""), metadata.get("environment", ""))
                 assert await world.fleet.get(ADMIN, named) == item
                 again = await world.apply(item)
                 assert (again.created, again.changed, again.effects) == (False, [], []), kind
@@ -330,4 +330,4 @@ def test_two_who_change_the_same_app_at_once_do_it_one_after_the_other_on_postgr
 
 
 def test_the_workspace_of_the_fleet_is_no_ones() -> None:
-    authorize(Who(FLEET, "root", "admin"), "apply", "Cluster")
+    authorize(Actor(FLEET, "root", "admin"), "apply", "Cluster")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shoal.control.domain.kinds.app import Toleration
 from shoal.control.domain.kinds.places import Capacity, Taint
-from shoal.control.domain.placement.model import ClusterFacts, Load, ShardFacts, Want
+from shoal.control.domain.placement.model import ClusterFacts, PlacedLoad, PlacementRequest, ShardFacts
 from shoal.control.domain.placement.plan import place, refusal, tolerated
 from shoal.sync.keys import Place
 
@@ -44,14 +44,14 @@ def clusters(draw: Any) -> list[ClusterFacts]:
             capacity=Capacity(deployments=draw(st.none() | st.integers(0, 6))),
             can_schedule=draw(st.booleans()),
             shards=draw(shards),
-            load=Load(draw(st.integers(0, 6))),
+            load=PlacedLoad(draw(st.integers(0, 6))),
         )
         for number in range(count)
     ]
 
 
 wants = st.builds(
-    Want,
+    PlacementRequest,
     region=st.just("eu"),
     labels=st.dictionaries(st.just("tier"), st.sampled_from(["a", "b"]), max_size=1),
     cel=st.sampled_from(["", "cluster.labels['zone'] == 'a'", "cluster.used.deployments < 3"]),
@@ -63,7 +63,9 @@ wants = st.builds(
 
 @settings(max_examples=120, deadline=None)
 @given(want=wants, known=clusters())
-def test_a_refused_cluster_is_never_chosen_and_each_refusal_is_told(want: Want, known: list[ClusterFacts]) -> None:
+def test_a_refused_cluster_is_never_chosen_and_each_refusal_is_told(
+    want: PlacementRequest, known: list[ClusterFacts]
+) -> None:
     found = place(want, known)
     here = {each.name: each for each in known if each.region == want.region}
     assert set(found.reason["considered"]) == set(here)
@@ -82,7 +84,9 @@ def test_a_refused_cluster_is_never_chosen_and_each_refusal_is_told(want: Want, 
 
 @settings(max_examples=60, deadline=None)
 @given(want=wants, known=clusters(), order=st.randoms(use_true_random=False))
-def test_the_order_of_the_clusters_does_not_matter(want: Want, known: list[ClusterFacts], order: Any) -> None:
+def test_the_order_of_the_clusters_does_not_matter(
+    want: PlacementRequest, known: list[ClusterFacts], order: Any
+) -> None:
     shuffled = list(known)
     order.shuffle(shuffled)
     assert place(want, known) == place(want, shuffled)
@@ -90,7 +94,7 @@ def test_the_order_of_the_clusters_does_not_matter(want: Want, known: list[Clust
 
 @settings(max_examples=80, deadline=None)
 @given(want=wants, known=clusters())
-def test_what_was_placed_stays_when_it_is_placed_again(want: Want, known: list[ClusterFacts]) -> None:
+def test_what_was_placed_stays_when_it_is_placed_again(want: PlacementRequest, known: list[ClusterFacts]) -> None:
     first = place(want, known)
     if first.place is None:
         return
@@ -104,8 +108,8 @@ def test_what_was_placed_stays_when_it_is_placed_again(want: Want, known: list[C
 @settings(max_examples=100, deadline=None)
 @given(loads=st.lists(st.integers(0, 20), min_size=1, max_size=6))
 def test_of_equals_the_least_loaded_is_taken(loads: list[int]) -> None:
-    known = [cluster(f"c{number}", load=Load(load)) for number, load in enumerate(loads)]
-    found = place(Want(region="eu"), known).place
+    known = [cluster(f"c{number}", load=PlacedLoad(load)) for number, load in enumerate(loads)]
+    found = place(PlacementRequest(region="eu"), known).place
     assert found is not None
     assert found.cluster == f"clu_c{loads.index(min(loads))}"
 
@@ -115,19 +119,19 @@ def cluster(name: str, **fields: Any) -> ClusterFacts:
     return ClusterFacts(id=f"clu_{name}", name=name, **given)
 
 
-def chosen(want: Want, *known: ClusterFacts) -> str:
+def chosen(want: PlacementRequest, *known: ClusterFacts) -> str:
     found = place(want, known).place
     return found.cluster.removeprefix("clu_") if found else ""
 
 
 def test_the_reason_names_what_was_considered_refused_and_why_it_was_chosen() -> None:
     known = [
-        cluster("a", labels={"tier": "gold"}, load=Load(5)),
-        cluster("b", labels={"tier": "gold"}, load=Load(2)),
+        cluster("a", labels={"tier": "gold"}, load=PlacedLoad(5)),
+        cluster("b", labels={"tier": "gold"}, load=PlacedLoad(2)),
         cluster("c"),
         cluster("d", labels={"tier": "gold"}, can_schedule=False),
     ]
-    found = place(Want(region="eu", labels={"tier": "gold"}), known)
+    found = place(PlacementRequest(region="eu", labels={"tier": "gold"}), known)
     assert found.place == Place("clu_b", "s1")
     assert found.reason["considered"] == ["a", "b", "c", "d"]
     assert found.reason["refused"] == {
@@ -139,42 +143,42 @@ def test_the_reason_names_what_was_considered_refused_and_why_it_was_chosen() ->
 
 def test_r8_a_cluster_whose_agent_is_lost_gets_nothing_new() -> None:
     lost = cluster("a", shards=(ShardFacts("s1", "lost"),))
-    assert chosen(Want(region="eu"), lost, cluster("b", load=Load(100))) == "b"
-    assert place(Want(region="eu"), [lost]).place is None
+    assert chosen(PlacementRequest(region="eu"), lost, cluster("b", load=PlacedLoad(100))) == "b"
+    assert place(PlacementRequest(region="eu"), [lost]).place is None
 
 
 def test_what_runs_on_a_lost_cluster_stays_when_nothing_else_takes_it() -> None:
     lost = cluster("a", shards=(ShardFacts("s1", "lost"),))
-    here = Want(region="eu", current=Place("clu_a", "s1"))
+    here = PlacementRequest(region="eu", current=Place("clu_a", "s1"))
     assert chosen(here, lost) == "a"
     assert chosen(here, lost, cluster("b")) == "b"
 
 
 def test_capacity_refuses_what_does_not_fit_but_not_what_runs_there() -> None:
-    full = cluster("a", capacity=Capacity(cpu_millicores=1000), load=Load(1, 800))
-    want = Want(region="eu", size=Load(1, 300))
+    full = cluster("a", capacity=Capacity(cpu_millicores=1000), load=PlacedLoad(1, 800))
+    want = PlacementRequest(region="eu", size=PlacedLoad(1, 300))
     assert "not enough cpu: 1100 of 1000" in refusal(want, full)
     assert not refusal(replace(want, current=Place("clu_a", "s1")), full)
 
 
 def test_load_is_measured_against_capacity() -> None:
-    small = cluster("a", capacity=Capacity(deployments=10), load=Load(5))
-    large = cluster("b", capacity=Capacity(deployments=1000), load=Load(50))
-    assert chosen(Want(region="eu"), small, large) == "b"
+    small = cluster("a", capacity=Capacity(deployments=10), load=PlacedLoad(5))
+    large = cluster("b", capacity=Capacity(deployments=1000), load=PlacedLoad(50))
+    assert chosen(PlacementRequest(region="eu"), small, large) == "b"
 
 
 def test_apps_of_an_environment_stay_together_where_its_gateway_is() -> None:
-    assert chosen(Want(region="eu", home="clu_a"), cluster("a", load=Load(50)), cluster("b")) == "a"
+    assert chosen(PlacementRequest(region="eu", home="clu_a"), cluster("a", load=PlacedLoad(50)), cluster("b")) == "a"
 
 
 def test_a_preference_gives_way_when_there_is_no_other() -> None:
     avoided = cluster("a", taints=(Taint("spot", "", "PreferNoSchedule"),))
-    assert chosen(Want(region="eu"), avoided, cluster("b", load=Load(9))) == "b"
-    assert chosen(Want(region="eu"), avoided) == "a"
+    assert chosen(PlacementRequest(region="eu"), avoided, cluster("b", load=PlacedLoad(9))) == "b"
+    assert chosen(PlacementRequest(region="eu"), avoided) == "a"
 
 
 def test_an_expression_without_a_value_refuses_and_says_why() -> None:
-    why = refusal(Want(region="eu", cel="cluster.labels['tier'] == 'gold'"), cluster("a"))
+    why = refusal(PlacementRequest(region="eu", cel="cluster.labels['tier'] == 'gold'"), cluster("a"))
     assert "no such key" in why
 
 
@@ -182,4 +186,4 @@ def test_the_least_used_shard_of_a_cluster_is_taken() -> None:
     known = cluster(
         "a", shards=(ShardFacts("s1", "joined", 3), ShardFacts("s2", "joined", 1), ShardFacts("s3", "lost"))
     )
-    assert place(Want(region="eu"), [known]).place == Place("clu_a", "s2")
+    assert place(PlacementRequest(region="eu"), [known]).place == Place("clu_a", "s2")

@@ -9,7 +9,7 @@ import pytest
 
 from shoal.control.database import tables
 from shoal.control.domain import status
-from shoal.control.domain.status import Facts
+from shoal.control.domain.status import StatusFacts
 from shoal.sync.keys import Place
 
 NOW = 1_000_000
@@ -57,7 +57,7 @@ def judged(
     desired: tables.Desired | None = None,
     instances: list[tables.Instance] | None = None,
     agent: tables.Agent | None = None,
-) -> status.Finding:
+) -> status.PlaceState:
     found = [an_instance("a"), an_instance("b")] if instances is None else instances
     return status.judge(row or a_row(), desired or a_desired(), found, agent or an_agent(), NOW)
 
@@ -121,8 +121,8 @@ def app_and_deployment(**fields: Any) -> tuple[tables.App, tables.Deployment]:
     return app, deployment
 
 
-def two_regions(**second: Any) -> Facts:
-    return Facts(
+def two_regions(**second: Any) -> StatusFacts:
+    return StatusFacts(
         now=NOW,
         regions={"reg_1": "eu", "reg_2": "us"},
         clusters={"clu_1": "eu1", "clu_2": "us1"},
@@ -163,7 +163,7 @@ def test_what_is_being_removed_is_shown_until_its_agent_confirms() -> None:
 def test_revisions_beside_each_other_are_judged_each_by_its_own_rows() -> None:
     app, deployment = app_and_deployment(status="deploying")
     old = tables.Deployment(id="dep_0", app_id="app_1", revision=2, image="x", status="ready", desired_state="running")
-    facts = Facts(
+    facts = StatusFacts(
         now=NOW,
         topology=[a_row(), a_row(id="top_0", deployment_id="dep_0")],
         desired=[a_desired(number=9), a_desired(object_id="dep_0")],
@@ -207,5 +207,5 @@ def test_an_agent_is_shown_with_cursor_lag_heartbeat_breaker_and_brake() -> None
     ],
 )  # fmt: skip
 def test_any_object_has_a_state_at_each_place(fields: dict[str, Any], state: str) -> None:
-    facts = Facts(now=NOW, agents={AT: an_agent()})
+    facts = StatusFacts(now=NOW, agents={AT: an_agent()})
     assert status.place_status(a_desired(**fields), facts)["state"] == state

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shoal.control.relay.outbox import Letter, Outbox, Sender
 from shoal.control.relay.roster import Roster
-from shoal.sync.keys import Place, Stream
+from shoal.sync.keys import Place, StreamKind
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 PLACE = Place("c1", "default")
@@ -35,9 +35,9 @@ def drained(outbox: Outbox) -> list[Letter]:
 def test_of_each_object_the_newest_report_goes_in_the_order_of_sequences_and_the_heartbeat_last() -> None:
     outbox, one = Outbox(10), sender()
     outbox.beat(one, pb.HeartbeatRequest(software="old"))
-    outbox.put(one, Stream.DEPLOYMENTS, 1, [report("a", 1), report("b", 1)])
-    outbox.put(one, Stream.DEPLOYMENTS, 3, [report("c", 3)])
-    outbox.put(one, Stream.DEPLOYMENTS, 2, [report("a", 2), report("c", 2)])
+    outbox.put(one, StreamKind.DEPLOYMENTS, 1, [report("a", 1), report("b", 1)])
+    outbox.put(one, StreamKind.DEPLOYMENTS, 3, [report("c", 3)])
+    outbox.put(one, StreamKind.DEPLOYMENTS, 2, [report("a", 2), report("c", 2)])
     outbox.beat(one, pb.HeartbeatRequest(software="new"))
     letters = drained(outbox)
     reports = [[(each.key, each.available_replicas) for each in letter.reports] for letter in letters]
@@ -49,31 +49,31 @@ def test_of_each_object_the_newest_report_goes_in_the_order_of_sequences_and_the
 
 def test_one_place_is_worked_on_by_one_and_what_comes_meanwhile_is_not_lost() -> None:
     outbox, one = Outbox(10), sender()
-    outbox.put(one, Stream.DEPLOYMENTS, 1, [report("a", 1)])
+    outbox.put(one, StreamKind.DEPLOYMENTS, 1, [report("a", 1)])
     letter = outbox.take()
     assert letter is not None and outbox.take() is None and outbox.waiting(PLACE)
-    outbox.put(one, Stream.DEPLOYMENTS, 2, [report("a", 2)])
+    outbox.put(one, StreamKind.DEPLOYMENTS, 2, [report("a", 2)])
     outbox.done(letter)
     assert [each.reports[0].available_replicas for each in drained(outbox)] == [2]
-    outbox.put(one, Stream.SENTINELS, 3, [pb.SentinelReport(key="s")])
+    outbox.put(one, StreamKind.SENTINELS, 3, [pb.SentinelReport(key="s")])
     again = outbox.take()
     assert again is not None
     outbox.later(again)
-    assert [letter.stream for letter in drained(outbox)] == [Stream.SENTINELS]
+    assert [letter.stream for letter in drained(outbox)] == [StreamKind.SENTINELS]
 
 
 def test_a_full_outbox_refuses_new_objects_and_still_takes_newer_reports_of_known_ones() -> None:
     outbox, one = Outbox(2), sender()
-    assert outbox.put(one, Stream.DEPLOYMENTS, 1, [report("a"), report("b")])
-    assert not outbox.put(one, Stream.DEPLOYMENTS, 2, [report("a", 2), report("c")]), "all or nothing"
-    assert outbox.put(one, Stream.DEPLOYMENTS, 3, [report("a", 3)])
+    assert outbox.put(one, StreamKind.DEPLOYMENTS, 1, [report("a"), report("b")])
+    assert not outbox.put(one, StreamKind.DEPLOYMENTS, 2, [report("a", 2), report("c")]), "all or nothing"
+    assert outbox.put(one, StreamKind.DEPLOYMENTS, 3, [report("a", 3)])
     assert [letter.sequence for letter in drained(outbox)] == [1, 3]
 
 
 def test_what_a_replaced_agent_said_is_forgotten() -> None:
     outbox = Outbox(10)
-    outbox.put(sender(epoch=1), Stream.DEPLOYMENTS, 9, [report("a", 1), report("b", 1)])
-    outbox.put(sender(epoch=2), Stream.DEPLOYMENTS, 1, [report("a", 2)])
+    outbox.put(sender(epoch=1), StreamKind.DEPLOYMENTS, 9, [report("a", 1), report("b", 1)])
+    outbox.put(sender(epoch=2), StreamKind.DEPLOYMENTS, 1, [report("a", 2)])
     outbox.beat(sender(epoch=1), pb.HeartbeatRequest())
     outbox.forget(PLACE, 1)
     assert [[each.available_replicas for each in letter.reports] for letter in drained(outbox)] == [[2]]
@@ -86,7 +86,7 @@ def test_whatever_fails_in_between_the_newest_of_every_object_arrives_and_never_
 ) -> None:
     outbox, heard, newest = Outbox(100), dict[tuple[str, str], int](), dict[tuple[str, str], int]()
     for number, (cluster, key, arrives) in enumerate(steps, 1):
-        outbox.put(sender(cluster), Stream.DEPLOYMENTS, number, [report(key, number)])
+        outbox.put(sender(cluster), StreamKind.DEPLOYMENTS, number, [report(key, number)])
         newest[cluster, key] = number
         letter = outbox.take()
         if letter is not None and arrives:

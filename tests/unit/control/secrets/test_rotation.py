@@ -17,14 +17,14 @@ from shoal.base.ids import Ids, seeded_bytes
 from shoal.control.database.engine import Databases
 from shoal.control.database.tables import Audit, Change, GatewayCertificate, Secret
 from shoal.control.domain.fleet import Fleet
-from shoal.control.domain.model import Who
+from shoal.control.domain.model import Actor
 from shoal.control.secrets.masters import FileKeys, GivenKeys, KeysAway, Wrapped, parse_keys
 from shoal.control.secrets.rotation import master_keys_in_use, rotate_master, rotate_secrets
 from shoal.control.secrets.sealer import EnvelopeSealer
 from shoal.errors import ConfigError, ShoalError
 from shoal.sync.sealing import open_sealed
 
-WHO = Who("default", "ann", "admin")
+WHO = Actor("default", "ann", "admin")
 AGENT = X25519PrivateKey.generate()
 PRIVATE, PUBLIC = AGENT.private_bytes_raw(), AGENT.public_key().public_bytes_raw()
 COUNT, BATCH = 25, 10

@@ -15,11 +15,11 @@ from shoal.base.metrics import Metrics
 from shoal.base.tasks import cancel_all
 from shoal.control.database.engine import Databases
 from shoal.control.database.tables import FLEET, Agent, Cluster, Region
-from shoal.control.database.tokens import Principal, Tokens
+from shoal.control.database.tokens import ApiTokens, Principal
 from shoal.control.service.agents.auth import Caller
 from shoal.control.service.wiring import ClusterServer
 from shoal.sync.digest import Digest
-from shoal.sync.keys import Place, Stream
+from shoal.sync.keys import Place, StreamKind
 from shoal.testing.fleet import PlainSealer
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
@@ -35,7 +35,7 @@ class Control:
         self.databases = databases
         self.clock = clock = FakeClock()
         self.one, self.other = (
-            ClusterServer(databases, Tokens(databases, clock), PlainSealer(), clock=clock, random=lambda: 0.5,
+            ClusterServer(databases, ApiTokens(databases, clock), PlainSealer(), clock=clock, random=lambda: 0.5,
                           metrics=Metrics())
             for _ in range(2)
         )  # fmt: skip
@@ -93,7 +93,7 @@ def test_an_agent_that_another_control_plane_had_lost_is_asked_for_its_reports_a
         epoch = (await control.one.agents.join(CALLER, pb.JoinRequest(identity=identity()))).epoch
         digest = Digest()
         digest.put("deployment/d", "7")
-        control.one.reports._reported.put(PLACE, Stream.DEPLOYMENTS, "deployment/d", 7)  # as it came here
+        control.one.reports._reported.put(PLACE, StreamKind.DEPLOYMENTS, "deployment/d", 7)  # as it came here
         async with control.databases.fleet.transaction() as tx:  # by the other one, with what was reported
             await tx.session.execute(update(Agent).values(lost=True))
         beat = pb.HeartbeatRequest(identity=identity(epoch), deployments=pb.ControllerState(reported=digest.buckets))

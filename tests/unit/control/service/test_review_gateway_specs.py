@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.control.domain.routing import Target
+from shoal.control.domain.routing import RoutedDeployment
 from shoal.control.service.desired.gateway_specs import policy_spec, route_spec
 from shoal.crds import sentinel
 
-WEB = Target(deployment="dep_1", namespace="shop-prod-x", name="web-1-x", port=9000, protocol="h2c")
-OLD = Target(deployment="dep_0", namespace="shop-prod-x", name="web-0-x", port=8080, protocol="http1")
+WEB = RoutedDeployment(deployment="dep_1", namespace="shop-prod-x", name="web-1-x", port=9000, protocol="h2c")
+OLD = RoutedDeployment(deployment="dep_0", namespace="shop-prod-x", name="web-0-x", port=8080, protocol="http1")
 
 
 def test_a_route_leads_to_the_deployments_that_serve_its_apps() -> None:

@@ -18,16 +18,16 @@ from shoal.base.tasks import cancel_all
 from shoal.control.database import tables
 from shoal.control.database.engine import Databases
 from shoal.control.domain.fleet import Fleet
-from shoal.control.domain.model import Sealed, Who
+from shoal.control.domain.model import Actor, Sealed
 from shoal.control.service.desired.directory import AgentFacts, Directory
 from shoal.control.service.desired.index import Entry, Index
 from shoal.control.service.desired.loader import Loader
 from shoal.control.service.desired.model import Failure, Loaded
 from shoal.control.service.metrics import ServiceMetrics
-from shoal.sync.keys import Place, Stream
+from shoal.sync.keys import Place, StreamKind
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
-ADMIN = Who("default", "ann", "admin")
+ADMIN = Actor("default", "ann", "admin")
 
 
 class Keys:
@@ -145,13 +145,13 @@ def test_an_object_that_is_made_while_it_is_looked_for_is_not_forgotten(tmp_path
         made = Entry("main", 99, "apply", False)
 
         async def reads_too_early(*_: Any) -> dict[Any, Any]:
-            bench.index.put(place, Stream.DEPLOYMENTS, "deployment/new", made)
+            bench.index.put(place, StreamKind.DEPLOYMENTS, "deployment/new", made)
             return {}
 
         bench.loader._read = reads_too_early  # type: ignore[method-assign]
         found = await bench.loader.load(place, ["deployment/new"])
         assert found == {"deployment/new": Failure.LATER}
-        assert bench.index.of(place, Stream.DEPLOYMENTS).entries["deployment/new"] is made
+        assert bench.index.of(place, StreamKind.DEPLOYMENTS).entries["deployment/new"] is made
 
     run(tmp_path, test)
 

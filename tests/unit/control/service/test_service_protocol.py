@@ -22,7 +22,7 @@ from shoal.control.service.stream.protocol import (
     decide,
 )
 from shoal.sync.digest import BUCKETS, bucket_of
-from shoal.sync.keys import Place, Stream
+from shoal.sync.keys import Place, StreamKind
 from shoal.sync.versions import Cursor, decode_cursor
 
 PLACE = Place("c1", "s1")
@@ -36,17 +36,17 @@ def an_index() -> Index:
 
 
 def put(index: Index, key: str, number: int, action: str = "apply", *, by_user: bool = False) -> None:
-    index.put(PLACE, Stream.DEPLOYMENTS, key, Entry("main", number, action, by_user))
+    index.put(PLACE, StreamKind.DEPLOYMENTS, key, Entry("main", number, action, by_user))
     index.moved("main", Position(1, number, index.positions["main"].oldest))
 
 
 def a_session(index: Index, **options: object) -> Session:
-    place_index = index.of(PLACE, Stream.DEPLOYMENTS)
+    place_index = index.of(PLACE, StreamKind.DEPLOYMENTS)
     return Session(index, place_index, SessionConfig(**options), wake=lambda: None, random=lambda: 0.5)  # type: ignore[arg-type]
 
 
 def load(index: Index, command: Load, failing: frozenset[str] = frozenset()) -> dict[str, Loaded | Failure | None]:
-    entries = index.of(PLACE, Stream.DEPLOYMENTS).entries
+    entries = index.of(PLACE, StreamKind.DEPLOYMENTS).entries
     return {
         key: Failure.LATER if key in failing else Loaded(entries[key].number, key.encode()) if key in entries else None
         for key in command.keys
@@ -254,7 +254,7 @@ STEPS = st.lists(
 @given(STEPS, st.integers(0, 2**16))
 def test_whatever_breaks_on_the_way_the_agent_ends_with_what_is_desired(steps: list[tuple], seed: int) -> None:  # type: ignore[type-arg]
     index, agent, chance = an_index(), Receiver(), random.Random(seed)
-    place_index = index.of(PLACE, Stream.DEPLOYMENTS)
+    place_index = index.of(PLACE, StreamKind.DEPLOYMENTS)
     failing: set[str] = set()
     now, number = 0.0, 0
 

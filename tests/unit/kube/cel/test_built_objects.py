@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from shoal.kube.cel import CompileError, Env, EvalError, compile
-from shoal.kube.cel.admission import Scope, Variables, namespace_value
+from shoal.kube.cel.admission import Variables, VariableScope, namespace_value
 from shoal.kube.cel.types import DYN, INT, opaque
 from shoal.kube.cel.values import Built, Lazy
 
@@ -109,17 +109,17 @@ def test_variables_of_a_policy_know_those_before_them_and_their_types() -> None:
             {"name": "early", "expression": "variables.late"},
             {"name": "late", "expression": "1"},
         ],
-        Scope(),
+        VariableScope(),
     )
     assert str(known.programs["odd"].type) == "bool"  # type: ignore[union-attr]
     assert "undefined field 'late'" in str(known.programs["early"])
-    scope = Scope(variables=known.type)
+    scope = VariableScope(variables=known.type)
     with pytest.raises(CompileError, match=r"found no matching overload for '_\+_' applied to '\(int, string\)'"):
         compile("variables.n + 'x'", scope.env())
 
 
 def test_request_and_namespace_have_the_fields_of_kubernetes() -> None:
-    env = Scope().env()
+    env = VariableScope().env()
     namespace = namespace_value(
         {"metadata": {"name": "n", "uid": "u", "creationTimestamp": "2024-01-02T00:00:00Z", "managedFields": []}}
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.kube.podsecurity import Policy, Standard, is_stricter, policy_of
+from shoal.kube.podsecurity import PodSecurityLevels, Standard, is_stricter, policy_of
 
 P = "pod-security.kubernetes.io/"
 
@@ -43,8 +43,8 @@ def test_unreadable_labels_are_named() -> None:
 
 
 def test_a_policy_is_privileged_when_all_of_it_is() -> None:
-    assert Policy().privileged
-    assert not Policy(warn=Standard("baseline")).privileged
+    assert PodSecurityLevels().privileged
+    assert not PodSecurityLevels(warn=Standard("baseline")).privileged
 
 
 def test_levels_have_an_order() -> None:

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from answers_world import TOKEN, Ran, Shoal, World, WorldClock, authenticate, the_world
 
 from shoal.app.main import main
-from shoal.base.asgi import Listener, bind
+from shoal.base.asgi import AsgiListener, bind
 from shoal.base.metrics import Metrics
 from shoal.navigator.answers.api import make_api
 
@@ -33,7 +33,7 @@ def served() -> Iterator[tuple[World, str]]:
             lambda: world.view, world.history, world.edges, world.fleet, authenticate=authenticate,
             clock=WorldClock(), metrics=Metrics(),
         )  # fmt: skip
-        listener = Listener(api, listening)
+        listener = AsgiListener(api, listening)
 
         def stop() -> None:
             api.end_streams()

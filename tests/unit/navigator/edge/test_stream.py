@@ -17,7 +17,7 @@ from shoal.navigator.edge.config import ConnectionConfig, SyncConfig, read_join_
 from shoal.navigator.edge.metrics import EdgeMetrics
 from shoal.navigator.edge.protocol import Claim, EdgeMachine
 from shoal.navigator.edge.stream import EdgeStream, GaveUp, StreamDeps
-from shoal.testing.navigator import ManagerModel, RecordingManager, Refusal, recording_manager
+from shoal.testing.navigator import ClaimRejection, ManagerModel, RecordingManager, recording_manager
 from shoal.testing.proxy import TcpProxy
 from shoal.wire.navigator.v1 import navigator_pb as pb
 
@@ -214,7 +214,7 @@ def test_requests_end_with_the_connection_they_came_on() -> None:
 def test_a_rejected_edge_waits_as_told_or_as_set_and_comes_back(code: pb.RejectionCode, waits: list[float]) -> None:
     async def main() -> None:
         async with a_manager() as manager:
-            manager.refusals = [Refusal(code, 7.0), Refusal(code, 0.0)]
+            manager.refusals = [ClaimRejection(code, 7.0), ClaimRejection(code, 0.0)]
             clock = Hurried()
             made = Line(manager, clock=clock, standby_s=44.0, retry_base_s=20.0, retry_cap_s=20.0)
             try:
@@ -235,7 +235,7 @@ def test_a_rejected_edge_waits_as_told_or_as_set_and_comes_back(code: pb.Rejecti
 def test_a_standby_is_told_from_one_that_is_refused(code: pb.RejectionCode, state: str) -> None:
     async def main() -> None:
         async with a_manager() as manager:
-            manager.refusals = [Refusal(code, 600.0, "because")]
+            manager.refusals = [ClaimRejection(code, 600.0, "because")]
             made = Line(manager)
             await manager.until(lambda: made.stream.reason == "because")
             assert made.stream.state == state

@@ -12,8 +12,8 @@ from redis.asyncio import Redis
 from shoal.base.clock import FakeClock
 from shoal.sentinel.policies.limits import (
     TAKE,
-    Judgement,
-    Question,
+    LimitCheck,
+    LimitDecision,
     judgements,
     limit_headers,
     read_descriptor,
@@ -42,11 +42,11 @@ def with_redis(test: Callable[[Redis], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-def descriptor(*who: tuple[str, str], policy: str = "p", limit: str = "3", window: str = "3600") -> Question:
+def descriptor(*who: tuple[str, str], policy: str = "p", limit: str = "3", window: str = "3600") -> LimitCheck:
     return read_descriptor((("policy", policy), ("limit", limit), ("window", window), *who))
 
 
-async def take(redis: Redis, *questions: Question, cost: int = 1) -> list[Judgement]:
+async def take(redis: Redis, *questions: LimitCheck, cost: int = 1) -> list[LimitDecision]:
     script = redis.register_script(TAKE)
     answer = await script(
         keys=[one.key for one in questions], args=script_arguments(questions, [cost] * len(questions))
@@ -54,7 +54,7 @@ async def take(redis: Redis, *questions: Question, cost: int = 1) -> list[Judgem
     return judgements(questions, answer)
 
 
-async def age(redis: Redis, question: Question, steps: int) -> None:
+async def age(redis: Redis, question: LimitCheck, steps: int) -> None:
     """As if what was counted had been counted that many steps of its window earlier."""
     counts: Any = await redis.hgetall(question.key)
     await redis.delete(question.key)
@@ -169,15 +169,15 @@ def test_a_descriptor_that_names_no_limit_is_refused(entries: tuple[tuple[str, s
 
 
 def test_clients_are_told_of_the_limit_that_holds_them_back_most() -> None:
-    wide = Judgement(100, 60, True, remaining=50)
-    narrow = Judgement(10, 60, True, remaining=4)
-    soon, late = Judgement(1, 60, False, retry_s=1.2), Judgement(1, 60, False, retry_s=59)
+    wide = LimitDecision(100, 60, True, remaining=50)
+    narrow = LimitDecision(10, 60, True, remaining=4)
+    soon, late = LimitDecision(1, 60, False, retry_s=1.2), LimitDecision(1, 60, False, retry_s=59)
     assert tightest([wide, narrow]) is narrow
     assert tightest([wide, soon, late]) is late
     assert limit_headers(narrow) == {"x-ratelimit-limit": "10", "x-ratelimit-remaining": "4", "x-ratelimit-reset": "0"}
     assert limit_headers(soon)["retry-after"] == "2"
-    assert limit_headers(Judgement(1, 60, False, retry_s=-1.0))["retry-after"] == "60"
-    assert limit_headers(Judgement(1, 60, False, retry_s=0.01))["retry-after"] == "1"
+    assert limit_headers(LimitDecision(1, 60, False, retry_s=-1.0))["retry-after"] == "60"
+    assert limit_headers(LimitDecision(1, 60, False, retry_s=0.01))["retry-after"] == "1"
 
 
 def test_a_redis_that_is_gone_is_left_alone_for_a_moment_and_then_asked_again() -> None:

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import NameOID
 
-from shoal.sentinel.translate.model import Peer
+from shoal.sentinel.translate.model import PeerGateway
 from shoal.sentinel.translate.reading import key_set_of, peers_of, policy_of, route_of, tls_secret_of
 
 
@@ -75,4 +75,4 @@ def test_what_envoy_would_refuse_of_a_certificate_is_known_before() -> None:
 def test_peers_that_cannot_be_read_are_left_out() -> None:
     assert peers_of("nonsense") == ()
     text = '[{"region":"x","addresses":["1.2.3.4:5"],"distance":3,"healthy":false},7]'
-    assert peers_of(text) == (Peer(region="x", addresses=("1.2.3.4:5",), distance=3, healthy=False),)
+    assert peers_of(text) == (PeerGateway(region="x", addresses=("1.2.3.4:5",), distance=3, healthy=False),)

@@ -8,8 +8,15 @@ from hypothesis import strategies as st
 from translate_objects import backend, inputs_of, policy, route
 from translated_inputs import inputs
 
-from shoal.sentinel.translate import parts
-from shoal.sentinel.translate.model import Endpoint, Inputs, Peer, ServiceEndpoints, ServiceKey, TlsSecret
+from shoal.sentinel.translate import envoy
+from shoal.sentinel.translate.model import (
+    Inputs,
+    InstanceEndpoint,
+    PeerGateway,
+    ServiceEndpoints,
+    ServiceKey,
+    TlsSecret,
+)
 from shoal.sentinel.translate.translator import Translator, translate
 
 
@@ -27,10 +34,10 @@ def test_a_translation_in_steps_is_the_same_as_one_from_nothing(steps: list[Inpu
 @given(inputs)
 def test_every_cluster_that_is_named_exists_and_has_its_endpoints(found: Inputs) -> None:
     made = translate(found)
-    clusters = made[parts.CLUSTER]
+    clusters = made[envoy.CLUSTER]
     services = {one.eds_cluster_config.service_name for one in clusters.values() if one.eds_cluster_config.service_name}
-    assert services == set(made[parts.ENDPOINTS])
-    for host in made[parts.ROUTES][parts.ALL_ROUTES].virtual_hosts:
+    assert services == set(made[envoy.ENDPOINTS])
+    for host in made[envoy.ROUTES][envoy.ALL_ROUTES].virtual_hosts:
         for each in host.routes:
             named = {each.route.cluster, *(one.name for one in each.route.weighted_clusters.clusters)}
             named |= {one.cluster for one in each.route.request_mirror_policies}
@@ -47,7 +54,7 @@ def _changed(before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]]
 
 
 def _running(count: int) -> ServiceEndpoints:
-    return ServiceEndpoints(endpoints=tuple(Endpoint(address=f"10.0.0.{at}", port=1) for at in range(count)))
+    return ServiceEndpoints(endpoints=tuple(InstanceEndpoint(address=f"10.0.0.{at}", port=1) for at in range(count)))
 
 
 def _many() -> Inputs:
@@ -62,7 +69,7 @@ def test_a_change_of_endpoints_makes_one_assignment_anew() -> None:
     endpoints = {**given_.endpoints, ServiceKey("apps", "d7"): _running(2)}
     after = translator.resources(replace(given_, endpoints=endpoints))
     assert _changed(before, after) == {"deployment/d7"}
-    assert all(after[kind] is before[kind] for kind in before if kind != parts.ENDPOINTS)
+    assert all(after[kind] is before[kind] for kind in before if kind != envoy.ENDPOINTS)
 
 
 def test_a_change_of_weights_makes_only_the_routes_anew() -> None:
@@ -72,7 +79,7 @@ def test_a_change_of_weights_makes_only_the_routes_anew() -> None:
     before = translator.resources(given_)
     both = [backend("d1", weight=10), backend("d2", weight=90)]
     after = translator.resources(replace(given_, routes={**given_.routes, "r1": route("r1", "h1.example", *both)}))
-    assert _changed(before, after) == {parts.ALL_ROUTES}
+    assert _changed(before, after) == {envoy.ALL_ROUTES}
 
 
 def test_a_renewed_certificate_changes_its_secret_only() -> None:
@@ -91,21 +98,21 @@ def test_policies_and_limits_never_change_the_listener() -> None:
     limit = policy("l", rateLimit={"limit": 5, "identifier": {"remoteIp": {}}})
     wall = policy("w", firewall={"paths": ["/x"]})
     after = translator.resources(replace(bare, policies={"l": limit, "w": wall}))
-    assert _changed(before, after) == {parts.ALL_ROUTES, "early"}
+    assert _changed(before, after) == {envoy.ALL_ROUTES, "early"}
 
 
 def test_peers_need_a_certificate_of_our_own() -> None:
-    peer = Peer(region="far", addresses=("10.9.0.1:8043",), distance=1)
+    peer = PeerGateway(region="far", addresses=("10.9.0.1:8043",), distance=1)
     bare = inputs_of(route("r", "a.example", backend("d1")), peers=(peer,))
     given_ = replace(bare, settings=replace(bare.settings, entry_port=8043, entry_secret="gateways"))
     translator = Translator()
     made = translator.resources(given_)
-    assert not made[parts.ENDPOINTS]["deployment/d1"].endpoints
-    assert parts.ENTRY not in made[parts.LISTENER]
+    assert not made[envoy.ENDPOINTS]["deployment/d1"].endpoints
+    assert envoy.ENTRY not in made[envoy.LISTENER]
     assert "peers" in translator.faults
     secret = TlsSecret(name="gateways", certificate=b"c", key=b"k", authority=b"a")
     made = translator.resources(replace(given_, tls={"gateways": secret}))
-    assert [one.locality.region for one in made[parts.ENDPOINTS]["deployment/d1"].endpoints] == ["far"]
-    assert not made[parts.ENDPOINTS]["local/d1"].endpoints  # from peers nobody goes on to peers
-    assert set(made[parts.SECRET]) == {"certificate/gateways", "authority/gateways"}
+    assert [one.locality.region for one in made[envoy.ENDPOINTS]["deployment/d1"].endpoints] == ["far"]
+    assert not made[envoy.ENDPOINTS]["local/d1"].endpoints  # from peers nobody goes on to peers
+    assert set(made[envoy.SECRET]) == {"certificate/gateways", "authority/gateways"}
     assert "peers" not in translator.faults

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.sentinel.translate.model import Inputs, Policy, Route, Settings
+from shoal.sentinel.translate.model import GatewayPolicy, GatewayRoute, Inputs, Settings
 from shoal.sentinel.translate.reading import policy_of, route_of
 
 WITH_SERVICES = Settings(limits_socket="/run/limits")
@@ -14,18 +14,18 @@ def backend(deployment: str, **rest: Any) -> dict[str, Any]:
     return {"deployment": deployment, "namespace": "apps", "service": deployment, **rest}
 
 
-def route(name: str, host: str, *backends: dict[str, Any], created: str = "", **spec: Any) -> Route:
+def route(name: str, host: str, *backends: dict[str, Any], created: str = "", **spec: Any) -> GatewayRoute:
     whole = {"environment": "env_1", "host": host, "backends": list(backends), **spec}
     return route_of({"metadata": {"name": name, "generation": 1, "creationTimestamp": created}, "spec": whole})
 
 
-def policy(name: str, **spec: Any) -> Policy:
+def policy(name: str, **spec: Any) -> GatewayPolicy:
     return policy_of({"metadata": {"name": name, "generation": 1}, "spec": {"environment": "env_1", **spec}})
 
 
-def inputs_of(*objects: Route | Policy, **rest: Any) -> Inputs:
+def inputs_of(*objects: GatewayRoute | GatewayPolicy, **rest: Any) -> Inputs:
     return Inputs(
-        routes={each.name: each for each in objects if isinstance(each, Route)},
-        policies={each.name: each for each in objects if isinstance(each, Policy)},
+        routes={each.name: each for each in objects if isinstance(each, GatewayRoute)},
+        policies={each.name: each for each in objects if isinstance(each, GatewayPolicy)},
         **{"settings": WITH_SERVICES, **rest},
     )

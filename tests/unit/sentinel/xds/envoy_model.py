@@ -4,32 +4,41 @@ from __future__ import annotations
 
 from collections import deque
 
-from shoal.sentinel.xds.model import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Ref, Request, Resource, Response
-from shoal.sentinel.xds.protocol import Limits, Machine
+from shoal.sentinel.xds.model import (
+    CLUSTER,
+    ENDPOINTS,
+    LISTENER,
+    ROUTES,
+    DiscoveryRequest,
+    DiscoveryResponse,
+    ResourceRef,
+    XdsResource,
+)
+from shoal.sentinel.xds.protocol import XdsLimits, XdsMachine
 
 BAD = "bad"
 WILDCARDS = (CLUSTER, LISTENER)
 FOLLOWS = {CLUSTER: ENDPOINTS, LISTENER: ROUTES}
 
 
-def a_cluster(name: str, version: str = "1") -> Resource:
-    return Resource(Ref(CLUSTER, name), version, brings=(Ref(ENDPOINTS, name),))
+def a_cluster(name: str, version: str = "1") -> XdsResource:
+    return XdsResource(ResourceRef(CLUSTER, name), version, brings=(ResourceRef(ENDPOINTS, name),))
 
 
-def endpoints(name: str, version: str = "1") -> Resource:
-    return Resource(Ref(ENDPOINTS, name), version)
+def endpoints(name: str, version: str = "1") -> XdsResource:
+    return XdsResource(ResourceRef(ENDPOINTS, name), version)
 
 
-def a_listener(name: str, routes: str, version: str = "1") -> Resource:
-    return Resource(Ref(LISTENER, name), version, brings=(Ref(ROUTES, routes),))
+def a_listener(name: str, routes: str, version: str = "1") -> XdsResource:
+    return XdsResource(ResourceRef(LISTENER, name), version, brings=(ResourceRef(ROUTES, routes),))
 
 
-def routes_to(name: str, *clusters: str, version: str = "1") -> Resource:
-    return Resource(Ref(ROUTES, name), f"{version}:{','.join(clusters)}", needs=frozenset(clusters))
+def routes_to(name: str, *clusters: str, version: str = "1") -> XdsResource:
+    return XdsResource(ResourceRef(ROUTES, name), f"{version}:{','.join(clusters)}", needs=frozenset(clusters))
 
 
-def snapshot_of(*resources: Resource) -> dict[str, dict[str, Resource]]:
-    made: dict[str, dict[str, Resource]] = {}
+def snapshot_of(*resources: XdsResource) -> dict[str, dict[str, XdsResource]]:
+    made: dict[str, dict[str, XdsResource]] = {}
     for one in resources:
         made.setdefault(one.ref.type, {})[one.ref.name] = one
     return made
@@ -38,14 +47,14 @@ def snapshot_of(*resources: Resource) -> dict[str, dict[str, Resource]]:
 class EnvoyModel:
     """One Envoy and the wires to and from a machine; nothing moves until it is told to."""
 
-    def __init__(self, machine: Machine | None = None) -> None:
-        self.machine = machine or Machine(Limits(drain_s=5.0))
+    def __init__(self, machine: XdsMachine | None = None) -> None:
+        self.machine = machine or XdsMachine(XdsLimits(drain_s=5.0))
         self.now = 0.0
-        self.have: dict[str, dict[str, Resource]] = {}
-        self.said: list[Response] = []  # everything that ever came
+        self.have: dict[str, dict[str, XdsResource]] = {}
+        self.said: list[DiscoveryResponse] = []  # everything that ever came
         self.cold: set[str] = set()  # clusters that wait for their endpoints
-        self._inbox: deque[Response] = deque()
-        self._outbox: deque[Request] = deque()
+        self._inbox: deque[DiscoveryResponse] = deque()
+        self._outbox: deque[DiscoveryRequest] = deque()
         self._asked: dict[str, set[str]] = {}
         self.connect()
 
@@ -57,16 +66,18 @@ class EnvoyModel:
         self._inbox.clear()
         self._outbox.clear()
         for type_ in WILDCARDS:
-            self._outbox.append(Request(type=type_, versions=self._versions(type_)))
+            self._outbox.append(DiscoveryRequest(type=type_, versions=self._versions(type_)))
         for type_ in FOLLOWS.values():
             if names := self._asked.get(type_):
-                self._outbox.append(Request(type=type_, subscribe=tuple(sorted(names)), versions=self._versions(type_)))
+                self._outbox.append(
+                    DiscoveryRequest(type=type_, subscribe=tuple(sorted(names)), versions=self._versions(type_))
+                )
 
     def crash(self) -> None:
         self.have, self._asked, self.cold = {}, {}, set()
         self.connect()
 
-    def publish(self, snapshot: dict[str, dict[str, Resource]]) -> None:
+    def publish(self, snapshot: dict[str, dict[str, XdsResource]]) -> None:
         self._take(self.machine.publish(snapshot, self.now))
 
     def pass_time(self, seconds: float) -> None:
@@ -98,7 +109,7 @@ class EnvoyModel:
             self.pass_time(waits[0])
         raise AssertionError("it never comes to rest")
 
-    def versions(self) -> dict[Ref, str]:
+    def versions(self) -> dict[ResourceRef, str]:
         return {one.ref: one.version for of_type in self.have.values() for one in of_type.values()}
 
     # what it does
@@ -106,11 +117,11 @@ class EnvoyModel:
     def _versions(self, type_: str) -> dict[str, str]:
         return {name: one.version for name, one in self.have.get(type_, {}).items()}
 
-    def _take(self, responses: list[Response]) -> None:
+    def _take(self, responses: list[DiscoveryResponse]) -> None:
         self._inbox.extend(responses)
         self.said += responses
 
-    def _apply(self, response: Response) -> None:
+    def _apply(self, response: DiscoveryResponse) -> None:
         type_ = response.type
         bad = [one for one in response.resources if BAD in one.version]
         error = f"{len(bad)} are bad" if bad else None
@@ -130,10 +141,10 @@ class EnvoyModel:
             if type_ == CLUSTER:
                 self.cold.discard(name)
         subscribe, unsubscribe = self._follow(type_)
-        self._outbox.append(Request(type=type_, nonce=response.nonce, error=error))
+        self._outbox.append(DiscoveryRequest(type=type_, nonce=response.nonce, error=error))
         if subscribe or unsubscribe:
             self._outbox.append(
-                Request(type=FOLLOWS[type_], subscribe=tuple(subscribe), unsubscribe=tuple(unsubscribe))
+                DiscoveryRequest(type=FOLLOWS[type_], subscribe=tuple(subscribe), unsubscribe=tuple(unsubscribe))
             )
 
     def _follow(self, type_: str) -> tuple[list[str], list[str]]:
@@ -150,14 +161,14 @@ class EnvoyModel:
         self._asked[follows] = needed
         return subscribe, unsubscribe
 
-    def _check_clusters(self, one: Resource) -> None:
+    def _check_clusters(self, one: XdsResource) -> None:
         if one.ref.type == ROUTES:
             for name in one.needs:
                 if name in self.have.get(CLUSTER, {}):
                     assert name in self.have.get(ENDPOINTS, {}), f"{one.ref.name} names {name}, which has no endpoints"
                 else:
                     refused = {refusal.ref for refusal in self.machine.refusals}
-                    assert Ref(CLUSTER, name) in refused, f"{one.ref.name} names {name}, which is not there"
+                    assert ResourceRef(CLUSTER, name) in refused, f"{one.ref.name} names {name}, which is not there"
 
     def _check_unused(self, type_: str, name: str) -> None:
         if type_ == CLUSTER:

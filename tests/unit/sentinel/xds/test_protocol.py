@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from envoy_model import BAD, EnvoyModel, a_cluster, a_listener, endpoints, routes_to, snapshot_of
 
-from shoal.sentinel.xds.model import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Ref, Request, Resource
-from shoal.sentinel.xds.protocol import Limits, Machine
+from shoal.sentinel.xds.model import CLUSTER, ENDPOINTS, LISTENER, ROUTES, DiscoveryRequest, ResourceRef, XdsResource
+from shoal.sentinel.xds.protocol import XdsLimits, XdsMachine
 
 
-def world(*clusters: str, version: str = "1", routes: str = "1") -> dict[str, dict[str, Resource]]:
+def world(*clusters: str, version: str = "1", routes: str = "1") -> dict[str, dict[str, XdsResource]]:
     """A listener whose routes lead to these clusters."""
     made = [one for name in clusters for one in (a_cluster(name, version), endpoints(name))]
     return snapshot_of(*made, a_listener("l", "r"), routes_to("r", *clusters, version=routes))
@@ -53,7 +53,7 @@ def test_a_route_waits_until_its_clusters_have_endpoints() -> None:
 
 
 def test_a_cluster_goes_only_after_its_route_and_a_pause() -> None:
-    envoy = EnvoyModel(Machine(Limits(drain_s=5.0)))
+    envoy = EnvoyModel(XdsMachine(XdsLimits(drain_s=5.0)))
     envoy.publish(world("a", "b"))
     envoy.settle()
     envoy.publish(world("a", routes="2"))
@@ -68,7 +68,7 @@ def test_a_cluster_goes_only_after_its_route_and_a_pause() -> None:
 
 
 def test_a_cluster_stays_while_a_route_that_envoy_may_have_names_it() -> None:
-    envoy = EnvoyModel(Machine(Limits(drain_s=5.0)))
+    envoy = EnvoyModel(XdsMachine(XdsLimits(drain_s=5.0)))
     envoy.publish(world("a", "b"))
     envoy.settle()
     envoy.publish(world("a", routes="2"))  # Envoy is slow: the new routes are under way
@@ -140,7 +140,7 @@ def test_one_bad_cluster_among_many_is_found_and_shown_with_the_reason() -> None
     assert set(envoy.have[CLUSTER]) == set(names) - {"c7"}
     assert "r" in envoy.have[ROUTES]
     (refusal,) = envoy.machine.refusals
-    assert refusal.ref == Ref(CLUSTER, "c7")
+    assert refusal.ref == ResourceRef(CLUSTER, "c7")
     assert refusal.reason == "1 are bad"
 
 
@@ -158,32 +158,32 @@ def test_the_last_good_version_stays_also_for_a_new_envoy() -> None:
 
 
 def test_what_was_refused_is_tried_again_after_a_while() -> None:
-    machine = Machine(Limits(retry_s=30.0))
+    machine = XdsMachine(XdsLimits(retry_s=30.0))
     machine.connect()
     machine.publish(snapshot_of(a_cluster("a")), 0.0)
-    (response,) = machine.receive(Request(type=CLUSTER), 0.0)
-    assert machine.receive(Request(type=CLUSTER, nonce=response.nonce, error="no"), 0.0) == []
+    (response,) = machine.receive(DiscoveryRequest(type=CLUSTER), 0.0)
+    assert machine.receive(DiscoveryRequest(type=CLUSTER, nonce=response.nonce, error="no"), 0.0) == []
     assert machine.due_s(0.0) == 30.0
     (again,) = machine.tick(30.0)
     assert [one.ref.name for one in again.resources] == ["a"]
-    machine.receive(Request(type=CLUSTER, nonce=again.nonce), 30.0)
+    machine.receive(DiscoveryRequest(type=CLUSTER, nonce=again.nonce), 30.0)
     assert machine.refusals == ()
 
 
 def test_an_answer_to_an_older_response_changes_nothing() -> None:
-    machine = Machine()
+    machine = XdsMachine()
     machine.connect()
     machine.publish(snapshot_of(a_cluster("a")), 0.0)
-    (response,) = machine.receive(Request(type=CLUSTER), 0.0)
-    machine.receive(Request(type=CLUSTER, nonce="of-another-stream", error="no"), 0.0)
+    (response,) = machine.receive(DiscoveryRequest(type=CLUSTER), 0.0)
+    machine.receive(DiscoveryRequest(type=CLUSTER, nonce="of-another-stream", error="no"), 0.0)
     assert machine.refusals == ()
-    machine.receive(Request(type=CLUSTER, nonce=response.nonce), 0.0)
+    machine.receive(DiscoveryRequest(type=CLUSTER, nonce=response.nonce), 0.0)
     assert machine.publish(snapshot_of(a_cluster("a")), 0.0) == []
 
 
 def test_what_does_not_exist_is_answered_so() -> None:
-    machine = Machine()
+    machine = XdsMachine()
     machine.connect()
     machine.publish({}, 0.0)
-    (response,) = machine.receive(Request(type=ENDPOINTS, subscribe=("ghost",)), 0.0)
+    (response,) = machine.receive(DiscoveryRequest(type=ENDPOINTS, subscribe=("ghost",)), 0.0)
     assert response.removed == ("ghost",)

@@ -6,7 +6,7 @@ from envoy_model import BAD, EnvoyModel, a_cluster, a_listener, endpoints, route
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.sentinel.xds.model import ENDPOINTS, ROUTES, Resource
+from shoal.sentinel.xds.model import ENDPOINTS, ROUTES, XdsResource
 
 NAMES = ("a", "b", "c")
 VERSIONS = st.sampled_from(["1", "2", "3", BAD, f"other-{BAD}"])
@@ -14,7 +14,7 @@ GOOD = st.sampled_from(["1", "2", "3"])
 
 
 @st.composite
-def snapshots(draw: st.DrawFn, versions: st.SearchStrategy[str] = VERSIONS) -> dict[str, dict[str, Resource]]:
+def snapshots(draw: st.DrawFn, versions: st.SearchStrategy[str] = VERSIONS) -> dict[str, dict[str, XdsResource]]:
     clusters = draw(st.lists(st.sampled_from(NAMES), unique=True))
     made = [a_cluster(name, draw(versions)) for name in clusters]
     made += [endpoints(name, draw(GOOD)) for name in clusters]
@@ -46,7 +46,7 @@ def play(envoy: EnvoyModel, story: list[tuple[str, object]]) -> None:
             getattr(envoy, step)(argument)
 
 
-def reachable(snapshot: dict[str, dict[str, Resource]]) -> dict[object, str]:
+def reachable(snapshot: dict[str, dict[str, XdsResource]]) -> dict[object, str]:
     """What Envoy should have: all of it but routes and endpoints that nothing brings."""
     brought = {ref for of_type in snapshot.values() for one in of_type.values() for ref in one.brings}
     return {
@@ -60,7 +60,7 @@ def reachable(snapshot: dict[str, dict[str, Resource]]) -> dict[object, str]:
 @settings(max_examples=60, deadline=None)
 @given(steps(GOOD), snapshots(GOOD))
 def test_envoy_ends_with_the_newest_snapshot(
-    story: list[tuple[str, object]], last: dict[str, dict[str, Resource]]
+    story: list[tuple[str, object]], last: dict[str, dict[str, XdsResource]]
 ) -> None:
     envoy = EnvoyModel()
     play(envoy, story)
@@ -74,7 +74,7 @@ def test_envoy_ends_with_the_newest_snapshot(
 @settings(max_examples=120, deadline=None)
 @given(steps(VERSIONS), snapshots(VERSIONS))
 def test_what_envoy_refuses_holds_up_nothing_else(
-    story: list[tuple[str, object]], last: dict[str, dict[str, Resource]]
+    story: list[tuple[str, object]], last: dict[str, dict[str, XdsResource]]
 ) -> None:
     envoy = EnvoyModel()
     play(envoy, story)
@@ -100,7 +100,7 @@ def test_what_envoy_refuses_holds_up_nothing_else(
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(snapshots(GOOD), min_size=1, max_size=6))
-def test_what_has_not_changed_is_never_said_again(published: list[dict[str, dict[str, Resource]]]) -> None:
+def test_what_has_not_changed_is_never_said_again(published: list[dict[str, dict[str, XdsResource]]]) -> None:
     envoy = EnvoyModel()
     for one in published:
         envoy.publish(one)
@@ -121,5 +121,5 @@ def test_what_has_not_changed_is_never_said_again(published: list[dict[str, dict
                 assert had.get(one.ref) != one.version or one.ref in brought
 
 
-def changed(snapshot: dict[str, dict[str, Resource]], had: dict[object, str]) -> list[Resource]:
+def changed(snapshot: dict[str, dict[str, XdsResource]], had: dict[object, str]) -> list[XdsResource]:
     return [one for of_type in snapshot.values() for one in of_type.values() if had.get(one.ref) != one.version]

@@ -7,16 +7,16 @@ from envoy.config.endpoint.v3 import endpoint_pb2
 from envoy.config.route.v3 import route_pb2
 
 from shoal.crds.sentinel import read_route
-from shoal.sentinel.translate.model import Inputs, Route
+from shoal.sentinel.translate.model import GatewayRoute, Inputs
 from shoal.sentinel.translate.translator import Translator
-from shoal.sentinel.xds.model import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Ref
+from shoal.sentinel.xds.model import CLUSTER, ENDPOINTS, LISTENER, ROUTES, ResourceRef
 from shoal.sentinel.xds.resources import Packager
 
 
 def inputs(*deployments: str) -> Inputs:
     backends = [{"deployment": one, "namespace": "shop", "service": one} for one in deployments]
     spec = read_route({"environment": "e", "host": "shop.example", "backends": backends})
-    return Inputs(routes={"web": Route(name="web", environment="e", host="shop.example", spec=spec)})
+    return Inputs(routes={"web": GatewayRoute(name="web", environment="e", host="shop.example", spec=spec)})
 
 
 def test_a_route_needs_every_cluster_that_it_may_lead_to() -> None:
@@ -27,8 +27,8 @@ def test_a_route_needs_every_cluster_that_it_may_lead_to() -> None:
 
 def test_a_listener_brings_its_routes_and_a_cluster_its_endpoints() -> None:
     snapshot = Packager().package(Translator().resources(inputs("d1")))
-    assert Ref(ROUTES, "traffic") in snapshot[LISTENER]["traffic"].brings
-    assert snapshot[CLUSTER]["deployment/d1"].brings == (Ref(ENDPOINTS, "deployment/d1"),)
+    assert ResourceRef(ROUTES, "traffic") in snapshot[LISTENER]["traffic"].brings
+    assert snapshot[CLUSTER]["deployment/d1"].brings == (ResourceRef(ENDPOINTS, "deployment/d1"),)
 
 
 def test_mirrors_and_weights_count_as_needed() -> None:

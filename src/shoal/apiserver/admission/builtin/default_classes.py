@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from shoal.apiserver.admission.builtin.mirror import Mirror
+from shoal.apiserver.admission.builtin.object_cache import ObjectCache
 from shoal.apiserver.admission.model import CREATE, UPDATE, Admission, Where
 from shoal.apiserver.context import Core
 from shoal.kube.kinds.checks import quantity_of
@@ -39,7 +39,7 @@ class Classes:
 
     def __init__(self, core: Core, resource: str, marks: tuple[str, ...]) -> None:
         self._marks = marks
-        self._mirror: Mirror[_Class] = Mirror(core, resource, self._read)
+        self._mirror: ObjectCache[_Class] = ObjectCache(core, resource, self._read)
 
     def start(self) -> None:
         self._mirror.start()

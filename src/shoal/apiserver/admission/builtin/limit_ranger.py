@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from shoal.apiserver.admission.builtin.mirror import Mirror
 from shoal.apiserver.admission.builtin.namespaces import check_namespace
+from shoal.apiserver.admission.builtin.object_cache import ObjectCache
 from shoal.apiserver.admission.model import CREATE, UPDATE, Admission, Where
 from shoal.apiserver.context import Core
 from shoal.kube.kinds.checks import quantity_of
@@ -61,7 +61,7 @@ class LimitRanger:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._ranges: Mirror[tuple[_Limit, ...]] = Mirror(core, _RANGES, _read)
+        self._ranges: ObjectCache[tuple[_Limit, ...]] = ObjectCache(core, _RANGES, _read)
 
     def start(self) -> None:
         self._ranges.start()

@@ -13,7 +13,7 @@ from shoal.apiserver.context import Core, User
 from shoal.kube.objects import Obj
 
 
-class Verdict(Protocol):
+class AccessDecision(Protocol):
     @property
     def allowed(self) -> bool: ...
 
@@ -22,7 +22,7 @@ class Verdict(Protocol):
 
 
 class Authorizes(Protocol):
-    def authorize(self, user: User, asked: Attributes, /) -> Verdict: ...
+    def authorize(self, user: User, asked: Attributes, /) -> AccessDecision: ...
 
 
 class OwnerReferencesPermissionEnforcement:

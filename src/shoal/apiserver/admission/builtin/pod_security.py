@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from shoal.apiserver import objects
-from shoal.apiserver.admission.builtin.mirror import Mirror
+from shoal.apiserver.admission.builtin.object_cache import ObjectCache
 from shoal.apiserver.admission.model import CREATE, UPDATE, Admission, Where
 from shoal.apiserver.context import Core
 from shoal.errors import FieldError, Invalid
@@ -18,9 +18,9 @@ from shoal.kube.objects import Obj
 from shoal.kube.podsecurity import (
     PREFIX,
     PRIVILEGED,
-    Finding,
-    Policy,
+    PodSecurityLevels,
     Standard,
+    Violation,
     findings,
     in_detail,
     in_short,
@@ -53,7 +53,7 @@ class _Labelled:
 
     __slots__ = ("errors", "policy")
 
-    def __init__(self, policy: Policy, errors: list[FieldError]) -> None:
+    def __init__(self, policy: PodSecurityLevels, errors: list[FieldError]) -> None:
         self.policy = policy
         self.errors = errors
 
@@ -68,7 +68,7 @@ def _read(namespace: Obj) -> _Labelled | None:
 class PodSecurity:
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._namespaces: Mirror[_Labelled] = Mirror(core, "namespaces", _read)
+        self._namespaces: ObjectCache[_Labelled] = ObjectCache(core, "namespaces", _read)
 
     def start(self) -> None:
         self._namespaces.start()
@@ -121,9 +121,9 @@ class PodSecurity:
     @staticmethod
     def _evaluate(admission: Admission, labelled: _Labelled, metadata: Obj, spec: Obj, *, enforced: bool) -> None:
         policy, notes = labelled.policy, admission.annotations
-        known: dict[Standard, list[Finding]] = {}
+        known: dict[Standard, list[Violation]] = {}
 
-        def found(standard: Standard) -> list[Finding]:
+        def found(standard: Standard) -> list[Violation]:
             if standard not in known:
                 known[standard] = findings(standard, metadata, spec)
             return known[standard]

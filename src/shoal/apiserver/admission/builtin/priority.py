@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from shoal.apiserver.admission.builtin.mirror import Mirror
+from shoal.apiserver.admission.builtin.object_cache import ObjectCache
 from shoal.apiserver.admission.model import CREATE, UPDATE, Admission, Where
 from shoal.apiserver.context import Core
 from shoal.kube.objects import Obj
@@ -32,7 +32,7 @@ def _read(obj: Obj) -> _Class:
 
 class Priority:
     def __init__(self, core: Core) -> None:
-        self._classes: Mirror[_Class] = Mirror(core, CLASSES, _read)
+        self._classes: ObjectCache[_Class] = ObjectCache(core, CLASSES, _read)
 
     def start(self) -> None:
         self._classes.start()

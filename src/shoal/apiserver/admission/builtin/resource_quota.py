@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from shoal.apiserver import objects
-from shoal.apiserver.admission.builtin.mirror import Mirror
+from shoal.apiserver.admission.builtin.object_cache import ObjectCache
 from shoal.apiserver.admission.model import CREATE, UPDATE, Admission, Where
 from shoal.apiserver.context import Core
 from shoal.apiserver.effects import NOTHING, Extra
@@ -43,7 +43,7 @@ class ResourceQuota:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._quotas: Mirror[frozenset[str]] = Mirror(core, QUOTAS, _limited_names)
+        self._quotas: ObjectCache[frozenset[str]] = ObjectCache(core, QUOTAS, _limited_names)
 
     def start(self) -> None:
         self._quotas.start()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from shoal.apiserver.admission.builtin.mirror import Mirror
+from shoal.apiserver.admission.builtin.object_cache import ObjectCache
 from shoal.apiserver.admission.model import CREATE, Admission, Where
 from shoal.apiserver.context import Core
 from shoal.kube.kinds.checks import quantity_of
@@ -36,7 +36,7 @@ class RuntimeClass:
     """Mutates and validates new pods."""
 
     def __init__(self, core: Core) -> None:
-        self._classes: Mirror[_Class] = Mirror(core, _CLASSES, _read)
+        self._classes: ObjectCache[_Class] = ObjectCache(core, _CLASSES, _read)
 
     def start(self) -> None:
         self._classes.start()

@@ -10,8 +10,8 @@ import hashlib
 from collections.abc import Hashable
 from typing import Any, Final, NamedTuple
 
-from shoal.apiserver.admission.builtin.mirror import Mirror
 from shoal.apiserver.admission.builtin.namespaces import check_namespace
+from shoal.apiserver.admission.builtin.object_cache import ObjectCache
 from shoal.apiserver.admission.builtin.secrets_of_pods import (
     ephemeral_reference_fault,
     reference_fault,
@@ -59,7 +59,7 @@ class ServiceAccount:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._accounts: Mirror[Account] = Mirror(core, "serviceaccounts", _read, self._looks_different)
+        self._accounts: ObjectCache[Account] = ObjectCache(core, "serviceaccounts", _read, self._looks_different)
         self._looks: dict[frozenset[Hashable], int] = {}  # sets of accounts that have been seen -> their number
         self._look_of: dict[str, int] = {}  # namespace -> the number of its accounts
         self._next_look = 1

@@ -12,8 +12,8 @@ from shoal.kube.cel import PER_CALL_LIMIT, CompileError, EvalError, Program, com
 from shoal.kube.cel.admission import (
     CONDITIONS_LIMIT,
     REQUEST_RESOURCE,
-    Scope,
     Variables,
+    VariableScope,
     returning,
 )
 from shoal.kube.cel.library.authorization import Authorizer, Decide, ResourceCheck
@@ -40,7 +40,7 @@ class Expression:
 
     __slots__ = ("fault", "program", "text")
 
-    def __init__(self, text: str, scope: Scope, returns: Sequence[str]) -> None:
+    def __init__(self, text: str, scope: VariableScope, returns: Sequence[str]) -> None:
         self.text = text
         self.program: Program | None = None
         try:
@@ -50,7 +50,7 @@ class Expression:
             self.fault = f"compilation failed: {error}"
 
 
-class Subject:
+class WriteSubject:
     """One write as expressions see it, in one version; shared by all policies that ask for that version."""
 
     __slots__ = ("_decide", "_interrupted", "_namespace", "admission", "kind", "obj", "old", "resource", "shared")
@@ -110,7 +110,7 @@ class Activation(Mapping[str, Any]):
 
     _SHARED: Final = frozenset({"request", "namespaceObject", "authorizer", REQUEST_RESOURCE})
 
-    def __init__(self, subject: Subject, params: Obj | None, variables: Variables) -> None:
+    def __init__(self, subject: WriteSubject, params: Obj | None, variables: Variables) -> None:
         self.subject = subject
         self._programs = variables.programs
         self._computed: dict[str, tuple[Any, int]] = {}  # value or error, cost
@@ -168,7 +168,7 @@ class Activation(Mapping[str, Any]):
             return EvalError(f'composited variable "{name}" fails to evaluate: {error}'), error.cost
 
 
-class Budget:
+class CostBudget:
     """What is left of the cost that a round of expressions may have."""
 
     __slots__ = ("left",)
@@ -199,7 +199,7 @@ class Conditions:
 
     __slots__ = ("_expressions",)
 
-    def __init__(self, conditions: Sequence[Mapping[str, Any]], scope: Scope) -> None:
+    def __init__(self, conditions: Sequence[Mapping[str, Any]], scope: VariableScope) -> None:
         texts = [each.get("expression") or "" for each in conditions]
         self._expressions = [Expression(text, scope, ("bool",)) for text in texts]
 
@@ -220,7 +220,7 @@ class Conditions:
         return True
 
     def _results(self, activation: Activation) -> tuple[list[Any], list[str]]:
-        budget, results, errors = Budget(CONDITIONS_LIMIT), list[Any](), list[str]()
+        budget, results, errors = CostBudget(CONDITIONS_LIMIT), list[Any](), list[str]()
         for expression in self._expressions:
             try:
                 results.append(budget.evaluate(expression, activation))

@@ -48,7 +48,7 @@ class ParamRef:
     deny_if_missing: bool
 
 
-class Binding:
+class PolicyBinding:
     """What puts a policy into force."""
 
     __slots__ = ("actions", "match", "name", "param_ref", "policy_name")
@@ -63,11 +63,11 @@ class Binding:
 
 
 @dataclass(eq=False)
-class Policy:
+class AdmissionPolicy:
     """A policy with the bindings that put it into force; its expressions are compiled when they are first needed."""
 
     obj: Obj
-    bindings: tuple[Binding, ...] = field(default=())
+    bindings: tuple[PolicyBinding, ...] = field(default=())
 
     def __post_init__(self) -> None:
         self.name: str = self.obj["metadata"]["name"]

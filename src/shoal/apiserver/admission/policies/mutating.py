@@ -8,15 +8,15 @@ from typing import Any, Final
 
 from shoal.apiserver.admission.policies.expressions import (
     Activation,
-    Budget,
     Conditions,
+    CostBudget,
     Expression,
     ExpressionFailed,
-    Subject,
+    WriteSubject,
 )
-from shoal.apiserver.admission.policies.model import Policy
+from shoal.apiserver.admission.policies.model import AdmissionPolicy
 from shoal.apiserver.admission.policies.patches import PatchFailed, applied, patched
-from shoal.kube.cel.admission import PER_POLICY_LIMIT, Scope, Variables
+from shoal.kube.cel.admission import PER_POLICY_LIMIT, Variables, VariableScope
 from shoal.kube.objects import Obj
 from shoal.kube.schema.model import Type
 
@@ -28,7 +28,7 @@ Settle = Callable[[Obj, bool], None]  # makes a changed object canonical; whethe
 
 
 @dataclass(slots=True)
-class Memory:
+class MutationMemory:
     """What is remembered of one write between the calls: who asked to see it again if others change it."""
 
     done: set[Place] = field(default_factory=set)  # those that may be asked again
@@ -43,9 +43,9 @@ class Memory:
 class Mutation:
     """The compiled expressions of a policy."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: AdmissionPolicy) -> None:
         spec = policy.spec
-        scope = Scope(params=policy.param_kind is not None)
+        scope = VariableScope(params=policy.param_kind is not None)
         self._variables = Variables(spec.get("variables") or (), scope)
         scope = replace(scope, variables=self._variables.type)
         self._fails = policy.fails
@@ -53,7 +53,7 @@ class Mutation:
         self._patches = [_patch(each, replace(scope, patches=True)) for each in spec.get("mutations") or ()]
         self.repeats = spec.get("reinvocationPolicy") == "IfNeeded"
 
-    def concerns(self, subject: Subject, params: Obj | None) -> bool:
+    def concerns(self, subject: WriteSubject, params: Obj | None) -> bool:
         """Whether the match conditions hold; ``ExpressionFailed`` if that is open and the policy fails then."""
         try:
             return self._conditions.hold(Activation(subject, params, self._variables))
@@ -62,7 +62,7 @@ class Mutation:
                 raise
             return False
 
-    def apply(self, subject: Subject, params: Obj | None, type_: Type, settle: Settle) -> list[str]:
+    def apply(self, subject: WriteSubject, params: Obj | None, type_: Type, settle: Settle) -> list[str]:
         """Change ``subject.obj``, one mutation after the other; what is wrong with those that did not work."""
         faults: list[str] = []
         for kind, expression in self._patches:
@@ -71,7 +71,7 @@ class Mutation:
                 break
             activation = Activation(subject, params, self._variables)
             try:
-                value = Budget(PER_POLICY_LIMIT).evaluate(expression, activation)
+                value = CostBudget(PER_POLICY_LIMIT).evaluate(expression, activation)
                 if kind == "ApplyConfiguration":
                     made = applied(obj, value, type_)
                 else:
@@ -86,7 +86,7 @@ class Mutation:
         return faults
 
 
-def _patch(mutation: Mapping[str, Any], scope: Scope) -> tuple[str, Expression]:
+def _patch(mutation: Mapping[str, Any], scope: VariableScope) -> tuple[str, Expression]:
     kind = mutation.get("patchType") or ""
     text = (mutation.get(_FIELDS.get(kind, "")) or {}).get("expression") or ""
     return kind, Expression(text, scope, _VALUES.get(kind, ()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.apiserver.admission.policies.model import Binding, Misconfigured, ParamKind, ParamRef, Policy
+from shoal.apiserver.admission.policies.model import AdmissionPolicy, Misconfigured, ParamKind, ParamRef, PolicyBinding
 from shoal.apiserver.context import Core
 from shoal.apiserver.registry import Served
 from shoal.kube.objects import Obj
@@ -21,7 +21,7 @@ def kind_of(core: Core, kind: ParamKind) -> Served:
     return served
 
 
-async def collect(core: Core, policy: Policy, binding: Binding, namespace: str) -> list[Obj | None]:
+async def collect(core: Core, policy: AdmissionPolicy, binding: PolicyBinding, namespace: str) -> list[Obj | None]:
     """The parameters to evaluate the policy with, one after the other; a None when it has no parameters."""
     if policy.param_kind is None or binding.param_ref is None:
         return [None]

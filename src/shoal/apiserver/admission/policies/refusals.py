@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import orjson
 
 from shoal.apiserver.admission.model import Admission
-from shoal.apiserver.admission.policies.model import Binding, Policy
+from shoal.apiserver.admission.policies.model import AdmissionPolicy, PolicyBinding
 from shoal.errors import ApiError, Forbidden, Invalid, ShoalError, TooLarge
 
 if TYPE_CHECKING:
-    from shoal.apiserver.admission.policies.validating import Outcome
+    from shoal.apiserver.admission.policies.validating import ValidationOutcome
 
 _FAILURES = "validation.policy.admission.k8s.io/validation_failure"
 _MAX_FAILURES = 50  # in one note
@@ -33,12 +33,12 @@ class ValidationRefusal:
         self._admission = admission
         self._first: tuple[str, str] | None = None
 
-    def misconfigured(self, policy: Policy, binding: Binding | None, error: ShoalError) -> None:
+    def misconfigured(self, policy: AdmissionPolicy, binding: PolicyBinding | None, error: ShoalError) -> None:
         if policy.fails:
             what = "policy" if binding is None else "binding"
             self._deny(policy, binding, f"failed to configure {what}: {error}", "")
 
-    def add(self, policy: Policy, binding: Binding, outcome: Outcome) -> None:
+    def add(self, policy: AdmissionPolicy, binding: PolicyBinding, outcome: ValidationOutcome) -> None:
         for finding in outcome.findings:
             if "Deny" in binding.actions:
                 self._deny(policy, binding, finding.message, finding.reason)
@@ -50,7 +50,7 @@ class ValidationRefusal:
         for fault in outcome.annotation_faults:
             self._deny(policy, binding, fault, "")
 
-    def _deny(self, policy: Policy, binding: Binding | None, message: str, reason: str) -> None:
+    def _deny(self, policy: AdmissionPolicy, binding: PolicyBinding | None, message: str, reason: str) -> None:
         if self._first is None:
             bound = f" with binding '{binding.name}'" if binding is not None else ""
             self._first = f"ValidatingAdmissionPolicy '{policy.name}'{bound} denied request: {message}", reason
@@ -72,14 +72,14 @@ class MutationRefusal:
         self._admission = admission
         self._faults: list[tuple[str, type[ApiError]]] = []
 
-    def misconfigured(self, policy: Policy, binding: Binding | None, error: ShoalError) -> None:
+    def misconfigured(self, policy: AdmissionPolicy, binding: PolicyBinding | None, error: ShoalError) -> None:
         if policy.fails:
             what = "policy" if binding is None else "binding"
             text = f"failed to configure {what}: {error}"
             named = f"'{policy.name}' with binding '{binding.name}'" if binding is not None else f'"{policy.name}"'
             self._faults.append((f"policy {named} denied request: {text}", Forbidden))
 
-    def add(self, policy: Policy, binding: Binding, message: str) -> None:
+    def add(self, policy: AdmissionPolicy, binding: PolicyBinding, message: str) -> None:
         if policy.fails:
             text = f"policy '{policy.name}' with binding '{binding.name}' denied request: {message}"
             self._faults.append((text, MutationDenied))
@@ -101,10 +101,10 @@ class Audit:
         self._notes: dict[str, list[str]] = {}  # of the policy at hand, by key
         self._failures: list[dict[str, object]] = []
 
-    def begin(self, policy: Policy) -> None:
+    def begin(self, policy: AdmissionPolicy) -> None:
         self._notes = {}
 
-    def add(self, policy: Policy, binding: Binding, outcome: Outcome) -> None:
+    def add(self, policy: AdmissionPolicy, binding: PolicyBinding, outcome: ValidationOutcome) -> None:
         for key, text in outcome.annotations:
             texts = self._notes.setdefault(key, [])
             if text not in texts:
@@ -121,7 +121,7 @@ class Audit:
                     }
                 )
 
-    def publish(self, policy: Policy) -> None:
+    def publish(self, policy: AdmissionPolicy) -> None:
         for key, texts in self._notes.items():
             self._admission.annotations[f"{policy.name}/{key}"] = ", ".join(texts)
 

@@ -18,9 +18,9 @@ from shoal.apiserver.admission.policies.model import (
     MUTATING_BINDINGS,
     VALIDATING,
     VALIDATING_BINDINGS,
-    Binding,
+    AdmissionPolicy,
     Misconfigured,
-    Policy,
+    PolicyBinding,
 )
 from shoal.apiserver.admission.policies.params import collect, kind_of
 from shoal.apiserver.admission.policies.refusals import Audit, MutationRefusal, ValidationRefusal
@@ -34,15 +34,15 @@ from shoal.kube.schema import Type, type_of_kind
 from shoal.store import Event, EventType, Key
 
 if TYPE_CHECKING:
-    from shoal.apiserver.admission.policies.expressions import Subject
-    from shoal.apiserver.admission.policies.mutating import Memory
+    from shoal.apiserver.admission.policies.expressions import WriteSubject
+    from shoal.apiserver.admission.policies.mutating import MutationMemory
     from shoal.kube.cel.library.authorization import Decide
 
 _PATIENCE_S = 2.0  # for all expressions of one write together: the loop waits for them
 _NOTE = "policies"
 _MAX_CHOICES = 10_000
 _MAX_NAMESPACES = 1_000
-Choice = tuple[Policy, tuple[Binding, ...]]
+Choice = tuple[AdmissionPolicy, tuple[PolicyBinding, ...]]
 
 
 class _Configured:
@@ -50,9 +50,9 @@ class _Configured:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._policies: dict[str, Policy] = {}
-        self._bindings: dict[str, Binding] = {}
-        self._in_force: tuple[Policy, ...] = ()
+        self._policies: dict[str, AdmissionPolicy] = {}
+        self._bindings: dict[str, PolicyBinding] = {}
+        self._in_force: tuple[AdmissionPolicy, ...] = ()
         self._choices: dict[tuple[Served, str, str], tuple[Choice, ...]] = {}
         self._version = -1
 
@@ -61,10 +61,10 @@ class _Configured:
         name = obj["metadata"]["name"]
         known = self._policies.get(name)
         if known is None or known.obj.get("spec") != obj.get("spec"):
-            self._policies[name] = Policy(obj)
+            self._policies[name] = AdmissionPolicy(obj)
 
     def put_binding(self, obj: Obj) -> None:
-        self._bindings[obj["metadata"]["name"]] = Binding(obj)
+        self._bindings[obj["metadata"]["name"]] = PolicyBinding(obj)
 
     def drop_policy(self, name: str) -> None:
         self._policies.pop(name, None)
@@ -74,7 +74,7 @@ class _Configured:
 
     def settle(self) -> None:
         """Put bindings to their policies; a policy without any is not in force."""
-        bound: dict[str, list[Binding]] = {}
+        bound: dict[str, list[PolicyBinding]] = {}
         for name in sorted(self._bindings):
             binding = self._bindings[name]
             bound.setdefault(binding.policy_name, []).append(binding)
@@ -215,7 +215,7 @@ class Policies:
 
     async def _invocations(
         self, admission: Admission, refusal: MutationRefusal
-    ) -> list[tuple[Policy, Binding, tuple[str, str, str], list[Obj | None]]]:
+    ) -> list[tuple[AdmissionPolicy, PolicyBinding, tuple[str, str, str], list[Obj | None]]]:
         """Who is asked is decided before anybody changes the object."""
         made = []
         for policy, bindings in self._choices_of(self._mutating, admission):
@@ -240,9 +240,9 @@ class Policies:
     async def _mutate_once(
         self,
         admission: Admission,
-        memory: Memory,
+        memory: MutationMemory,
         refusal: MutationRefusal,
-        invocation: tuple[Policy, Binding, tuple[str, str, str], Obj | None],
+        invocation: tuple[AdmissionPolicy, PolicyBinding, tuple[str, str, str], Obj | None],
         *,
         again: bool,
     ) -> bool:
@@ -286,11 +286,11 @@ class Policies:
     def _choices_of(self, configured: _Configured, admission: Admission) -> tuple[Choice, ...]:
         return configured.choices(admission.served, admission.operation, admission.subresource)
 
-    def _check(self, policy: Policy) -> None:
+    def _check(self, policy: AdmissionPolicy) -> None:
         if policy.param_kind is not None:
             kind_of(self._core, policy.param_kind)
 
-    async def _params(self, admission: Admission, policy: Policy, binding: Binding) -> list[Obj | None]:
+    async def _params(self, admission: Admission, policy: AdmissionPolicy, binding: PolicyBinding) -> list[Obj | None]:
         """The parameters to ask the policy with; none if the binding does not match."""
         if binding.match.matches(admission, self._core.registry, self._namespace_labels) is None:
             return []
@@ -336,14 +336,14 @@ class _Subjects:
     def __init__(self, policies: Policies, admission: Admission) -> None:
         self._policies = policies
         self._admission = admission
-        self._made: dict[tuple[str, str, str], Subject] = {}
+        self._made: dict[tuple[str, str, str], WriteSubject] = {}
         self._interrupted = policies.deadline()
 
     def served(self, seen: tuple[str, str, str]) -> Served:
         return self._policies.core.registry.get(*seen) or self._admission.served
 
-    async def get(self, seen: tuple[str, str, str]) -> Subject:
-        from shoal.apiserver.admission.policies.expressions import Subject
+    async def get(self, seen: tuple[str, str, str]) -> WriteSubject:
+        from shoal.apiserver.admission.policies.expressions import WriteSubject
 
         known = self._made.get(seen)
         if known is None:
@@ -359,7 +359,7 @@ class _Subjects:
             elif obj is not None and "kind" not in obj:  # subresources do not ask for it
                 group, version, name = kind
                 obj = {**obj, "kind": name, "apiVersion": f"{group}/{version}" if group else version}
-            known = self._made[seen] = Subject(
+            known = self._made[seen] = WriteSubject(
                 admission, kind, seen, obj, old,
                 namespace=self._namespace, decide=self._policies.decide, interrupted=self._interrupted,
             )  # fmt: skip
@@ -372,14 +372,14 @@ class _Subjects:
         return self._policies.namespace(admission.namespace)
 
 
-def _memory(admission: Admission) -> Memory:
-    from shoal.apiserver.admission.policies.mutating import Memory
+def _memory(admission: Admission) -> MutationMemory:
+    from shoal.apiserver.admission.policies.mutating import MutationMemory
 
-    memory: Memory = admission.notes.setdefault(_NOTE, Memory())
+    memory: MutationMemory = admission.notes.setdefault(_NOTE, MutationMemory())
     return memory
 
 
-def _place(policy: Policy, binding: Binding, params: Obj | None) -> tuple[str, str, str, str]:
+def _place(policy: AdmissionPolicy, binding: PolicyBinding, params: Obj | None) -> tuple[str, str, str, str]:
     metadata = (params or {}).get("metadata") or {}
     return policy.name, binding.name, metadata.get("namespace") or "", metadata.get("name") or ""
 

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from shoal.apiserver.admission.policies.model import Policy
+from shoal.apiserver.admission.policies.model import AdmissionPolicy
 from shoal.apiserver.context import Core
 from shoal.apiserver.effects import NOTHING, Extra
 from shoal.apiserver.registry import Served
 from shoal.kube.objects import Obj
 
 if TYPE_CHECKING:
-    from shoal.kube.cel.admission import Scope
+    from shoal.kube.cel.admission import VariableScope
 
 _MAX_KINDS = 10
 
@@ -51,7 +51,7 @@ class TypeChecks:
 
     def warnings(self, obj: Obj) -> list[dict[str, str]]:
         """The ExpressionWarnings of a policy."""
-        policy = Policy(obj)
+        policy = AdmissionPolicy(obj)
         kinds = list(self._kinds(policy.spec.get("matchConstraints") or {}))
         found: list[dict[str, str]] = []
         for place, validation in enumerate(policy.spec.get("validations") or ()):
@@ -62,7 +62,7 @@ class TypeChecks:
                     found.append({"fieldRef": f"spec.validations[{place}].{name}", "warning": warning})
         return found
 
-    def _complaints(self, policy: Policy, kinds: list[Served], text: str) -> str:
+    def _complaints(self, policy: AdmissionPolicy, kinds: list[Served], text: str) -> str:
         from shoal.kube.cel import CompileError, compile
 
         complaints = []
@@ -74,8 +74,8 @@ class TypeChecks:
                 complaints.append(f"{resource.group}/{resource.version}, Kind={resource.kind}: {error}\n")
         return "\n".join(complaints)
 
-    def _scope(self, policy: Policy, served: Served) -> Scope:
-        from shoal.kube.cel.admission import Scope, Variables
+    def _scope(self, policy: AdmissionPolicy, served: Served) -> VariableScope:
+        from shoal.kube.cel.admission import Variables, VariableScope
         from shoal.kube.cel.types import DYN
 
         param = DYN
@@ -83,7 +83,7 @@ class TypeChecks:
             kind = policy.param_kind
             known = self._core.registry.by_kind(kind.group, kind.version, kind.kind)
             param = DYN if known is None else _type_of(known)
-        scope = Scope(params=policy.param_kind is not None, object=_type_of(served), param=param)
+        scope = VariableScope(params=policy.param_kind is not None, object=_type_of(served), param=param)
         return replace(scope, variables=Variables(policy.spec.get("variables") or (), scope).type)
 
     def _kinds(self, match: Mapping[str, Any]) -> Iterator[Served]:

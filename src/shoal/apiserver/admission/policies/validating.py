@@ -8,15 +8,15 @@ from typing import Any, Final
 
 from shoal.apiserver.admission.policies.expressions import (
     Activation,
-    Budget,
     BudgetExhausted,
     Conditions,
+    CostBudget,
     Expression,
     ExpressionFailed,
-    Subject,
+    WriteSubject,
 )
-from shoal.apiserver.admission.policies.model import Policy
-from shoal.kube.cel.admission import PER_POLICY_LIMIT, Scope, Variables
+from shoal.apiserver.admission.policies.model import AdmissionPolicy
+from shoal.kube.cel.admission import PER_POLICY_LIMIT, Variables, VariableScope
 from shoal.kube.objects import Obj
 
 _MAX_MESSAGE: Final = 5 * 1024
@@ -24,7 +24,7 @@ _MAX_ANNOTATION: Final = 10 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ValidationFailure:
     """A validation that does not hold, or that could not be decided."""
 
     place: int  # among the policy's validations
@@ -33,13 +33,13 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    findings: tuple[Finding, ...] = ()
+class ValidationOutcome:
+    findings: tuple[ValidationFailure, ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
     annotation_faults: tuple[str, ...] = ()
 
 
-_NOTHING: Final = Outcome()
+_NOTHING: Final = ValidationOutcome()
 
 
 class _Check:
@@ -47,7 +47,7 @@ class _Check:
 
     __slots__ = ("condition", "fallback", "message", "reason")
 
-    def __init__(self, validation: Mapping[str, Any], scope: Scope) -> None:
+    def __init__(self, validation: Mapping[str, Any], scope: VariableScope) -> None:
         text = validation.get("expression") or ""
         self.condition = Expression(text, scope, ("bool",))
         written = validation.get("messageExpression") or ""
@@ -59,10 +59,10 @@ class _Check:
 class Validation:
     """The compiled expressions of a policy."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: AdmissionPolicy) -> None:
         spec = policy.spec
         self._fails = policy.fails
-        scope = Scope(params=policy.param_kind is not None)
+        scope = VariableScope(params=policy.param_kind is not None)
         self._variables = Variables(spec.get("variables") or (), scope)
         scope = replace(scope, variables=self._variables.type)
         self._conditions = Conditions(spec.get("matchConditions") or (), scope)
@@ -72,7 +72,7 @@ class Validation:
             for each in spec.get("auditAnnotations") or ()
         ]
 
-    def find(self, subject: Subject, params: Obj | None) -> Outcome:
+    def find(self, subject: WriteSubject, params: Obj | None) -> ValidationOutcome:
         """What is wrong with the write. Errors of expressions count as findings unless the policy ignores failures."""
         activation = Activation(subject, params, self._variables)
         try:
@@ -83,12 +83,12 @@ class Validation:
             activation.begin()
             annotations, faults = self._annotate(activation)
         except ExpressionFailed as error:
-            return Outcome((Finding(0, str(error)),)) if self._fails else _NOTHING
-        return Outcome(tuple(findings), tuple(annotations), tuple(faults))
+            return ValidationOutcome((ValidationFailure(0, str(error)),)) if self._fails else _NOTHING
+        return ValidationOutcome(tuple(findings), tuple(annotations), tuple(faults))
 
-    def _findings(self, activation: Activation) -> list[Finding]:
-        budget = Budget(PER_POLICY_LIMIT)
-        findings: list[Finding] = []
+    def _findings(self, activation: Activation) -> list[ValidationFailure]:
+        budget = CostBudget(PER_POLICY_LIMIT)
+        findings: list[ValidationFailure] = []
         broken: list[tuple[int, _Check]] = []
         for place, check in enumerate(self._checks):
             try:
@@ -98,19 +98,19 @@ class Validation:
                 raise
             except ExpressionFailed as error:
                 if self._fails:
-                    findings.append(Finding(place, str(error)))
+                    findings.append(ValidationFailure(place, str(error)))
         activation.begin()
         for place, check in broken:
             try:
-                findings.append(Finding(place, _message(check, activation, budget), check.reason))
+                findings.append(ValidationFailure(place, _message(check, activation, budget), check.reason))
             except BudgetExhausted as error:
                 if self._fails:
-                    findings.append(Finding(place, f"failed messageExpression: {error}"))
+                    findings.append(ValidationFailure(place, f"failed messageExpression: {error}"))
         findings.sort(key=lambda finding: finding.place)
         return findings
 
     def _annotate(self, activation: Activation) -> tuple[list[tuple[str, str]], list[str]]:
-        budget = Budget(PER_POLICY_LIMIT)
+        budget = CostBudget(PER_POLICY_LIMIT)
         annotations: list[tuple[str, str]] = []
         faults: list[str] = []
         for key, expression in self._annotations:
@@ -128,7 +128,7 @@ class Validation:
         return annotations, faults
 
 
-def _message(check: _Check, activation: Activation, budget: Budget) -> str:
+def _message(check: _Check, activation: Activation, budget: CostBudget) -> str:
     """What the expression makes of it, if that is a usable line; else what the policy says; else the expression."""
     if check.message is None:
         return check.fallback

@@ -17,7 +17,7 @@ from typing import Any
 import httptools
 import orjson
 
-from shoal.apiserver.admission.webhooks.target import Resolver, Target, Unresolved
+from shoal.apiserver.admission.webhooks.target import HookTarget, Resolver, Unresolved
 from shoal.base.clock import Clock
 from shoal.base.deadline import run_within
 from shoal.errors import ConfigError, ShoalError
@@ -168,7 +168,7 @@ class HookClient:
         self._contexts: dict[bytes, ssl.SSLContext] = {}
         self._closed = False
 
-    async def post(self, target: Target, body: Any, timeout_s: float, *, tell: bool = True) -> Any:
+    async def post(self, target: HookTarget, body: Any, timeout_s: float, *, tell: bool = True) -> Any:
         """Send ``body`` and return the answer, both decoded. ``tell``: the hook learns how much time it has."""
         query = f"?timeout={math.ceil(timeout_s)}s" if tell else ""
         head = (
@@ -187,7 +187,7 @@ class HookClient:
             raise CallFailed(f'Post "{target.url}{query}": {failed}') from failed
         return _decoded(status, answer)
 
-    async def _call(self, target: Target, head: bytes, body: bytes) -> tuple[int, bytes]:
+    async def _call(self, target: HookTarget, head: bytes, body: bytes) -> tuple[int, bytes]:
         try:
             address = self._resolver.address(target)
         except Unresolved as missing:
@@ -224,7 +224,7 @@ class HookClient:
         connection.idle_since_s = self.clock.monotonic()
         kept.append(connection)
 
-    async def _connect(self, address: tuple[str, int], target: Target) -> _Connection:
+    async def _connect(self, address: tuple[str, int], target: HookTarget) -> _Connection:
         host, port = address
         try:
             context = self._context(target)
@@ -242,7 +242,7 @@ class HookClient:
             raise CallFailed(_system_error(f"dial tcp {shown}:{port}: connect", error)) from error
         return _Connection(reader, writer)
 
-    def _context(self, target: Target) -> ssl.SSLContext:
+    def _context(self, target: HookTarget) -> ssl.SSLContext:
         """Made once for each set of roots: loading them takes longer than a call."""
         context = self._contexts.get(target.ca_digest)
         if context is None:

@@ -41,12 +41,12 @@ class Conditions:
     ) -> bool:  # fmt: skip
         """Whether all are true. One that is false decides, whatever became of the others; else an error is raised."""
         from shoal.apiserver.admission.policies import expressions
-        from shoal.kube.cel.admission import Scope, Variables
+        from shoal.kube.cel.admission import Variables, VariableScope
 
-        scope = Scope()
+        scope = VariableScope()
         if self._compiled is None:
             self._compiled = expressions.Conditions(self._written, scope)
-        subject = expressions.Subject(
+        subject = expressions.WriteSubject(
             admission, kind, resource, obj, old, namespace=lambda: None, decide=decide, interrupted=interrupted
         )
         try:

@@ -9,7 +9,7 @@ from typing import Any
 from shoal.apiserver.admission.matching import Match
 from shoal.apiserver.admission.webhooks.conditions import Conditions
 from shoal.apiserver.admission.webhooks.review import VERSIONS
-from shoal.apiserver.admission.webhooks.target import Target, target_of
+from shoal.apiserver.admission.webhooks.target import HookTarget, target_of
 from shoal.kube.objects import Obj
 
 MUTATING = "mutatingwebhookconfigurations.admissionregistration.k8s.io"
@@ -24,7 +24,7 @@ class Hook:
     id: tuple[str, str, int]  # configuration, name, and its place among those of the same name
     configuration: str
     name: str
-    target: Target
+    target: HookTarget
     match: Match
     conditions: Conditions
     timeout_s: float

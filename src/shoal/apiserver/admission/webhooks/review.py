@@ -48,7 +48,7 @@ class Denied(ApiError):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class HookResponse:
     """A hook's answer."""
 
     allowed: bool
@@ -98,7 +98,7 @@ def review(version: str, uid: str, request: Obj, obj: Obj | None, old: Obj | Non
     return {"kind": "AdmissionReview", "apiVersion": f"{GROUP}/{version}", "request": body}
 
 
-def verdict(answer: Any, version: str, uid: str, *, mutating: bool) -> Verdict:
+def verdict(answer: Any, version: str, uid: str, *, mutating: bool) -> HookResponse:
     """What the answer says; ``BadAnswer`` when it is not one to the review of this version and uid."""
     response = answer.get("response") if isinstance(answer, dict) else None
     if not isinstance(response, dict):
@@ -107,7 +107,7 @@ def verdict(answer: Any, version: str, uid: str, *, mutating: bool) -> Verdict:
         _check_identity(answer, response, uid)
         _check_patch(response, mutating=mutating)
     status = response.get("status")
-    return Verdict(
+    return HookResponse(
         response.get("allowed") is True,
         status if isinstance(status, dict) else None,
         _patch(response) if mutating else [],

@@ -22,7 +22,7 @@ from shoal.apiserver.admission.webhooks.review import (
     JSON_PATCH,
     BadAnswer,
     BadPatch,
-    Verdict,
+    HookResponse,
     denial,
     request_of,
     review,
@@ -242,7 +242,7 @@ class Webhooks:
 
     # -- asking ----------------------------------------------------------------------------------------------------
 
-    async def _ask(self, question: _Question, admission: Admission, memory: _Memory, *, mutating: bool) -> Verdict:
+    async def _ask(self, question: _Question, admission: Admission, memory: _Memory, *, mutating: bool) -> HookResponse:
         """The hook's answer, after warnings and annotations were noted. A refusal is raised."""
         hook, client = question.hook, self._client
         if admission.dry_run and not hook.dry_run:

@@ -39,7 +39,7 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class HookTarget:
     """What a ``clientConfig`` says. ``ca`` is empty for the roots that the machine trusts."""
 
     url: str  # as messages show it
@@ -52,7 +52,7 @@ class Target:
     ca_digest: bytes
 
 
-def target_of(config: Mapping[str, Any]) -> Target:
+def target_of(config: Mapping[str, Any]) -> HookTarget:
     ca = _bundle(config.get("caBundle") or "")
     digest = hashlib.sha256(ca.encode()).digest() if ca else b""
     service = config.get("service")
@@ -61,12 +61,12 @@ def target_of(config: Mapping[str, Any]) -> Target:
         name = f"{service['name']}.{service['namespace']}.svc"
         path = "/" + quote((service.get("path") or "").lstrip("/"), safe=_PATH)
         found = Service(service["namespace"], service["name"], port)
-        return Target(f"https://{name}:{port}{path}", path, f"{name}:{port}", name, None, found, ca, digest)
+        return HookTarget(f"https://{name}:{port}{path}", path, f"{name}:{port}", name, None, found, ca, digest)
     url = config.get("url") or ""
     parts = urlsplit(url)
     host = parts.hostname or ""
     path, netloc = quote(parts.path, safe=_PATH) or "/", parts.netloc.rpartition("@")[2]
-    return Target(url, path, netloc, host, (host, parts.port or _HTTPS), None, ca, digest)
+    return HookTarget(url, path, netloc, host, (host, parts.port or _HTTPS), None, ca, digest)
 
 
 def _bundle(encoded: str) -> str:
@@ -83,7 +83,7 @@ class Resolver:
         self._store = store
         self._turns: dict[Service, int] = {}
 
-    def address(self, target: Target) -> tuple[str, int]:
+    def address(self, target: HookTarget) -> tuple[str, int]:
         """Raises ``Unresolved`` in the words of Kubernetes."""
         if target.service is None:
             assert target.address is not None

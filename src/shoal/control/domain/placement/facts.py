@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from shoal.control.database.tables import FLEET, Agent, Cluster, Deployment, Region, Topology
 from shoal.control.domain.fields import Reader
 from shoal.control.domain.kinds.places import read_cluster
-from shoal.control.domain.placement.model import ClusterFacts, Load, ShardFacts
+from shoal.control.domain.placement.model import ClusterFacts, PlacedLoad, ShardFacts
 from shoal.kube import quantity
 from shoal.sync.keys import Place
 
@@ -76,7 +76,7 @@ async def read_counts(session: AsyncSession, clusters: Collection[str]) -> dict[
     return {Place(row.cluster_id, row.shard): row.deployments for row in await session.execute(query)}
 
 
-async def read_sizes(session: AsyncSession, clusters: Collection[str]) -> dict[str, Load]:
+async def read_sizes(session: AsyncSession, clusters: Collection[str]) -> dict[str, PlacedLoad]:
     """What the deployments placed on these clusters ask for; only clusters that name a capacity are worth it."""
     if not clusters:
         return {}
@@ -91,20 +91,20 @@ async def read_sizes(session: AsyncSession, clusters: Collection[str]) -> dict[s
         .join(Deployment, Deployment.id == Topology.deployment_id)
         .where(Topology.cluster_id.in_(clusters), Topology.desired_status.in_(("running", "leaving")))
     )
-    found: dict[str, Load] = {}
+    found: dict[str, PlacedLoad] = {}
     for row in await session.execute(query):
         each = {**(row.resources or {}), **((row.overrides or {}).get("resources") or {})}
         instances = int((row.autoscaling or {}).get("min") or row.replicas) if row.autoscaling else row.replicas
         size = size_of(each, instances, deployments=0)
-        found[row.cluster_id] = found.get(row.cluster_id, Load()).plus(size)
+        found[row.cluster_id] = found.get(row.cluster_id, PlacedLoad()).plus(size)
     return found
 
 
-def size_of(resources: dict[str, str], replicas: int, *, deployments: int = 1) -> Load:
+def size_of(resources: dict[str, str], replicas: int, *, deployments: int = 1) -> PlacedLoad:
     """What so many instances ask for together."""
     cpu = quantity.parse(str(resources["cpu"])).milli() if resources.get("cpu") else 0
     memory = -(-quantity.parse(str(resources["memory"])).value() // MIB) if resources.get("memory") else 0
-    return Load(deployments, cpu * replicas, memory * replicas)
+    return PlacedLoad(deployments, cpu * replicas, memory * replicas)
 
 
 def has_capacity(cluster: Cluster) -> bool:
@@ -113,13 +113,13 @@ def has_capacity(cluster: Cluster) -> bool:
 
 
 def cluster_facts(
-    infrastructure: Infrastructure, counts: dict[Place, int], sizes: dict[str, Load]
+    infrastructure: Infrastructure, counts: dict[Place, int], sizes: dict[str, PlacedLoad]
 ) -> list[ClusterFacts]:
     return [_facts(infrastructure, cluster, counts, sizes) for cluster in infrastructure.clusters.values()]
 
 
 def _facts(
-    infrastructure: Infrastructure, cluster: Cluster, counts: dict[Place, int], sizes: dict[str, Load]
+    infrastructure: Infrastructure, cluster: Cluster, counts: dict[Place, int], sizes: dict[str, PlacedLoad]
 ) -> ClusterFacts:
     spec = read_cluster(Reader(cluster.spec, "spec", []))
     region = infrastructure.regions.get(cluster.region_id)
@@ -141,7 +141,7 @@ def _facts(
         can_schedule=cluster.can_schedule,
         region_can_schedule=region.can_schedule if region else False,
         shards=shards,
-        load=sizes.get(cluster.id, Load()).plus(Load(placed)),
+        load=sizes.get(cluster.id, PlacedLoad()).plus(PlacedLoad(placed)),
     )
 
 
@@ -149,7 +149,7 @@ def _agent(agent: Agent | None) -> str:
     return "absent" if agent is None else "lost" if agent.lost else "joined"
 
 
-def with_one_more(facts: Sequence[ClusterFacts], place: Place, size: Load) -> list[ClusterFacts]:
+def with_one_more(facts: Sequence[ClusterFacts], place: Place, size: PlacedLoad) -> list[ClusterFacts]:
     """The facts after something was placed."""
     return [
         replace(

@@ -12,15 +12,15 @@ from shoal.sync.keys import Place
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class PlacedLoad:
     """What is placed somewhere already, or would be."""
 
     deployments: int = 0
     cpu_millicores: int = 0
     memory_mib: int = 0
 
-    def plus(self, other: Load) -> Load:
-        return Load(
+    def plus(self, other: PlacedLoad) -> PlacedLoad:
+        return PlacedLoad(
             self.deployments + other.deployments,
             self.cpu_millicores + other.cpu_millicores,
             self.memory_mib + other.memory_mib,
@@ -48,11 +48,11 @@ class ClusterFacts:
     can_schedule: bool = True
     region_can_schedule: bool = True
     shards: tuple[ShardFacts, ...] = ()
-    load: Load = Load()
+    load: PlacedLoad = PlacedLoad()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Want:
+class PlacementRequest:
     """What is to be placed. ``current`` is where it, or the revision before it, runs; ``home`` the cluster where the
     environment's gateway of the region is."""
 
@@ -61,7 +61,7 @@ class Want:
     cel: str = ""
     tolerations: tuple[Toleration, ...] = ()
     app: Mapping[str, Any] = field(default_factory=dict)
-    size: Load = Load(1)
+    size: PlacedLoad = PlacedLoad(1)
     current: Place | None = None
     home: str = ""
 

@@ -17,14 +17,14 @@ from typing import Any
 from shoal.control.domain.kinds.app import Toleration
 from shoal.control.domain.kinds.places import Taint
 from shoal.control.domain.placement.expressions import refusal as expression_refusal
-from shoal.control.domain.placement.model import ClusterFacts, Load, Placement, ShardFacts, Want
+from shoal.control.domain.placement.model import ClusterFacts, PlacedLoad, Placement, PlacementRequest, ShardFacts
 from shoal.sync.keys import Place
 
 # A cluster that says nothing of its capacity counts as this large when loads are compared.
-_USUAL = Load(deployments=10_000, cpu_millicores=1_000_000, memory_mib=4_000_000)
+_USUAL = PlacedLoad(deployments=10_000, cpu_millicores=1_000_000, memory_mib=4_000_000)
 
 
-def place(want: Want, clusters: Sequence[ClusterFacts]) -> Placement:
+def place(want: PlacementRequest, clusters: Sequence[ClusterFacts]) -> Placement:
     """Choose a place, or say why there is none."""
     here = sorted((each for each in clusters if each.region == want.region), key=lambda each: each.name)
     refused = {cluster.name: why for cluster in here if (why := refusal(want, cluster))}
@@ -45,12 +45,12 @@ def place(want: Want, clusters: Sequence[ClusterFacts]) -> Placement:
             "chosen": cluster.name,
             "shard": shard.name,
             "because": _because(want, cluster, shard, len(allowed)),
-            "load": {each.name: round(load_of(each, Load()), 4) for each in allowed},
+            "load": {each.name: round(load_of(each, PlacedLoad()), 4) for each in allowed},
         },
     )
 
 
-def refusal(want: Want, cluster: ClusterFacts) -> str:
+def refusal(want: PlacementRequest, cluster: ClusterFacts) -> str:
     """Why this cluster cannot take it; empty when it can."""
     if not cluster.region_can_schedule:
         return f"region {cluster.region} takes nothing new"
@@ -84,7 +84,7 @@ def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
     )
 
 
-def load_of(cluster: ClusterFacts, more: Load) -> float:
+def load_of(cluster: ClusterFacts, more: PlacedLoad) -> float:
     """The fullest of its dimensions, 1.0 being full."""
     used, capacity = cluster.load.plus(more), cluster.capacity
     return max(
@@ -112,7 +112,7 @@ def as_value(cluster: ClusterFacts) -> dict[str, Any]:
     }
 
 
-def _full(size: Load, cluster: ClusterFacts) -> str:
+def _full(size: PlacedLoad, cluster: ClusterFacts) -> str:
     after, capacity = cluster.load.plus(size), cluster.capacity
     for name, used, limit in (
         ("deployments", after.deployments, capacity.deployments),
@@ -124,11 +124,11 @@ def _full(size: Load, cluster: ClusterFacts) -> str:
     return ""
 
 
-def _is_current(want: Want, cluster: ClusterFacts) -> bool:
+def _is_current(want: PlacementRequest, cluster: ClusterFacts) -> bool:
     return want.current is not None and want.current.cluster == cluster.id
 
 
-def _ranked(want: Want, cluster: ClusterFacts) -> tuple[tuple[Any, ...], ClusterFacts, ShardFacts]:
+def _ranked(want: PlacementRequest, cluster: ClusterFacts) -> tuple[tuple[Any, ...], ClusterFacts, ShardFacts]:
     shards = [shard for shard in cluster.shards if shard.agent != "lost"]
     shard = min(shards, key=lambda each: _shard_rank(want, cluster, each))
     avoided = any(
@@ -139,17 +139,17 @@ def _ranked(want: Want, cluster: ClusterFacts) -> tuple[tuple[Any, ...], Cluster
         cluster.id != want.home,
         avoided,
         all(each.agent != "joined" for each in cluster.shards),
-        load_of(cluster, Load()),
+        load_of(cluster, PlacedLoad()),
         cluster.name,
     )
     return rank, cluster, shard
 
 
-def _shard_rank(want: Want, cluster: ClusterFacts, shard: ShardFacts) -> tuple[Any, ...]:
+def _shard_rank(want: PlacementRequest, cluster: ClusterFacts, shard: ShardFacts) -> tuple[Any, ...]:
     return (want.current != Place(cluster.id, shard.name), shard.agent != "joined", shard.deployments, shard.name)
 
 
-def _because(want: Want, cluster: ClusterFacts, shard: ShardFacts, candidates: int) -> str:
+def _because(want: PlacementRequest, cluster: ClusterFacts, shard: ShardFacts, candidates: int) -> str:
     if want.current == Place(cluster.id, shard.name):
         return "it runs there already"
     if candidates == 1:
@@ -159,7 +159,7 @@ def _because(want: Want, cluster: ClusterFacts, shard: ShardFacts, candidates: i
     return f"least load of {candidates} clusters"
 
 
-def _waiting(want: Want, here: Sequence[ClusterFacts], refused: dict[str, str]) -> str:
+def _waiting(want: PlacementRequest, here: Sequence[ClusterFacts], refused: dict[str, str]) -> str:
     """The cluster it runs on, when nothing but a lost agent speaks against it; empty otherwise."""
     for cluster in here:
         if _is_current(want, cluster) and refused.get(cluster.name) == "its agent is lost":

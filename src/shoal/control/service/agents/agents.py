@@ -37,7 +37,7 @@ from shoal.control.service.metrics import ServiceMetrics
 from shoal.control.service.stream.hub import Hub
 from shoal.control.service.stream.opened import fenced
 from shoal.errors import ServiceUnavailable
-from shoal.sync.keys import Place, Stream
+from shoal.sync.keys import Place, StreamKind
 from shoal.sync.versions import MAX_CURSOR_LENGTH
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
@@ -276,7 +276,7 @@ class Agents:
 
     async def beat(self, member: Member, request: pb.HeartbeatRequest) -> pb.HeartbeatResponse:
         """What an agent says of itself, by a call of its own or on a stream."""
-        states = {Stream.DEPLOYMENTS: request.deployments, Stream.SENTINELS: request.sentinels}
+        states = {StreamKind.DEPLOYMENTS: request.deployments, StreamKind.SENTINELS: request.sentinels}
         self._beats[member.place] = _Beat(
             member.epoch,
             self._now_ms(),
@@ -288,12 +288,14 @@ class Agents:
             self._metrics.resends.labels(stream).inc(len(buckets))
         agent = self._directory.agent(member.place)
         return pb.HeartbeatResponse(
-            resend_deployments=resend.get(Stream.DEPLOYMENTS, []),
-            resend_sentinels=resend.get(Stream.SENTINELS, []),
+            resend_deployments=resend.get(StreamKind.DEPLOYMENTS, []),
+            resend_sentinels=resend.get(StreamKind.SENTINELS, []),
             confirmed_deletes=agent.confirmed_deletes if agent is not None else "",
         )
 
-    async def _compare(self, place: Place, states: Mapping[Stream, pb.ControllerState]) -> dict[Stream, list[int]]:
+    async def _compare(
+        self, place: Place, states: Mapping[StreamKind, pb.ControllerState]
+    ) -> dict[StreamKind, list[int]]:
         """Buckets in which the database has other reports than the agent says it sent."""
         differ = {
             stream: buckets
@@ -312,7 +314,7 @@ class Agents:
         asked = select(Desired.stream, Desired.key, Desired.fingerprint).where(
             Desired.cluster_id == place.cluster, Desired.shard == place.shard, Desired.fingerprint != 0
         )
-        found: dict[str, list[tuple[str, int]]] = {stream: [] for stream in Stream}
+        found: dict[str, list[tuple[str, int]]] = {stream: [] for stream in StreamKind}
         for database in self._databases.all:
             async with database.reading() as session:
                 for row in await session.execute(asked):

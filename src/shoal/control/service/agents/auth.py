@@ -20,7 +20,7 @@ from connectrpc.request import RequestContext
 from shoal.base.clock import Clock
 from shoal.base.ids import token_digest
 from shoal.base.logs import get_logger
-from shoal.control.database.tokens import Principal, Tokens
+from shoal.control.database.tokens import ApiTokens, Principal
 from shoal.control.service.agents.token_cache import TokenCache
 from shoal.control.service.metrics import ServiceMetrics
 from shoal.errors import ServiceUnavailable
@@ -75,7 +75,7 @@ def caller() -> Caller:
 class Gate:
     """A metadata interceptor, for every kind of method."""
 
-    def __init__(self, tokens: Tokens, token_cache: TokenCache, metrics: ServiceMetrics, *, clock: Clock) -> None:
+    def __init__(self, tokens: ApiTokens, token_cache: TokenCache, metrics: ServiceMetrics, *, clock: Clock) -> None:
         self._tokens = tokens
         self._token_cache = token_cache
         self._clock = clock

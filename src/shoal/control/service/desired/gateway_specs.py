@@ -13,11 +13,14 @@ from shoal.control.domain.fields import Reader
 from shoal.control.domain.kinds.matchers import Matcher, TextMatch
 from shoal.control.domain.kinds.policy import read_policy
 from shoal.control.domain.kinds.route import read_route
-from shoal.control.domain.routing import Target, resolve_route
+from shoal.control.domain.routing import RoutedDeployment, resolve_route
 
 
 def route_spec(
-    spec: Mapping[str, Any], environment: str, live: Mapping[str, Target], pinned: Mapping[str, Target]
+    spec: Mapping[str, Any],
+    environment: str,
+    live: Mapping[str, RoutedDeployment],
+    pinned: Mapping[str, RoutedDeployment],
 ) -> dict[str, Any]:
     """``live`` are the deployments by app, ``pinned`` by id. One that is missing is a backend without a deployment, so
     that its share of the requests is refused and not sent elsewhere."""

@@ -22,7 +22,7 @@ from shoal.base.logs import get_logger
 from shoal.control.database.engine import Database, Databases
 from shoal.control.database.plain import listed
 from shoal.control.database.tables import Sentinel
-from shoal.control.database.transaction import Tx, Wanted
+from shoal.control.database.transaction import DesiredObject, Tx
 from shoal.control.domain import gateways
 from shoal.control.service.agents.agents import Member
 from shoal.control.service.agents.auth import Caller
@@ -35,7 +35,7 @@ from shoal.control.service.reports.rows import News, Row, report_statements
 from shoal.control.service.stream.opened import fenced
 from shoal.errors import ServiceUnavailable
 from shoal.sync.fingerprint import fingerprint
-from shoal.sync.keys import Place, Stream, key_of, split_key, stream_of
+from shoal.sync.keys import Place, StreamKind, key_of, split_key, stream_of
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 After = Callable[[Tx, set[str]], Awaitable[None]]
@@ -58,7 +58,7 @@ class Consequences:
 @dataclass(slots=True)
 class _Request:
     member: Member
-    stream: Stream
+    stream: StreamKind
     sequence: int
     reports: list[Report]
     caller: Caller
@@ -73,7 +73,7 @@ class _Outcome:
     """What a batch did, to be acted on once it is committed."""
 
     known: set[tuple[Place, str]] = field(default_factory=set)
-    counted: list[tuple[Stream, str]] = field(default_factory=list)
+    counted: list[tuple[StreamKind, str]] = field(default_factory=list)
     touched: dict[tuple[Place, str], Row] = field(default_factory=dict)
     news: list[tuple[Row, News, int]] = field(default_factory=list)
     fenced: list[tuple[_Request, int]] = field(default_factory=list)
@@ -110,7 +110,7 @@ class Reports:
         self._config = config
 
     async def take(
-        self, caller: Caller, member: Member, stream: Stream, sequence: int, reports: Iterable[Report]
+        self, caller: Caller, member: Member, stream: StreamKind, sequence: int, reports: Iterable[Report]
     ) -> pb.ReportResponse:
         """Returns once the reports are committed."""
         started = self._clock.monotonic()
@@ -329,7 +329,7 @@ class _Writer:
         if not self._moved:
             return
         here = select(Sentinel.workspace_id, Sentinel.environment_id).where(Sentinel.id.in_(sorted(self._moved)))
-        wanted: dict[str, Wanted] = {}
+        wanted: dict[str, DesiredObject] = {}
         for home in (await self._tx.session.execute(here)).all():
             peers = await gateways.peers_of(self._tx.session, home.workspace_id, home.environment_id)
             wanted |= {one.key: one for one in peers}
@@ -382,7 +382,7 @@ def _reachable(row: Row) -> tuple[Any, Any]:
     return observed.get("entries"), observed.get("health")
 
 
-def _check_key(key: str, stream: Stream) -> None:
+def _check_key(key: str, stream: StreamKind) -> None:
     try:
         split_key(key)
     except ValueError as error:

@@ -18,7 +18,7 @@ from shoal.kube.names import is_path_segment_name, is_qualified_name
 from shoal.kube.objects import Obj
 
 if TYPE_CHECKING:
-    from shoal.kube.cel.admission import Scope
+    from shoal.kube.cel.admission import VariableScope
 
 FAILURE_POLICIES: Final = ("Fail", "Ignore")
 MATCH_POLICIES: Final = ("Equivalent", "Exact")
@@ -59,7 +59,9 @@ def check_expression(
         errors.append(invalid(path, text, f"must evaluate to {wanted}"))
 
 
-def check_about_request(text: str, path: str, errors: Errors, scope: Scope, returns: tuple[str, ...] = ()) -> None:
+def check_about_request(
+    text: str, path: str, errors: Errors, scope: VariableScope, returns: tuple[str, ...] = ()
+) -> None:
     """Whether a text is an expression about a request, with a value of one of these types."""
     from shoal.kube.cel import CompileError, compile
     from shoal.kube.cel.admission import returning
@@ -152,9 +154,9 @@ def check_match(match: Obj, path: str, errors: Errors) -> None:
 
 def check_conditions(conditions: Sequence[Obj], path: str, errors: Errors, *, params: bool = False) -> None:
     """matchConditions: each a name and an expression."""
-    from shoal.kube.cel.admission import Scope
+    from shoal.kube.cel.admission import VariableScope
 
-    scope = Scope(params=params)
+    scope = VariableScope(params=params)
     if len(conditions) > _MAX_CONDITIONS:
         errors.append(too_many(path, len(conditions), _MAX_CONDITIONS))
     seen: set[str] = set()

@@ -36,7 +36,7 @@ from shoal.kube.names import (
 from shoal.kube.objects import Obj
 
 if TYPE_CHECKING:
-    from shoal.kube.cel.admission import Scope
+    from shoal.kube.cel.admission import VariableScope
 
 _MAX_AUDIT_ANNOTATIONS: Final = 20
 _MAX_VALUE_EXPRESSION: Final = 5 * 1024
@@ -92,12 +92,12 @@ def _check_param_kind(kind: Obj, path: str, errors: Errors) -> None:
         errors.append(invalid(f"{path}.kind", name, text))
 
 
-def _check_variables(spec: Obj, errors: Errors, *, always: bool) -> Scope:
+def _check_variables(spec: Obj, errors: Errors, *, always: bool) -> VariableScope:
     """The scope of a policy's expressions; ``variables`` is in it if there are any, or ``always``."""
     from shoal.kube.cel import CompileError  # only for those who write policies
-    from shoal.kube.cel.admission import Scope, Variables
+    from shoal.kube.cel.admission import Variables, VariableScope
 
-    scope = Scope(params=spec.get("paramKind") is not None)
+    scope = VariableScope(params=spec.get("paramKind") is not None)
     variables = spec.get("variables") or ()
     if not variables and not always:
         return scope
@@ -118,7 +118,7 @@ def _check_variables(spec: Obj, errors: Errors, *, always: bool) -> Scope:
     return replace(scope, variables=known.type)
 
 
-def _check_validation(validation: Obj, scope: Scope, path: str, errors: Errors) -> None:
+def _check_validation(validation: Obj, scope: VariableScope, path: str, errors: Errors) -> None:
     expression = validation.get("expression") or ""
     if not expression.strip():
         errors.append(required(f"{path}.expression", "expression is not specified"))
@@ -140,7 +140,7 @@ def _check_validation(validation: Obj, scope: Scope, path: str, errors: Errors) 
         check_enum(reason, _REASONS, f"{path}.reason", errors)
 
 
-def _check_audit_annotation(annotation: Obj, name: str, scope: Scope, path: str, errors: Errors) -> None:
+def _check_audit_annotation(annotation: Obj, name: str, scope: VariableScope, path: str, errors: Errors) -> None:
     key = annotation.get("key") or ""
     if name:
         check_syntax(f"{name}/{key}", is_qualified_name, f"{path}.key", errors)
@@ -202,7 +202,7 @@ def _check_validating(obj: Obj, old: Obj | None) -> list[FieldError]:
     return errors
 
 
-def _check_mutation(mutation: Obj, scope: Scope, path: str, errors: Errors) -> None:
+def _check_mutation(mutation: Obj, scope: VariableScope, path: str, errors: Errors) -> None:
     kind = mutation.get("patchType") or ""
     wanted = _PATCH_TYPES.get(kind)
     if not kind:

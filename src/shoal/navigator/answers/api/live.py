@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import orjson
 from msgspec import Meta, Struct
 
-from shoal.base.asgi_parts import Application
+from shoal.base.asgi_common import Application
 from shoal.errors import (
     ApiError,
     InternalError,

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from shoal.testing.servers import Answer, LocalServer, local_server
+from shoal.testing.servers import LocalServer, ServerAnswer, local_server
 
 NAMESPACES = "/api/v1/namespaces"
 PODS = "/api/v1/namespaces/default/pods"
@@ -31,14 +31,14 @@ def a_pod(name: str = "p", *, annotations: dict[str, str] | None = None, **spec:
     return {"metadata": metadata, "spec": {"containers": [a_container()], **spec}}
 
 
-def denied(answer: Answer) -> str:
+def denied(answer: ServerAnswer) -> str:
     """What a refusal says."""
     assert answer.status == 403, f"{answer.status}: {answer.body.decode()}"
     found: str = answer.json["message"]
     return found
 
 
-def warnings(answer: Answer) -> list[str]:
+def warnings(answer: ServerAnswer) -> list[str]:
     found = answer.headers.get("warning", "")
     texts = found.removeprefix('299 - "').removesuffix('"').split('", 299 - "')
     return [text.replace('\\"', '"') for text in texts if text]

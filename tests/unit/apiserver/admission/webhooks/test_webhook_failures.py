@@ -16,7 +16,7 @@ from shoal.apiserver.messages import Response
 from shoal.app.ports import any_free
 from shoal.base.clock import FakeClock
 from shoal.kube.objects import Obj
-from shoal.testing.servers import Answer, LocalServer, local_server
+from shoal.testing.servers import LocalServer, ServerAnswer, local_server
 from shoal.testing.webhooks import (
     HookHandler,
     WebhookServer,
@@ -32,7 +32,7 @@ from shoal.testing.webhooks import (
 FAILED = 'Internal error occurred: failed calling webhook "v.example.com": '
 
 
-def check_closed(answer: Answer, why: str) -> None:
+def check_closed(answer: ServerAnswer, why: str) -> None:
     """The write was refused as a fault of the server, in Kubernetes' words."""
     assert (answer.status, answer.json["reason"]) == (500, "InternalError")
     assert answer.json["message"].startswith(FAILED)

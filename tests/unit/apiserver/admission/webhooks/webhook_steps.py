@@ -9,7 +9,7 @@ from typing import Any
 from shoal.apiserver.body import WriteOptions
 from shoal.apiserver.write import Author
 from shoal.kube.objects import Obj
-from shoal.testing.servers import Answer, LocalServer
+from shoal.testing.servers import LocalServer, ServerAnswer
 
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
@@ -22,7 +22,7 @@ async def configure(server: LocalServer, configuration: Obj) -> Obj:
     return made
 
 
-async def create(server: LocalServer, name: str = "a", target: str = CONFIGMAPS, **fields: Any) -> Answer:
+async def create(server: LocalServer, name: str = "a", target: str = CONFIGMAPS, **fields: Any) -> ServerAnswer:
     return await server.call("POST", target, {"metadata": {"name": name}, **fields})
 
 

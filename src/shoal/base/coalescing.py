@@ -21,7 +21,7 @@ class _Turn:
     __slots__ = ("holding",)
 
     def __init__(self) -> None:
-        self.holding: list[Together] = []
+        self.holding: list[CoalescingTransport] = []
 
     def write(self) -> None:
         holding, self.holding = self.holding, []
@@ -32,7 +32,7 @@ class _Turn:
                 one.abort()
 
 
-class Together:
+class CoalescingTransport:
     """Stands for the transport it was given."""
 
     __slots__ = ("_held", "_loop", "_size", "_transport", "_turn")

@@ -45,7 +45,7 @@ KINDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Deleted:
+class DeletedDeployment:
     """A Deployment of ours that was deleted in a cluster."""
 
     cluster: str
@@ -55,7 +55,7 @@ class Deleted:
 
 
 @dataclass(frozen=True, slots=True)
-class Desired:
+class DesiredRow:
     """A row of what is desired, with the name of its cluster."""
 
     cluster: str
@@ -66,7 +66,7 @@ class Desired:
     wanted: bool
 
 
-class Witness:
+class FleetRecorder:
     def __init__(self, fleet: LocalFleet) -> None:
         self._fleet = fleet
         self._stack = AsyncExitStack()
@@ -74,8 +74,8 @@ class Witness:
         self._changed = asyncio.Event()
         self.clients: dict[str, Client] = {}
         self.live: dict[str, dict[str, Obj]] = {}  # Deployments of ours, by cluster and name
-        self.deleted: list[Deleted] = []
-        self.on_delete: Callable[[Deleted], None] | None = None
+        self.deleted: list[DeletedDeployment] = []
+        self.on_delete: Callable[[DeletedDeployment], None] | None = None
 
     async def __aenter__(self) -> Self:
         for name, cluster in self._fleet.clusters.items():
@@ -117,7 +117,7 @@ class Witness:
 
     # against the database
 
-    async def desired(self) -> list[Desired]:
+    async def desired(self) -> list[DesiredRow]:
         """What the database says, tombstones too."""
         database = await Database.open(self._fleet.database, clock=RealClock(), ids=Ids())
         try:
@@ -127,11 +127,11 @@ class Witness:
                            tables.Desired.number, tables.Desired.action)
                     .join(tables.Cluster, tables.Cluster.id == tables.Desired.cluster_id)
                 )  # fmt: skip
-                return [Desired(*row[:5], wanted=row[5] == "apply") for row in rows]
+                return [DesiredRow(*row[:5], wanted=row[5] == "apply") for row in rows]
         finally:
             await database.close()
 
-    async def settled(self, *, timeout_s: float = 60.0) -> list[Desired]:
+    async def settled(self, *, timeout_s: float = 60.0) -> list[DesiredRow]:
         """Wait until every cluster equals what is desired, in version and number of objects, and keeps to it."""
         deadline = time.monotonic() + timeout_s
         while True:
@@ -142,7 +142,7 @@ class Witness:
             assert time.monotonic() < deadline, f"not settled: {faults}\n{self._fleet.logs()}"
             await asyncio.sleep(_LOOK_S)
 
-    async def differences(self, rows: list[Desired]) -> list[str]:
+    async def differences(self, rows: list[DesiredRow]) -> list[str]:
         """Deployments that are missing, of another version, or of a key that nobody wants; and leftovers."""
         faults: list[str] = []
         for cluster, client in self.clients.items():
@@ -169,7 +169,7 @@ class Witness:
                     faults.append(f"{cluster}: {at} is {shown}, not {row.number}")
         return faults
 
-    def assert_nothing_wanted_was_deleted(self, rows: list[Desired]) -> None:
+    def assert_nothing_wanted_was_deleted(self, rows: list[DesiredRow]) -> None:
         wanted = {(row.cluster, row.shard, row.key) for row in rows if row.wanted}
         lost = [each for each in self.deleted if (each.cluster, each.shard, each.key) in wanted]
         assert not lost, f"deleted although wanted: {lost}"
@@ -212,7 +212,7 @@ class Witness:
 
     def _gone(self, cluster: str, obj: Obj) -> None:
         labels = obj["metadata"]["labels"]
-        deleted = Deleted(cluster, labels.get(SHARD, ""), key_of(obj) or "", obj["metadata"]["name"])
+        deleted = DeletedDeployment(cluster, labels.get(SHARD, ""), key_of(obj) or "", obj["metadata"]["name"])
         self.deleted.append(deleted)
         if self.on_delete is not None and DEPLOYMENT in labels:
             self.on_delete(deleted)

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.crds.sentinel import KeyAuth, KeyLocation
-from shoal.sentinel.policies.script import Asked, filter_context, key_script
+from shoal.sentinel.policies.lua_filter import KeyCheck, filter_context, key_script
 from shoal.sentinel.policies.wire import RULES, BadRule
-from shoal.sentinel.translate.model import Key, KeySet
+from shoal.sentinel.translate.model import ApiKeyInfo, KeySet
 
 _TABLE = re.compile(r"local KEYS = \[(=*)\[\n(.*?)\]\1\]\nlocal INDEX = \{\n(.*?)\}\n", re.DOTALL)
 _RECORD = 74
@@ -23,7 +23,7 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def table(*keys: Key, environment: str = "env") -> tuple[str, dict[str, str]]:
+def table(*keys: ApiKeyInfo, environment: str = "env") -> tuple[str, dict[str, str]]:
     """The lines of the keys, and by environment its index; as Lua reads them."""
     found = _TABLE.search(key_script({environment: KeySet(environment=environment, keys=keys)}))
     assert found is not None
@@ -41,7 +41,7 @@ def line_of(keys: str, index: str, wanted: str) -> str | None:
 
 
 def test_each_key_is_found_by_its_digest_and_digests_are_sorted() -> None:
-    many = [Key(id=f"k{n}", digest=digest(str(n)), subject=f"é{n}") for n in range(50)]
+    many = [ApiKeyInfo(id=f"k{n}", digest=digest(str(n)), subject=f"é{n}") for n in range(50)]
     keys, indexes = table(*many)
     index = indexes["env"]
     digests = [index[at : at + 64] for at in range(0, len(index), _RECORD)]
@@ -52,10 +52,10 @@ def test_each_key_is_found_by_its_digest_and_digests_are_sorted() -> None:
 
 
 def test_keys_that_are_off_or_have_no_digest_are_left_out() -> None:
-    good = Key(id="a", digest=digest("a").upper(), subject="a")
+    good = ApiKeyInfo(id="a", digest=digest("a").upper(), subject="a")
     _, indexes = table(
-        good, Key(id="b", digest=digest("b"), subject="b", enabled=False), Key(id="c", digest="12", subject="c"),
-        Key(id="d", digest="z" * 64, subject="d"), Key(id="e", digest=digest("a"), subject="the same again"),
+        good, ApiKeyInfo(id="b", digest=digest("b"), subject="b", enabled=False), ApiKeyInfo(id="c", digest="12", subject="c"),
+        ApiKeyInfo(id="d", digest="z" * 64, subject="d"), ApiKeyInfo(id="e", digest=digest("a"), subject="the same again"),
     )  # fmt: skip
     assert [row[:64] for row in indexes.values()] == [digest("a")]
     assert len(indexes["env"]) == _RECORD
@@ -63,7 +63,7 @@ def test_keys_that_are_off_or_have_no_digest_are_left_out() -> None:
 
 def test_a_permission_with_spaces_does_not_become_two() -> None:
     keys, _ = table(
-        Key(id="a", digest=digest("a"), subject="a", permissions=frozenset({"read", "x write", "", "a\tb"}))
+        ApiKeyInfo(id="a", digest=digest("a"), subject="a", permissions=frozenset({"read", "x write", "", "a\tb"}))
     )
     assert keys.split("\t")[1] == "read"
 
@@ -73,7 +73,7 @@ def test_a_permission_with_spaces_does_not_become_two() -> None:
 def test_nothing_that_people_write_breaks_out_of_its_place(
     subject: str, environment: str, meta: dict[str, object]
 ) -> None:
-    keys, indexes = table(Key(id="a", digest=digest("a"), subject=subject, meta=meta), environment=environment)
+    keys, indexes = table(ApiKeyInfo(id="a", digest=digest("a"), subject=subject, meta=meta), environment=environment)
     assert len(indexes) == 1
     lines = keys.split("\n")
     assert len(lines) == 2 and lines[1] == ""
@@ -85,7 +85,7 @@ def test_nothing_that_people_write_breaks_out_of_its_place(
 
 
 def test_the_same_keys_make_the_same_text() -> None:
-    one, two = (Key(id=name, digest=digest(name), subject=name) for name in "ab")
+    one, two = (ApiKeyInfo(id=name, digest=digest(name), subject=name) for name in "ab")
     first = key_script({"x": KeySet(environment="x", keys=(one, two)), "y": KeySet(environment="y", keys=(one,))})
     again = key_script({"y": KeySet(environment="y", keys=(one,)), "x": KeySet(environment="x", keys=(two, one))})
     assert first == again
@@ -96,7 +96,7 @@ def test_a_route_says_where_keys_are_and_what_they_need() -> None:
         locations=[KeyLocation(bearer={}), KeyLocation(header="X-Key", strip_prefix="Key "), KeyLocation(query="k")],
         permissions=["write", "read"],
     )
-    assert filter_context("env", [Asked("x-verdict", rule)], tell=True) == {
+    assert filter_context("env", [KeyCheck("x-verdict", rule)], tell=True) == {
         RULES: "environment\tenv\t\ntell\t\t\npolicy\tx-verdict\t\nbearer\t\t\nheader\tx-key\tKey \nquery\tk\t\n"
         "permission\tread\t\npermission\twrite\t"
     }
@@ -113,4 +113,4 @@ def test_a_route_says_where_keys_are_and_what_they_need() -> None:
 )
 def test_a_rule_that_cannot_be_said_is_refused(rule: KeyAuth) -> None:
     with pytest.raises(BadRule):
-        filter_context("env", [Asked("x-verdict", rule)], tell=False)
+        filter_context("env", [KeyCheck("x-verdict", rule)], tell=False)

@@ -13,7 +13,7 @@ from datetime import timedelta
 
 import asyncpg
 
-from shoal.store.postgres.link import AWAY, Link
+from shoal.store.postgres.link import AWAY, PostgresLink
 
 BEAT_S = 1.0
 _ALIVE = timedelta(seconds=30)  # a server that was silent for this long reloads everything when it returns
@@ -42,8 +42,8 @@ async def register(connection: asyncpg.Connection, server: str) -> None:
     await connection.execute(_REGISTER, server)
 
 
-class Keeper:
-    def __init__(self, link: Link, server: str, revision: Callable[[], int]) -> None:
+class Housekeeper:
+    def __init__(self, link: PostgresLink, server: str, revision: Callable[[], int]) -> None:
         self._link = link
         self._server = server
         self._revision = revision

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from shoal.crds.sentinel import KeyAuth, KeyLocation
 from shoal.sentinel.policies import wire
-from shoal.sentinel.translate.model import Key, KeySet
-from shoal.sentinel.translate.parts import PRINCIPAL_HEADER
+from shoal.sentinel.translate.envoy import PRINCIPAL_HEADER
+from shoal.sentinel.translate.model import ApiKeyInfo, KeySet
 
 _PROGRAM = Path(__file__).with_name("keys.lua").read_text()
 _NAMES = {
@@ -50,7 +50,7 @@ def key_script(keys: Mapping[str, KeySet]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class KeyCheck:
     """One policy of a route: its verdict goes into the request header ``header``, which nobody outside can set."""
 
     header: str
@@ -58,21 +58,21 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TokenClaims:
     """One that asks for a token: where its claims are once it was accepted, and which of them is the subject."""
 
     claims: str
     subject: str
 
 
-def filter_context(environment: str, asked: Sequence[Asked | Told], *, tell: bool) -> dict[str, str]:
+def filter_context(environment: str, asked: Sequence[KeyCheck | TokenClaims], *, tell: bool) -> dict[str, str]:
     """What a route asks: lines of fields with tabs between them. ``BadRule`` when it cannot be said so. With ``tell``
     subject and principal are also put into the metadata, for those who count by them."""
     lines = [f"environment\t{_field(environment)}\t"]
     if tell:
         lines.append("tell\t\t")
     for one in asked:
-        if isinstance(one, Told):
+        if isinstance(one, TokenClaims):
             lines.append(f"token\t{_field(one.claims)}\t{_field(one.subject)}")
             continue
         lines.append(f"policy\t{_field(one.header)}\t")
@@ -98,7 +98,7 @@ def _field(text: str) -> str:
     return text
 
 
-def _lines(keys: Iterable[Key]) -> dict[str, str]:
+def _lines(keys: Iterable[ApiKeyInfo]) -> dict[str, str]:
     """By digest. Of two keys that are the same, the one whose id comes first."""
     made: dict[str, str] = {}
     for key in sorted(keys, key=lambda key: key.id):

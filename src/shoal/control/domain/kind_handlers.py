@@ -1,6 +1,6 @@
 """What each kind adds to an apply or a delete: checks against other objects, its own columns, and what follows.
 
-``Fleet`` does what all kinds share (names, versions, diffs, audit). A script never commits and never looks at roles.
+``Fleet`` does what all kinds share (names, versions, diffs, audit). A handler never commits and never looks at roles.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from shoal.control.domain.kinds.app import AppSpec
 from shoal.control.domain.kinds.credentials import ApiKeySpec, SecretSpec
 from shoal.control.domain.kinds.policy import PolicySpec
 from shoal.control.domain.kinds.route import RouteSpec
-from shoal.control.domain.model import GROUP, Ref, Sealed
-from shoal.control.domain.objects import IN_ENVIRONMENT, TABLES, Row, Within, kind_of, ref_of
+from shoal.control.domain.model import GROUP, ObjectRef, Sealed
+from shoal.control.domain.objects import IN_ENVIRONMENT, TABLES, ObjectScope, Row, kind_of, ref_of
 from shoal.control.domain.plan import cluster_name
-from shoal.control.domain.specs import Document, read_app_spec
-from shoal.control.domain.work import Work
+from shoal.control.domain.specs import SpecDocument, read_app_spec
+from shoal.control.domain.work import PendingWork
 from shoal.errors import Conflict, FieldError, not_found, required
 from shoal.errors import invalid as invalid_field
 
@@ -34,70 +34,70 @@ KEY_SHOWN = 12  # letters of a key by which people recognise it
 
 
 @dataclass(slots=True, kw_only=True)
-class Asked:
+class ApplyRequest:
     """One apply: the document, what it is in, and what was prepared before the transaction."""
 
-    doc: Document
-    within: Within
+    doc: SpecDocument
+    within: ObjectScope
     sealed: Sealed | None = None
     once: dict[str, Any] = field(default_factory=dict)  # goes into the answer and nowhere else
 
 
-class Script:
+class KindHandler:
     """The kinds that need nothing of their own are just this."""
 
-    async def check(self, work: Work, asked: Asked, row: Row | None) -> list[FieldError]:
+    async def check(self, work: PendingWork, request: ApplyRequest, row: Row | None) -> list[FieldError]:
         """Faults that only other objects show."""
         return []
 
-    async def columns(self, work: Work, asked: Asked, row: Row | None, new_id: str) -> dict[str, Any]:
+    async def columns(self, work: PendingWork, request: ApplyRequest, row: Row | None, new_id: str) -> dict[str, Any]:
         """Columns besides the common ones, for a new row (``row`` is None) or one that changes."""
         return {}
 
-    async def stored(self, work: Work, asked: Asked) -> dict[str, Any]:
+    async def stored(self, work: PendingWork, request: ApplyRequest) -> dict[str, Any]:
         """The spec as it is kept."""
-        return asked.doc.raw
+        return request.doc.raw
 
-    async def written(self, work: Work, asked: Asked, row: Row, before: dict[str, Any] | None) -> None:
+    async def written(self, work: PendingWork, request: ApplyRequest, row: Row, before: dict[str, Any] | None) -> None:
         """The row has its new values; ``before`` is the old spec, None for a new object."""
 
-    async def delete(self, work: Work, row: Row, within: Within, *, cascade: bool) -> list[Ref]:
+    async def delete(self, work: PendingWork, row: Row, within: ObjectScope, *, cascade: bool) -> list[ObjectRef]:
         """Remove the row and what hangs on it; returns what else went."""
         await work.session.delete(row)
         await work.session.flush()
         return []
 
 
-class ProjectScript(Script):
-    async def delete(self, work: Work, row: Row, within: Within, *, cascade: bool) -> list[Ref]:
+class ProjectHandler(KindHandler):
+    async def delete(self, work: PendingWork, row: Row, within: ObjectScope, *, cascade: bool) -> list[ObjectRef]:
         inside = list(
             await work.session.scalars(select(tables.Environment).where(tables.Environment.project_id == row.id))
         )
         if inside and not cascade:
             raise _in_use(row, f"it has environments: {_some(each.name for each in inside)}; delete them, or cascade")
-        gone: list[Ref] = []
+        gone: list[ObjectRef] = []
         for environment in inside:
-            outer = Within(cast(tables.Project, row), environment)
-            gone += await EnvironmentScript().delete(work, environment, outer, cascade=True)
-            gone.append(Ref("Environment", environment.name, row.name))
+            outer = ObjectScope(cast(tables.Project, row), environment)
+            gone += await EnvironmentHandler().delete(work, environment, outer, cascade=True)
+            gone.append(ObjectRef("Environment", environment.name, row.name))
         await work.session.delete(row)
         await work.session.flush()
         return gone
 
 
-class EnvironmentScript(Script):
-    async def columns(self, work: Work, asked: Asked, row: Row | None, new_id: str) -> dict[str, Any]:
+class EnvironmentHandler(KindHandler):
+    async def columns(self, work: PendingWork, request: ApplyRequest, row: Row | None, new_id: str) -> dict[str, Any]:
         if row is not None:
             return {}
-        name = f"{asked.within.project_name}-{asked.doc.ref.name}"
+        name = f"{request.within.project_name}-{request.doc.ref.name}"
         return {
-            "project_id": asked.within.project_id,
+            "project_id": request.within.project_id,
             "namespace": cluster_name(name, new_id, most=MAX_NAMESPACE),
         }
 
-    async def delete(self, work: Work, row: Row, within: Within, *, cascade: bool) -> list[Ref]:
+    async def delete(self, work: PendingWork, row: Row, within: ObjectScope, *, cascade: bool) -> list[ObjectRef]:
         assert isinstance(row, tables.Environment)
-        inside = Within(within.project, row)
+        inside = ObjectScope(within.project, row)
         content: list[Row] = []
         for kind in IN_ENVIRONMENT:
             table: Any = TABLES[kind]
@@ -130,31 +130,31 @@ class EnvironmentScript(Script):
         return gone
 
 
-class _InEnvironment(Script):
+class _InEnvironment(KindHandler):
     """Kinds that live in an environment."""
 
-    async def columns(self, work: Work, asked: Asked, row: Row | None, new_id: str) -> dict[str, Any]:
+    async def columns(self, work: PendingWork, request: ApplyRequest, row: Row | None, new_id: str) -> dict[str, Any]:
         if row is not None:
             return {}
-        return {"project_id": asked.within.project_id, "environment_id": asked.within.environment_id}
+        return {"project_id": request.within.project_id, "environment_id": request.within.environment_id}
 
 
-class AppScript(_InEnvironment):
-    async def columns(self, work: Work, asked: Asked, row: Row | None, new_id: str) -> dict[str, Any]:
+class AppHandler(_InEnvironment):
+    async def columns(self, work: PendingWork, request: ApplyRequest, row: Row | None, new_id: str) -> dict[str, Any]:
         if row is not None:
             return {}
         none_yet = {"deployment_id": "", "live_deployment_id": "", "revision": 0, "template_hash": ""}
-        return {**await super().columns(work, asked, row, new_id), **none_yet}
+        return {**await super().columns(work, request, row, new_id), **none_yet}
 
-    async def check(self, work: Work, asked: Asked, row: Row | None) -> list[FieldError]:
-        spec = cast(AppSpec, asked.doc.spec)
+    async def check(self, work: PendingWork, request: ApplyRequest, row: Row | None) -> list[FieldError]:
+        spec = cast(AppSpec, request.doc.spec)
         faults = [
             not_found(f"spec.topology[{index}].region", region.region)
             for index, region in enumerate(spec.topology)
             if work.infrastructure.region_named(region.region) is None
         ]
         if spec.secrets:
-            known = await _names(work, tables.Secret, asked.within.environment_id)
+            known = await _names(work, tables.Secret, request.within.environment_id)
             faults += [
                 not_found(f"spec.secrets[{index}]", name)
                 for index, name in enumerate(spec.secrets)
@@ -162,10 +162,10 @@ class AppScript(_InEnvironment):
             ]
         return faults
 
-    async def written(self, work: Work, asked: Asked, row: Row, before: dict[str, Any] | None) -> None:
-        await apps.apply_app(work, cast(tables.App, row), asked.within, before)
+    async def written(self, work: PendingWork, request: ApplyRequest, row: Row, before: dict[str, Any] | None) -> None:
+        await apps.apply_app(work, cast(tables.App, row), request.within, before)
 
-    async def delete(self, work: Work, row: Row, within: Within, *, cascade: bool) -> list[Ref]:
+    async def delete(self, work: PendingWork, row: Row, within: ObjectScope, *, cascade: bool) -> list[ObjectRef]:
         assert isinstance(row, tables.App)
         routes = await gateways.routes_of_app(work, row)
         await apps.delete_app(work, row)
@@ -174,10 +174,10 @@ class AppScript(_InEnvironment):
         return []
 
 
-class RouteScript(_InEnvironment):
-    async def check(self, work: Work, asked: Asked, row: Row | None) -> list[FieldError]:
-        spec = cast(RouteSpec, asked.doc.spec)
-        environment = asked.within.environment_id
+class RouteHandler(_InEnvironment):
+    async def check(self, work: PendingWork, request: ApplyRequest, row: Row | None) -> list[FieldError]:
+        spec = cast(RouteSpec, request.doc.spec)
+        environment = request.within.environment_id
         faults: list[FieldError] = []
         taken = await work.session.scalar(
             select(func.count())
@@ -199,27 +199,27 @@ class RouteScript(_InEnvironment):
             faults.append(not_found("spec.tls.secret", spec.tls))
         return faults
 
-    async def columns(self, work: Work, asked: Asked, row: Row | None, new_id: str) -> dict[str, Any]:
-        return {**await super().columns(work, asked, row, new_id), "host": cast(RouteSpec, asked.doc.spec).host}
+    async def columns(self, work: PendingWork, request: ApplyRequest, row: Row | None, new_id: str) -> dict[str, Any]:
+        return {**await super().columns(work, request, row, new_id), "host": cast(RouteSpec, request.doc.spec).host}
 
-    async def written(self, work: Work, asked: Asked, row: Row, before: dict[str, Any] | None) -> None:
+    async def written(self, work: PendingWork, request: ApplyRequest, row: Row, before: dict[str, Any] | None) -> None:
         await gateways.config_changed(work, "route", cast(tables.Route, row))
 
-    async def delete(self, work: Work, row: Row, within: Within, *, cascade: bool) -> list[Ref]:
+    async def delete(self, work: PendingWork, row: Row, within: ObjectScope, *, cascade: bool) -> list[ObjectRef]:
         await work.unwant_everywhere("route", row.id)
         return await super().delete(work, row, within, cascade=cascade)
 
 
-class PolicyScript(_InEnvironment):
-    async def check(self, work: Work, asked: Asked, row: Row | None) -> list[FieldError]:
-        named = cast(PolicySpec, asked.doc.spec).routes
-        known = await _names(work, tables.Route, asked.within.environment_id) if named else set()
+class PolicyHandler(_InEnvironment):
+    async def check(self, work: PendingWork, request: ApplyRequest, row: Row | None) -> list[FieldError]:
+        named = cast(PolicySpec, request.doc.spec).routes
+        known = await _names(work, tables.Route, request.within.environment_id) if named else set()
         return [not_found(f"spec.routes[{i}]", name) for i, name in enumerate(named) if name not in known]
 
-    async def written(self, work: Work, asked: Asked, row: Row, before: dict[str, Any] | None) -> None:
+    async def written(self, work: PendingWork, request: ApplyRequest, row: Row, before: dict[str, Any] | None) -> None:
         await gateways.config_changed(work, "policy", cast(tables.Policy, row))
 
-    async def delete(self, work: Work, row: Row, within: Within, *, cascade: bool) -> list[Ref]:
+    async def delete(self, work: PendingWork, row: Row, within: ObjectScope, *, cascade: bool) -> list[ObjectRef]:
         routes = await work.session.scalars(
             select(tables.Route).where(tables.Route.environment_id == within.environment_id)
         )
@@ -230,14 +230,14 @@ class PolicyScript(_InEnvironment):
         return await super().delete(work, row, within, cascade=cascade)
 
 
-class ApiKeyScript(_InEnvironment):
+class ApiKeyHandler(_InEnvironment):
     """The key is made here and shown once, in the answer to the apply that created it."""
 
-    async def columns(self, work: Work, asked: Asked, row: Row | None, new_id: str) -> dict[str, Any]:
-        spec = cast(ApiKeySpec, asked.doc.spec)
-        found = await super().columns(work, asked, row, new_id)
+    async def columns(self, work: PendingWork, request: ApplyRequest, row: Row | None, new_id: str) -> dict[str, Any]:
+        spec = cast(ApiKeySpec, request.doc.spec)
+        found = await super().columns(work, request, row, new_id)
         if row is None:
-            found |= self.new_key(asked.once)
+            found |= self.new_key(request.once)
         revoked = row.revoked_at if isinstance(row, tables.ApiKey) else 0
         return {**found, "expires_at": spec.expires_at, "revoked_at": 0 if spec.enabled else revoked or work.now}
 
@@ -246,20 +246,20 @@ class ApiKeyScript(_InEnvironment):
         once["key"] = key
         return {"digest": token_digest(key), "prefix": key[:KEY_SHOWN]}
 
-    async def written(self, work: Work, asked: Asked, row: Row, before: dict[str, Any] | None) -> None:
-        await gateways.keys_changed(work, asked.within.environment_id, row.workspace_id)
+    async def written(self, work: PendingWork, request: ApplyRequest, row: Row, before: dict[str, Any] | None) -> None:
+        await gateways.keys_changed(work, request.within.environment_id, row.workspace_id)
 
-    async def delete(self, work: Work, row: Row, within: Within, *, cascade: bool) -> list[Ref]:
+    async def delete(self, work: PendingWork, row: Row, within: ObjectScope, *, cascade: bool) -> list[ObjectRef]:
         gone = await super().delete(work, row, within, cascade=cascade)
         await gateways.keys_changed(work, within.environment_id, row.workspace_id)
         return gone
 
 
-class SecretScript(_InEnvironment):
+class SecretHandler(_InEnvironment):
     """Values are sealed before the transaction; what is kept tells whether they changed, not what they are."""
 
-    async def check(self, work: Work, asked: Asked, row: Row | None) -> list[FieldError]:
-        spec = cast(SecretSpec, asked.doc.spec)
+    async def check(self, work: PendingWork, request: ApplyRequest, row: Row | None) -> list[FieldError]:
+        spec = cast(SecretSpec, request.doc.spec)
         if spec.values is not None:
             return []
         if row is None:
@@ -268,34 +268,34 @@ class SecretScript(_InEnvironment):
         same = sorted(known) == sorted(spec.variables)
         return [] if same else [required("spec.values", "the variables are not those the secret has")]
 
-    async def stored(self, work: Work, asked: Asked) -> dict[str, Any]:
-        spec = cast(SecretSpec, asked.doc.spec)
+    async def stored(self, work: PendingWork, request: ApplyRequest) -> dict[str, Any]:
+        spec = cast(SecretSpec, request.doc.spec)
         found: dict[str, Any] = {"variables": list(spec.variables)}
         if spec.values is not None:
             found["fingerprint"] = fingerprint(spec.values, work.secret_key)
         return found
 
-    async def columns(self, work: Work, asked: Asked, row: Row | None, new_id: str) -> dict[str, Any]:
-        found = await super().columns(work, asked, row, new_id)
-        if asked.sealed is None:
+    async def columns(self, work: PendingWork, request: ApplyRequest, row: Row | None, new_id: str) -> dict[str, Any]:
+        found = await super().columns(work, request, row, new_id)
+        if request.sealed is None:
             return found
         revision = row.revision + 1 if isinstance(row, tables.Secret) else 1
         return {
             **found,
             "revision": revision,
-            "ciphertext": asked.sealed.ciphertext,
-            "data_key": asked.sealed.data_key,
-            "master_key": asked.sealed.master_key,
+            "ciphertext": request.sealed.ciphertext,
+            "data_key": request.sealed.data_key,
+            "master_key": request.sealed.master_key,
         }
 
-    async def written(self, work: Work, asked: Asked, row: Row, before: dict[str, Any] | None) -> None:
+    async def written(self, work: PendingWork, request: ApplyRequest, row: Row, before: dict[str, Any] | None) -> None:
         if before is None or before.get("fingerprint") == row.spec.get("fingerprint"):
             return
         users = await self._users(work, cast(tables.Secret, row))
         await apps.want_again(work, users)
         await self._routes_again(work, cast(tables.Secret, row))
 
-    async def _users(self, work: Work, secret: tables.Secret) -> list[tables.Deployment]:
+    async def _users(self, work: PendingWork, secret: tables.Secret) -> list[tables.Deployment]:
         rows = await work.session.scalars(
             select(tables.Deployment)
             .where(
@@ -306,7 +306,7 @@ class SecretScript(_InEnvironment):
         )
         return [row for row in rows if secret.name in (row.template.get("secrets") or ())]
 
-    async def _routes_again(self, work: Work, secret: tables.Secret) -> None:
+    async def _routes_again(self, work: PendingWork, secret: tables.Secret) -> None:
         """Certificates are secrets of routes."""
         routes = await work.session.scalars(
             select(tables.Route).where(tables.Route.environment_id == secret.environment_id)
@@ -315,7 +315,7 @@ class SecretScript(_InEnvironment):
             if (route.spec.get("tls") or {}).get("secret") == secret.name:
                 await gateways.config_changed(work, "route", route)
 
-    async def delete(self, work: Work, row: Row, within: Within, *, cascade: bool) -> list[Ref]:
+    async def delete(self, work: PendingWork, row: Row, within: ObjectScope, *, cascade: bool) -> list[ObjectRef]:
         inside = list(
             await work.session.scalars(
                 select(tables.App).where(tables.App.environment_id == within.environment_id).order_by(tables.App.name)
@@ -332,7 +332,7 @@ def fingerprint(values: dict[str, str], key: bytes) -> str:
     return hmac.digest(key, orjson.dumps(values, option=orjson.OPT_SORT_KEYS), hashlib.sha256).hex()
 
 
-async def _names(work: Work, table: Any, environment_id: str) -> set[str]:
+async def _names(work: PendingWork, table: Any, environment_id: str) -> set[str]:
     return set(await work.session.scalars(select(table.name).where(table.environment_id == environment_id)))
 
 

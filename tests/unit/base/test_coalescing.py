@@ -8,8 +8,8 @@ from typing import cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.base import together
-from shoal.base.together import Together
+from shoal.base import coalescing
+from shoal.base.coalescing import CoalescingTransport
 
 
 class Wire:
@@ -31,9 +31,9 @@ class Wire:
         return bool(self.ended)
 
 
-def connection() -> tuple[Wire, Together]:
+def connection() -> tuple[Wire, CoalescingTransport]:
     wire = Wire()
-    return wire, Together(cast(asyncio.Transport, wire), asyncio.get_running_loop())
+    return wire, CoalescingTransport(cast(asyncio.Transport, wire), asyncio.get_running_loop())
 
 
 def test_the_parts_of_an_answer_leave_together_and_those_of_the_next_turn_after_them() -> None:
@@ -53,14 +53,14 @@ def test_the_parts_of_an_answer_leave_together_and_those_of_the_next_turn_after_
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.integers(0, 3 * together._MOST), max_size=12))
+@given(st.lists(st.integers(0, 3 * coalescing._MOST), max_size=12))
 def test_much_leaves_at_once_and_little_is_held_whatever_the_sizes(sizes: list[int]) -> None:
     async def main() -> None:
         wire, written = connection()
         for number, size in enumerate(sizes):
             written.write(bytes([number]) * size)
             left = sum(sizes[: number + 1]) - sum(map(len, wire.pieces))
-            assert left <= max(together._MOST, size)
+            assert left <= max(coalescing._MOST, size)
         await asyncio.sleep(0)
         assert b"".join(wire.pieces) == b"".join(bytes([number]) * size for number, size in enumerate(sizes))
 

@@ -14,7 +14,7 @@ T = TypeVar("T")
 _NONE: Mapping[str, object] = {}
 
 
-class Mirror(Generic[T]):
+class ObjectCache(Generic[T]):
     """``read`` makes of an object what is kept of it, None when it is of no interest. ``version`` moves with every
     change of what is kept; ``on_change`` is told the namespace."""
 
