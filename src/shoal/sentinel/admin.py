@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 from shoal.base.clock import Clock
-from shoal.base.deadline import within
+from shoal.base.http1.dial import HttpAddress, fetch
+from shoal.base.http1.errors import TransportError
+from shoal.base.http1.limits import AnswerLimits, Deadlines
+from shoal.base.http1.messages import request_bytes
 
-_TIMEOUT_S = 5.0
+_CONNECT_S = 5.0
+_TIME = Deadlines(total_s=5.0)
+_LIMITS = AnswerLimits(body_bytes=256 * 1024 * 1024)  # a dump of the whole configuration
 _ACTIVE = r"^http\.[^.]+\.downstream_rq_active$"
 
 
 class Admin:
     def __init__(self, socket: Path, *, clock: Clock) -> None:
-        self._socket = socket
+        self._address = HttpAddress(socket_path=str(socket))
         self._clock = clock
 
     async def get(self, target: str) -> bytes | None:
@@ -30,35 +34,11 @@ class Admin:
         return sum(int(line.rpartition(b":")[2]) for line in body.splitlines() if b":" in line)
 
     async def _ask(self, method: str, target: str) -> bytes | None:
+        data = request_bytes(method, target, [("host", "admin"), ("connection", "close")], b"")
         try:
-            async with within(self._clock, _TIMEOUT_S):
-                return await self._exchange(method, target)
-        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            reply = await fetch(
+                self._address, data, clock=self._clock, connect_s=_CONNECT_S, deadlines=_TIME, limits=_LIMITS
+            )
+        except TransportError:
             return None
-
-    async def _exchange(self, method: str, target: str) -> bytes | None:
-        reader, writer = await asyncio.open_unix_connection(str(self._socket))
-        try:
-            head = f"{method} {target} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
-            writer.write(head.encode())
-            headers = await reader.readuntil(b"\r\n\r\n")
-            body = await reader.read()
-        finally:
-            writer.close()
-        lines = headers.lower().split(b"\r\n")
-        if b"transfer-encoding: chunked" in lines:
-            body = _joined(body)
-        return body if lines[0].split(b" ")[1] == b"200" else None
-
-
-def _joined(body: bytes) -> bytes:
-    """The content of chunks."""
-    found, at = [], 0
-    while at < len(body):
-        end = body.index(b"\r\n", at)
-        size = int(body[at:end].split(b";")[0], 16)
-        if size == 0:
-            break
-        found.append(body[end + 2 : end + 2 + size])
-        at = end + 2 + size + 2
-    return b"".join(found)
+        return reply.body if reply.status == 200 else None

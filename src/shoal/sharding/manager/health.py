@@ -11,6 +11,9 @@ from collections.abc import Awaitable, Callable
 
 from shoal.base.clock import Clock
 from shoal.base.deadline import within
+from shoal.base.http1.dial import HttpAddress, dial
+from shoal.base.http1.errors import TransportError
+from shoal.base.http1.messages import request_bytes
 from shoal.base.logs import get_logger
 from shoal.crds.shard import ConfigSpec, ShardHealthCheck, read_config, seconds
 from shoal.kube.labels import from_set
@@ -31,23 +34,21 @@ _PACE_S = 0.25
 
 
 async def http_probe(host: str, port: int, path: str, timeout_s: float, *, clock: Clock) -> str:
-    """GET, and only the first line of the answer is read."""
+    """GET, and only the status of the answer is looked at."""
+    address = HttpAddress(host, port)
     try:
+        request = request_bytes("GET", path, [("host", host), ("connection", "close"), ("user-agent", "shard-manager")])
         async with within(clock, timeout_s):
-            reader, writer = await asyncio.open_connection(host, port)
+            connection = await dial(address, clock=clock)
             try:
-                request = (
-                    f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nUser-Agent: shard-manager\r\n\r\n"
-                )
-                writer.write(request.encode())
-                line = await reader.readline()
+                status = (await connection.stream(request)).status
             finally:
-                writer.close()
-    except (OSError, TimeoutError, ValueError) as error:
-        return f"no answer: {str(error) or type(error).__name__}"
-    parts = line.split()
-    good = len(parts) >= 2 and parts[1].isdigit() and 200 <= int(parts[1]) < 300
-    return "" if good else f"answered {line[:60].decode(errors='replace').strip() or 'nothing'}"
+                connection.abort()
+    except TimeoutError:
+        return f"no answer: {address} did not answer within {timeout_s:g} s"
+    except (TransportError, ValueError) as error:
+        return f"no answer: {error}"
+    return "" if 200 <= status < 300 else f"answered HTTP/1.1 {status}"
 
 
 class HealthMonitor:
