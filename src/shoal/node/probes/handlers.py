@@ -10,18 +10,20 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-import httptools
-
 from shoal.base.clock import Clock
 from shoal.base.deadline import within
+from shoal.base.http1.channel import fetch_over
+from shoal.base.http1.errors import AnswerTooLarge, Disconnected, InvalidAnswer
+from shoal.base.http1.limits import AnswerLimits
+from shoal.base.http1.messages import request_bytes
 from shoal.kube.objects import Obj
 from shoal.node.probes.grpc import check as check_grpc
 from shoal.node.probes.model import Probe, ProbeAnswer, ProbeResult, port_of
 from shoal.node.runtime.model import Container, PodConnection, Runtime, RuntimeFailure, SessionOptions
 from shoal.node.streams import SocketConnection, over_tls
 
-_BODY_LIMIT = 10 * 1024
-_HEAD_LIMIT = 64 * 1024
+_BODY_LIMIT_BYTES = 10 * 1024
+_LIMITS = AnswerLimits(head_bytes=64 * 1024)
 
 Dial = Callable[[str, int], Awaitable[PodConnection]]
 
@@ -77,9 +79,9 @@ class Handlers:
         output = b""
         try:
             async for _stream, data in session.output():
-                if len(output) < _BODY_LIMIT:
+                if len(output) < _BODY_LIMIT_BYTES:
                     output += data
-            return await session.wait(), output[:_BODY_LIMIT].decode(errors="replace")
+            return await session.wait(), output[:_BODY_LIMIT_BYTES].decode(errors="replace")
         finally:
             await session.close()
 
@@ -92,13 +94,13 @@ class Handlers:
             if action.get("scheme") == "HTTPS":
                 connection = await over_tls(connection, host)
             path = action.get("path") or "/"
-            lines = [f"GET {path if path.startswith('/') else '/' + path} HTTP/1.1"]
             headers = {"host": f"{host}:{port}", "user-agent": agent, "accept": "*/*"}
             for each in action.get("httpHeaders") or ():
                 headers[each["name"].lower()] = each["value"]
-            lines += [f"{name}: {value}" for name, value in headers.items() if name != "connection"]
-            await connection.write("\r\n".join([*lines, "connection: close", "", ""]).encode())
-            return await _response(connection)
+            headers["connection"] = "close"
+            pairs = [(_as_sent(name), _as_sent(value)) for name, value in headers.items()]
+            request = request_bytes("GET", _as_sent(path if path.startswith("/") else f"/{path}"), pairs)
+            return await _answer(connection, request, f"{host}:{port}", self._clock)
         finally:
             await connection.close()
 
@@ -124,34 +126,18 @@ def _late(probe: Probe) -> str:
     return "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
 
 
-class _Reading:
-    """Callbacks of the HTTP parser."""
-
-    def __init__(self) -> None:
-        self.complete = False
-        self.body = b""
-
-    def on_body(self, body: bytes) -> None:
-        self.body += body[: _BODY_LIMIT - len(self.body)]
-
-    def on_message_complete(self) -> None:
-        self.complete = True
+async def _answer(connection: PodConnection, request: bytes, peer: str, clock: Clock) -> tuple[int, str]:
+    try:
+        reply = await fetch_over(
+            connection, request, peer=peer, clock=clock, limits=_LIMITS, enough_bytes=_BODY_LIMIT_BYTES
+        )
+    except (InvalidAnswer, AnswerTooLarge) as error:
+        raise ValueError(f"malformed HTTP response: {error}") from error
+    except Disconnected as error:
+        raise EOFError("unexpected EOF" if error.head_arrived else "EOF") from error
+    return reply.status, reply.body.decode(errors="replace")
 
 
-async def _response(connection: PodConnection) -> tuple[int, str]:
-    reading = _Reading()
-    parser = httptools.HttpResponseParser(reading)
-    got = 0
-    while not reading.complete and len(reading.body) < _BODY_LIMIT:
-        data = await connection.read()
-        got += len(data)
-        if not data or got > _HEAD_LIMIT + _BODY_LIMIT:
-            break
-        try:
-            parser.feed_data(data)
-        except httptools.HttpParserError as error:
-            raise ValueError(f"malformed HTTP response: {error}") from error
-    status = parser.get_status_code() if got else 0
-    if not status:
-        raise EOFError("EOF")
-    return status, reading.body.decode(errors="replace")
+def _as_sent(text: str) -> str:
+    """Text of a pod's spec goes out in UTF-8."""
+    return text.encode().decode("latin-1")
