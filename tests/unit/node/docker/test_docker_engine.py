@@ -187,7 +187,10 @@ def test_a_socket_that_is_not_there_or_that_nobody_listens_on_is_named_with_the_
     gone, stale = str(tmp_path / "gone.sock"), str(tmp_path / "stale.sock")
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(stale)
-    for path, words in ((gone, "there is no Docker socket at"), (stale, "nobody answers on the Docker socket")):
+    for path, words in (
+        (gone, "there is no Docker socket at"),
+        (stale, "connection refused: nothing listens on the Docker socket"),
+    ):
         with pytest.raises(EngineGone, match=f"{words} {path}: start Docker.*podman system service"):
             asyncio.run(Engine(path, clock=RealClock(), request_s=1).json("GET", "info"))
 

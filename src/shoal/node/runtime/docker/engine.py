@@ -7,22 +7,23 @@ the connection or is no HTTP any more (``hijack``). Knows nothing of containers.
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import quote, urlencode
 
-import httptools
 import orjson
 
 from shoal.base.clock import Clock
 from shoal.base.deadline import within
+from shoal.base.http1.answer import HttpAnswer
+from shoal.base.http1.connection import ClientConnection
+from shoal.base.http1.dial import HttpAddress, dial
+from shoal.base.http1.errors import Disconnected, TransportError, Unreachable
+from shoal.base.http1.messages import request_bytes
 from shoal.node.runtime.docker.config import START
 from shoal.node.runtime.model import RuntimeFailure
 
-_PIECE_BYTES = 65536
 _NEWEST = (1, 47)  # the newest version of the API that is asked for
 _OLDEST = (1, 41)  # the first with statistics in one shot
 _PODMAN = "libpod-api-version"  # a header that only podman sends
@@ -99,51 +100,21 @@ def _version(text: str) -> tuple[int, int]:
 class Exchange:
     """An answer, and the way back to the engine where the connection was taken over."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._parser = httptools.HttpResponseParser(self)
-        self._pieces: deque[bytes] = deque()
-        self._headed = False
-        self._framed = False  # the answer itself says where it ends
-        self._complete = False
-        self._raw = False
-        self.status = 0
-        self.headers: dict[str, str] = {}
-
-    # what the parser calls
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
-
-    def on_headers_complete(self) -> None:
-        self._headed = True
-        self.status = self._parser.get_status_code()
-        self._framed = bool(self.headers.keys() & {"content-length", "transfer-encoding"})
-
-    def on_body(self, data: bytes) -> None:
-        self._pieces.append(data)
-
-    def on_message_complete(self) -> None:
-        self._complete = True
-
-    # reading
-
-    async def head(self) -> None:
-        """Wait for the status and the headers."""
-        while not self._headed:
-            await self._feed()
+    def __init__(self, answer: HttpAnswer) -> None:
+        self._answer = answer
+        self.status = answer.status
+        self.headers = answer.headers
 
     async def read(self) -> bytes:
         """The next piece; empty at the end."""
-        while not self._pieces and not self._complete:
-            await self._feed()
-        return self._pieces.popleft() if self._pieces else b""
+        try:
+            return await self._answer.read()
+        except TransportError as error:
+            raise EngineGone(str(error)) from error
 
     def unread(self, data: bytes) -> None:
         """Put a piece back."""
-        if data:
-            self._pieces.appendleft(data)
+        self._answer.unread(data)
 
     async def body(self) -> bytes:
         pieces = []
@@ -151,47 +122,21 @@ class Exchange:
             pieces.append(piece)
         return b"".join(pieces)
 
-    async def _feed(self) -> None:
-        try:
-            data = await self._reader.read(_PIECE_BYTES)
-        except OSError as error:
-            raise EngineGone(f"the connection to the engine broke: {error}") from error
-        if not data:
-            if not self._headed or (self._framed and not self._raw):
-                raise EngineGone("the engine closed the connection before its answer was complete")
-            self._complete = True
-        elif self._raw:
-            self._pieces.append(data)
-        else:
-            self._parse(data)
-
-    def _parse(self, data: bytes) -> None:
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            self._raw, self._complete = True, False
-            if rest := data[upgrade.args[0] :]:
-                self._pieces.append(rest)
-        except httptools.HttpParserError as error:
-            raise EngineGone(f"the engine's answer is not HTTP: {error}") from error
-
-    # the way back
-
     async def write(self, data: bytes) -> None:
         """To the other end of a connection that was taken over; waits while it does not read."""
         try:
-            self._writer.write(data)
-            await self._writer.drain()
-        except OSError as error:
-            raise EngineGone(f"the connection to the engine broke: {error}") from error
+            await self._answer.connection.send(data)
+        except TransportError as error:
+            raise EngineGone(str(error)) from error
 
     def write_eof(self) -> None:
-        with suppress(OSError, RuntimeError):  # the other side may have gone
-            self._writer.write_eof()
+        self._answer.connection.write_eof()
 
     def close(self) -> None:
-        self._complete = True
-        self._writer.close()
+        """Close the connection once everything is sent; whoever reads gets ``EngineGone``."""
+        if not self._answer.ended:
+            self._answer.finish(Disconnected("the connection to the engine was closed"))
+        self._answer.connection.finish()
 
 
 class Engine:
@@ -203,6 +148,7 @@ class Engine:
         self._request_s = request_s
         self._prefix: tuple[str, ...] = ()
         self._open: set[Exchange] = set()
+        self._connections: set[ClientConnection] = set()  # also those on which no answer has begun
         self.closed = False
         self.podman = False  # known once a version is agreed on
 
@@ -276,15 +222,20 @@ class Engine:
         self.closed = True
         for exchange in tuple(self._open):
             self.let_go(exchange)
+        for connection in tuple(self._connections):
+            connection.finish()
 
     async def _send(
         self, method: str, path: tuple[str, ...], query: Query, body: object, headers: Mapping[str, str]
     ) -> Exchange:
-        exchange = Exchange(*await self._connect())
+        connection = await self._connect()
+        try:
+            data = self._request(method, path, query, body, headers)
+            exchange = Exchange(await connection.stream(data, upgrade="upgrade" in headers))
+        except TransportError as error:
+            raise EngineGone(str(error)) from error
         self._open.add(exchange)
         try:
-            await exchange.write(self._request(method, path, query, body, headers))
-            await exchange.head()
             if exchange.status >= 400:
                 raise error_of(exchange.status, await exchange.body())
         except BaseException:
@@ -297,25 +248,34 @@ class Engine:
     ) -> bytes:
         data = body if isinstance(body, bytes) else b"" if body is None else orjson.dumps(body)
         kind = "application/x-tar" if isinstance(body, bytes) else "application/json"
-        lines = [f"{method} {target((*self._prefix, *path), query)} HTTP/1.1", "host: docker", "user-agent: shoal"]
-        lines += [f"{name}: {value}" for name, value in headers.items()]
+        lines = [("host", "docker"), ("user-agent", "shoal"), *headers.items()]
         if body is not None:
-            lines.append(f"content-type: {kind}")
-        if body is not None or method == "POST":
-            lines.append(f"content-length: {len(data)}")
-        return "\r\n".join(lines).encode() + b"\r\n\r\n" + data
+            lines.append(("content-type", kind))
+        declared = data if body is not None or method == "POST" else None
+        return request_bytes(method, target((*self._prefix, *path), query), lines, declared)
 
-    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connect(self) -> ClientConnection:
         try:
-            return await asyncio.open_unix_connection(self._path)
-        except FileNotFoundError:
-            raise EngineGone(f"there is no Docker socket at {self._path}: {START}") from None
-        except PermissionError:
-            raise EngineGone(
+            connection = await dial(
+                HttpAddress(socket_path=self._path),
+                clock=self._clock,
+                peer="the engine",
+                on_lost=self._connections.discard,
+            )
+        except Unreachable as error:
+            raise self._unusable(error.__cause__) from error
+        self._connections.add(connection)
+        return connection
+
+    def _unusable(self, cause: BaseException | None) -> EngineGone:
+        """Why there is no connection, and what to do about it."""
+        if isinstance(cause, FileNotFoundError):
+            return EngineGone(f"there is no Docker socket at {self._path}: {START}")
+        if isinstance(cause, PermissionError):
+            return EngineGone(
                 f"the Docker socket {self._path} may not be used by this user: add the user to the group that owns it "
                 "(usermod -aG docker USER, then log in again), or use a rootless engine"
-            ) from None
-        except ConnectionRefusedError:
-            raise EngineGone(f"nobody answers on the Docker socket {self._path}: {START}") from None
-        except OSError as error:
-            raise EngineGone(f"the Docker socket {self._path} cannot be used: {error}") from error
+            )
+        if isinstance(cause, ConnectionRefusedError):
+            return EngineGone(f"connection refused: nothing listens on the Docker socket {self._path}: {START}")
+        return EngineGone(f"the Docker socket {self._path} cannot be used: {cause}")
