@@ -7,21 +7,27 @@ hold the other side back while the consumer cannot keep up, and ``writable`` say
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import httptools
-
 from shoal.apiserver.messages import IncomingBody, frame
+from shoal.apiserver.network_errors import answer_failure, dial_failure
 from shoal.base.clock import Clock
 from shoal.base.deadline import run_within
+from shoal.base.http1.answer import HttpAnswer
+from shoal.base.http1.connection import ClientConnection
+from shoal.base.http1.dial import HttpAddress, dial
+from shoal.base.http1.errors import Disconnected, TransportError
+from shoal.base.http1.errors import Unreachable as NotDialled
+from shoal.base.http1.limits import AnswerLimits
+from shoal.base.http1.messages import LAST_CHUNK
 from shoal.errors import ShoalError
 
 Headers = Sequence[tuple[bytes, bytes]]
 _BUFFERED_BYTES = 256 * 1024
+_LIMITS = AnswerLimits(buffered_bytes=_BUFFERED_BYTES)
 _EOF = "EOF"
 
 
@@ -71,180 +77,101 @@ class Consumer(Protocol):
         """The other side keeps up again with what it is sent."""
 
 
-class Backend(asyncio.Protocol):
-    """The connection. ``head`` is there when the answer has begun; then somebody must ``attach``, or ``abort``."""
+class Backend:
+    """The connection. After ``send``, ``head`` waits for the beginning of the answer; then a consumer must be attached,
+    or the connection aborted."""
 
-    def __init__(self, method: str) -> None:
-        self.head: asyncio.Future[Head] = asyncio.get_running_loop().create_future()
-        self.writable = True
-        self._transport: asyncio.Transport | None = None
-        self._parser = httptools.HttpResponseParser(self)
-        self._headers: list[tuple[bytes, bytes]] = []
-        self._method = method
+    def __init__(self, connection: ClientConnection) -> None:
+        self._connection = connection
+        self._answer: HttpAnswer | None = None
         self._consumer: Consumer | None = None
         self._incoming: IncomingBody | None = None
-        self._early: list[bytes] = []  # of the answer, before anybody wanted it
-        self._ended: str | None = None  # why nothing more comes, if so
-        self._raw = False  # the protocol has changed
-        self._framed = False  # the answer says where it ends
-        self._complete = False
-        self._reading = True
+        connection.tune(write_buffer_bytes=_BUFFERED_BYTES, on_writable=self._room_changed)
 
     # -- sending -----------------------------------------------------------------------------------------------------
+
+    @property
+    def writable(self) -> bool:
+        return self._connection.writable
 
     def send(
         self, head: bytes, body: bytes = b"", incoming: IncomingBody | None = None, *, chunked: bool = False
     ) -> None:
         """Send the request; ``incoming`` is passed on while it comes in."""
-        self.write(head + body)
+        self._answer = self._connection.start(head + body, upgrade=True)
         if incoming is None:
             return
         self._incoming = incoming
         if chunked:
-            incoming.attach(lambda data: self.write(frame(data)), lambda: self.write(b"0\r\n\r\n"))
+            incoming.attach(lambda data: self.write(frame(data)), lambda: self.write(LAST_CHUNK))
         else:
             incoming.attach(self.write, _nothing)
 
     def write(self, data: bytes) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(data)
+        self._connection.write(data)
+
+    def _room_changed(self, writable: bool) -> None:
+        if self._incoming is not None:
+            if writable:
+                self._incoming.resume()
+            else:
+                self._incoming.pause()
+        if writable and self._consumer is not None:
+            self._consumer.on_room()
 
     # -- receiving ---------------------------------------------------------------------------------------------------
 
+    async def head(self) -> Head:
+        """The beginning of the answer, or ``Unreachable``."""
+        answer = self._sent
+        try:
+            await answer.ready
+        except TransportError as error:
+            self._end_incoming()
+            raise Unreachable(answer_failure(error) if isinstance(error, Disconnected) else _EOF) from error
+        declared = answer.headers.get("content-length")
+        return Head(answer.status, answer.header_list, None if declared is None else int(declared))
+
     def attach(self, consumer: Consumer) -> None:
         self._consumer = consumer
-        early, self._early = self._early, []
-        for data in early:
-            consumer.on_answer(data)
-        if self._ended is not None:
-            consumer.on_answered(self._ended)
-        elif self._complete:
-            self._finish("")
-        else:
-            self.resume()
+        self._sent.attach(consumer.on_answer, self._ended)
 
     def pause(self) -> None:
-        if self._reading and self._transport is not None and not self._transport.is_closing():
-            self._reading = False
-            self._transport.pause_reading()
+        self._connection.pause()
 
     def resume(self) -> None:
-        if not self._reading and self._transport is not None and not self._transport.is_closing():
-            self._reading = True
-            self._transport.resume_reading()
+        self._connection.resume()
 
     def abort(self) -> None:
-        """Nobody wants the rest."""
+        """The rest is not wanted."""
         self._consumer = None
-        if self._ended is None:
-            self._ended = _EOF
-        if self._transport is not None:
-            self._transport.abort()
+        if self._answer is not None:
+            self._answer.on_data = self._answer.on_end = None
+        self._connection.abort()
 
     def close(self) -> None:
         """End the connection once everything is sent."""
-        if self._transport is not None:
-            self._transport.close()
+        self._connection.finish()
 
-    def _finish(self, problem: str) -> None:
-        if self._ended is not None:
-            return
-        self._ended = problem
-        if self._incoming is not None:
-            self._incoming.resume()
-        if self._transport is not None:
-            self._transport.close()
-        if not self.head.done():
-            self.head.set_exception(Unreachable(problem or _EOF))
-            self.head.exception()  # whoever waits is told; nobody may be waiting any more
-        elif self._consumer is not None:
+    @property
+    def _sent(self) -> HttpAnswer:
+        if self._answer is None:
+            raise RuntimeError("nothing was sent")
+        return self._answer
+
+    def _ended(self, error: TransportError | None) -> None:
+        self._end_incoming()
+        self._connection.finish()
+        problem = ""
+        if isinstance(error, Disconnected) and self._sent.status != 101:  # after a 101 there is no other end than this
+            problem = answer_failure(error)
+        if self._consumer is not None:
             self._consumer.on_answered(problem)
 
-    # -- transport ---------------------------------------------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport  # type: ignore[assignment]
-        transport.set_write_buffer_limits(high=_BUFFERED_BYTES)  # type: ignore[attr-defined]
-        raw = transport.get_extra_info("socket")
-        if raw is not None:
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-
-    def data_received(self, data: bytes) -> None:
-        if self._raw:
-            self._deliver(data)
-            return
-        if self._complete:
-            return  # the connection is not used again
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            self._raw, self._complete = True, False
-            rest = data[upgrade.args[0] :]
-            if rest:
-                self._deliver(rest)
-        except httptools.HttpParserError:
-            if not self._complete:
-                shown = data[:40].decode("latin-1")
-                self._finish(f'net/http: HTTP/1.x transport connection broken: malformed HTTP response "{shown}"')
-        if self._complete and self.head.done() and self._consumer is not None:
-            self._finish("")
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._complete or self._raw or (self.head.done() and not self._framed and exc is None):
-            self._finish("")
-        else:
-            self._finish("unexpected EOF" if self.head.done() else _EOF if exc is None else _text_of("read tcp", exc))
-
-    def pause_writing(self) -> None:
-        self.writable = False
-        if self._incoming is not None:
-            self._incoming.pause()
-
-    def resume_writing(self) -> None:
-        self.writable = True
+    def _end_incoming(self) -> None:
+        """Nothing holds the client back any more: what it still sends is dropped."""
         if self._incoming is not None:
             self._incoming.resume()
-        if self._consumer is not None:
-            self._consumer.on_room()
-
-    # -- parser ------------------------------------------------------------------------------------------------------
-
-    def on_message_begin(self) -> None:
-        self._headers = []
-        self._complete = False
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name, value))
-
-    def on_headers_complete(self) -> None:
-        status = self._parser.get_status_code()
-        if status < 200 and status != 101:
-            return  # a preliminary answer; the real one follows
-        length: int | None = None
-        for name, value in self._headers:
-            key = name.lower()
-            if key == b"content-length" and value.isdigit():
-                length, self._framed = int(value), True
-            elif key == b"transfer-encoding":
-                length, self._framed = None, True
-        if self._method == "HEAD":
-            self._complete = True
-        if not self.head.done():
-            self.head.set_result(Head(status, self._headers, length))
-        self.pause()
-
-    def on_body(self, data: bytes) -> None:
-        if self._method != "HEAD":
-            self._deliver(data)
-
-    def on_message_complete(self) -> None:
-        self._complete = self.head.done()
-
-    def _deliver(self, data: bytes) -> None:
-        if self._consumer is not None:
-            self._consumer.on_answer(data)
-        else:
-            self._early.append(data)
 
 
 def _nothing() -> None:
@@ -284,46 +211,13 @@ class Collected:
         """Nothing is sent."""
 
 
-async def connect(clock: Clock, endpoint: Endpoint, method: str, dial_s: float) -> Backend:
-    """A connection for one request of this method."""
+async def connect(clock: Clock, endpoint: Endpoint, dial_s: float) -> Backend:
+    """A connection for one request."""
+    address = HttpAddress(endpoint.host, endpoint.port, endpoint.tls)
+    dialling = dial(address, clock=clock, limits=_LIMITS)
     try:
-        return await run_within(clock, dial_s, _dial(endpoint, method), name="nodes/dial")
+        return Backend(await run_within(clock, dial_s, dialling, name="nodes/dial"))
     except TimeoutError:
         raise Unreachable(f"dial tcp {endpoint.authority}: i/o timeout") from None
-
-
-async def _dial(endpoint: Endpoint, method: str) -> Backend:
-    loop = asyncio.get_running_loop()
-    tls = endpoint.tls
-    try:
-        _, backend = await loop.create_connection(
-            lambda: Backend(method), endpoint.host, endpoint.port, ssl=tls,
-            server_hostname=None if tls is None else endpoint.host,
-            ssl_shutdown_timeout=None if tls is None else 0.5,
-        )  # fmt: skip
-    except ssl.SSLCertVerificationError as error:
-        raise Unreachable(f"tls: failed to verify certificate: x509: {_untrusted(error, endpoint.host)}") from error
-    except ssl.SSLError as error:
-        raise Unreachable(f"remote error: tls: {(error.reason or str(error)).lower().replace('_', ' ')}") from error
-    except socket.gaierror as error:
-        raise Unreachable(f"dial tcp: lookup {endpoint.host}: no such host") from error
-    except OSError as error:
-        raise Unreachable(_text_of(f"dial tcp {endpoint.authority}: connect", error)) from error
-    return backend
-
-
-def _untrusted(error: ssl.SSLCertVerificationError, host: str) -> str:
-    if error.verify_code in (18, 19, 20, 21):
-        return "certificate signed by unknown authority"
-    if error.verify_code in (62, 64):
-        return f"certificate is not valid for {host}"
-    return error.verify_message
-
-
-def _text_of(what: str, error: Exception) -> str:
-    if isinstance(error, ConnectionRefusedError):
-        return f"{what}: connection refused"
-    if isinstance(error, ConnectionResetError):
-        return f"{what}: connection reset by peer"
-    text = error.strerror if isinstance(error, OSError) else None
-    return f"{what}: {(text or str(error)).lower()}"
+    except NotDialled as error:
+        raise Unreachable(dial_failure(error, endpoint.host, endpoint.port, endpoint.host)) from error

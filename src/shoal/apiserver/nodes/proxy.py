@@ -73,10 +73,10 @@ class NodeProxy:
         if request.query:
             target += b"?" + request.query.encode("latin-1")
         try:
-            backend = await connect(self._clock, place.endpoint, request.method, self._dial_s)
+            backend = await connect(self._clock, place.endpoint, self._dial_s)
             try:
                 backend.send(head_of(request.method, target, headers), request.body, request.incoming, chunked=chunked)
-                head = await backend.head
+                head = await backend.head()
             except BaseException:
                 backend.abort()
                 raise

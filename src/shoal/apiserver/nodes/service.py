@@ -120,13 +120,13 @@ class NodeAccess:
 
     async def ask(self, endpoint: Endpoint, method: str, target: str, headers: Headers = ()) -> tuple[Backend, Head]:
         """A request without a body, and the beginning of its answer; ``Unreachable`` when none comes."""
-        backend = await connect(self._core.clock, endpoint, method, self._config.dial_s)
+        backend = await connect(self._core.clock, endpoint, self._config.dial_s)
         try:
             sent = [*headers]
             if not any(name.lower() == b"host" for name, _ in sent):
                 sent.append((b"host", endpoint.authority.encode()))
             backend.send(head_of(method, target.encode(), sent))
-            return backend, await backend.head
+            return backend, await backend.head()
         except BaseException:
             backend.abort()
             raise

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import socket
 import sys
 from collections.abc import Callable
 from typing import cast
@@ -51,10 +52,10 @@ class ClientConnection(asyncio.Protocol):
         self.idle_since_s = 0.0  # a pool keeps it here
         self.reusable = True
         self.writable = True  # the peer keeps up with what it is sent
-        self.on_writable: Callable[[bool], object] | None = None  # called when that changes
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._on_lost = on_lost
+        self._on_writable: Callable[[bool], object] | None = None
         self._head_limit_bytes = limits.head_bytes
         self._headers_limit = limits.headers
         self._body_limit_bytes = sys.maxsize if limits.body_bytes is None else limits.body_bytes
@@ -165,6 +166,16 @@ class ClientConnection(asyncio.Protocol):
         self._held = False
         self.take_more()
 
+    def tune(self, *, write_buffer_bytes: int, on_writable: Callable[[bool], object]) -> None:
+        """For connections that carry much or live long: how much may wait to be sent before ``writable`` is False, a
+        call whenever that changes, and a system that notices when the peer has vanished."""
+        self._on_writable = on_writable
+        if self._transport is not None:
+            self._transport.set_write_buffer_limits(high=write_buffer_bytes)
+            raw = self._transport.get_extra_info("socket")
+            if raw is not None:
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
     def finish(self) -> None:
         """Close the connection once everything is sent."""
         self.reusable = False
@@ -205,14 +216,14 @@ class ClientConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.writable = False
-        if self.on_writable is not None:
-            self.on_writable(False)
+        if self._on_writable is not None:
+            self._on_writable(False)
 
     def resume_writing(self) -> None:
         self.writable = True
         self._release()
-        if self.on_writable is not None:
-            self.on_writable(True)
+        if self._on_writable is not None:
+            self._on_writable(True)
 
     def _release(self) -> None:
         room, self._room = self._room, None
