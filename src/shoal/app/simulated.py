@@ -17,8 +17,8 @@ from shoal.app.components import Component, ComponentDeps
 from shoal.app.connect import SIMULATED_NODES
 from shoal.app.pki import Pki, kubelet_context
 from shoal.base.files import write_private
+from shoal.base.http1.server import ContextOf
 from shoal.base.logs import get_logger
-from shoal.node.server.http import ContextOf
 from shoal.node.simulated import FleetConfig, SimulatedFleet
 from shoal.node.simulated.server import FleetEndpoints, FleetServer
 from shoal.reconcile import EventRecorder, Manager

@@ -16,10 +16,10 @@ from shoal.app.fleet.health import health_app
 from shoal.app.fleet.reloading import Reloading
 from shoal.app.ports import any_free
 from shoal.base.clock import Clock, RealClock
+from shoal.base.http1.asgi import small_serving
 from shoal.base.ids import Ids
 from shoal.base.metrics import Metrics
 from shoal.base.settings import setting
-from shoal.base.small_http import small_serving
 from shoal.base.tasks import wait_first
 from shoal.client import Client, connect, load
 from shoal.krane.agent import Agent, AgentParts
@@ -75,7 +75,7 @@ async def run_krane(
         if reloading is not None:
             reloading.apply = lambda settings: connection.use(_times(settings))
         app = health_app(agent.livez, agent.readyz, process.metrics, agent.status)
-        await stack.enter_async_context(small_serving(app, host=config.host, port=port))
+        await stack.enter_async_context(small_serving(app, host=config.host, port=port, clock=process.clock))
         on_ready()
         await wait_first(agent.run(), stop.wait())
 

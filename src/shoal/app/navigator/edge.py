@@ -14,11 +14,11 @@ from shoal import __version__
 from shoal.app.fleet.health import health_app
 from shoal.app.ports import any_free
 from shoal.base.clock import Clock, RealClock
+from shoal.base.http1.asgi import small_serving
 from shoal.base.ids import Ids
 from shoal.base.logs import get_logger
 from shoal.base.metrics import Metrics
 from shoal.base.settings import setting
-from shoal.base.small_http import small_serving
 from shoal.base.tasks import wait_first
 from shoal.client import AccessConfig, Client, connect, load
 from shoal.client.client import error_of
@@ -64,7 +64,7 @@ async def run_edge(config: EdgeConfig, stop: asyncio.Event, on_ready: Callable[[
         ports = PortForward(access, clock=process.clock, random_bytes=process.random.randbytes)
         edge = await stack.enter_async_context(opened_edge(config, client, ports, process))
         app = health_app(edge.livez, edge.readyz, metrics, edge.status)
-        await stack.enter_async_context(small_serving(app, host=config.host, port=config.port))
+        await stack.enter_async_context(small_serving(app, host=config.host, port=config.port, clock=process.clock))
         on_ready()
         await wait_first(edge.run(), stop.wait())
 

@@ -12,10 +12,10 @@ from random import Random
 from shoal import __version__
 from shoal.app.fleet.health import health_app
 from shoal.base.clock import RealClock
+from shoal.base.http1.asgi import small_serving
 from shoal.base.ids import Ids
 from shoal.base.metrics import PROCESS
 from shoal.base.settings import setting
-from shoal.base.small_http import small_serving
 from shoal.client import connect, load_inside
 from shoal.errors import ConfigError
 from shoal.sharding.worker import ShardedController, Worker, WorkerConfig
@@ -91,5 +91,5 @@ async def run_worker(
             await working()
             return
         host, port = health
-        async with small_serving(health_app(alive, ready, PROCESS), host=host, port=port):
+        async with small_serving(health_app(alive, ready, PROCESS), host=host, port=port, clock=clock):
             await working()

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from shoal.base.http1.server import ServerRequest
 from shoal.errors import BadRequest, NotFound
 from shoal.kube.times import parse_epoch
 from shoal.node.pods.containers import find, newest, previous
 from shoal.node.pods.worker import PodWorker
 from shoal.node.runtime.model import Container, ContainerPhase, LogOptions, LogRecord, OutputStream, Runtime
-from shoal.node.server.http import Request
 
 _STREAMS = {
     "": frozenset(OutputStream), "All": frozenset(OutputStream), "Stdout": frozenset({OutputStream.STDOUT}),
@@ -29,7 +29,7 @@ class LogRequest:
     limit_bytes: int | None = None
 
 
-def parse(request: Request, now: float) -> LogRequest:
+def parse(request: ServerRequest, now: float) -> LogRequest:
     """From the query; ``BadRequest`` names what is wrong."""
     since_ns = 0
     if text := request.one("sinceSeconds"):

@@ -14,6 +14,7 @@ import orjson
 
 from shoal.base import websocket
 from shoal.base.clock import Clock
+from shoal.base.http1.server import Http1Server, ServerRequest
 from shoal.errors import BadRequest, InternalError, NotFound
 from shoal.node.agent import NodeAgent
 from shoal.node.pods.containers import find, newest
@@ -30,7 +31,6 @@ from shoal.node.runtime.model import (
     StartFailure,
 )
 from shoal.node.server import logs, stats
-from shoal.node.server.http import HttpsServer, Request
 from shoal.node.server.sessions import accept, carry, forward
 
 _JSON = "application/json"
@@ -43,7 +43,7 @@ class NodeServer:
     def __init__(self, agent: NodeAgent, *, clock: Clock, allowed: frozenset[str] = frozenset({API_SERVER})) -> None:
         self._agent = agent
         self._clock = clock
-        self._https = HttpsServer(self.handle, clock=clock, allowed=allowed)
+        self._https = Http1Server(self.handle, clock=clock, allowed=allowed)
         self._rates = stats.Rates()
         self._started_at = clock.wall_s()
 
@@ -54,7 +54,7 @@ class NodeServer:
     async def close(self) -> None:
         await self._https.close()
 
-    async def handle(self, request: Request) -> None:
+    async def handle(self, request: ServerRequest) -> None:
         match request.path:
             case ("healthz",) | ("healthz", "ping" | "syncloop"):
                 await request.answer(200, b"ok")
@@ -83,12 +83,12 @@ class NodeServer:
 
     # facts
 
-    async def _pods(self, request: Request) -> None:
+    async def _pods(self, request: ServerRequest) -> None:
         items = [{**worker.pod, "status": worker.status} for worker in self._agent.workers]
         body = {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}
         await request.answer(200, orjson.dumps(body), _JSON)
 
-    async def _summary(self, request: Request) -> None:
+    async def _summary(self, request: ServerRequest) -> None:
         found = await self._stats()
         memory = amount("memory", (self._agent.node.get("status") or {}).get("capacity", {}).get("memory", "0"))
         body = stats.summary(
@@ -97,7 +97,7 @@ class NodeServer:
         )  # fmt: skip
         await request.answer(200, orjson.dumps(body), _JSON)
 
-    async def _metrics(self, request: Request) -> None:
+    async def _metrics(self, request: ServerRequest) -> None:
         pods = {worker.uid: worker.pod for worker in self._agent.workers}
         text = stats.resource_metrics(pods, await self._stats(), self._clock.wall_s())
         await request.answer(200, text.encode(), "text/plain; version=0.0.4; charset=utf-8")
@@ -112,7 +112,7 @@ class NodeServer:
 
     # containers
 
-    async def _logs(self, request: Request, worker: PodWorker, name: str) -> None:
+    async def _logs(self, request: ServerRequest, worker: PodWorker, name: str) -> None:
         wanted = logs.parse(request, self._clock.wall_s())
         container = logs.container_for_logs(worker, name, before=wanted.previous)
         try:
@@ -129,7 +129,7 @@ class NodeServer:
             raise NotFound(f'container not found ("{name}")')
         return found
 
-    async def _exec(self, request: Request, worker: PodWorker, name: str) -> None:
+    async def _exec(self, request: ServerRequest, worker: PodWorker, name: str) -> None:
         container, options = self._running(worker, name), _options(request)
         command = tuple(request.query.get("command", ()))
         if not command:
@@ -146,12 +146,12 @@ class NodeServer:
             return
         await carry(socket, session, options)
 
-    async def _attach(self, request: Request, worker: PodWorker, name: str) -> None:
+    async def _attach(self, request: ServerRequest, worker: PodWorker, name: str) -> None:
         container, options = self._running(worker, name), _options(request)
         socket = await accept(request, websocket.REMOTE_COMMAND)
         await carry(socket, await self._agent.runtime.attach(container.id, options), options)
 
-    async def _forward(self, request: Request, worker: PodWorker) -> None:
+    async def _forward(self, request: ServerRequest, worker: PodWorker) -> None:
         view = worker.view
         if view is None or view.sandbox is None or not view.sandbox.ready:
             raise NotFound(f"pod {worker.pod['metadata']['name']} is not running")
@@ -165,7 +165,7 @@ class NodeServer:
         await forward(socket, ports, lambda port: self._agent.runtime.connect(sandbox_id, port))
 
 
-def _options(request: Request) -> SessionOptions:
+def _options(request: ServerRequest) -> SessionOptions:
     """The streams that a client wants; kubelet and the API call them by different names."""
     tty = request.flag("tty")
     options = SessionOptions(

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from shoal.base import websocket
+from shoal.base.http1.server import ServerRequest
 from shoal.base.tasks import cancel_all
 from shoal.base.websocket import Channel, CloseCode, Decoder, Message, Opcode, WebSocketError
 from shoal.errors import BadRequest
 from shoal.node.runtime.model import OutputStream, PodConnection, RuntimeSession, SessionOptions
-from shoal.node.server.http import Request
 
 _PIECE = 32 * 1024
 
@@ -19,7 +19,7 @@ _PIECE = 32 * 1024
 class Socket:
     """A WebSocket on an upgraded connection. Answers pings by itself."""
 
-    def __init__(self, request: Request, subprotocol: str) -> None:
+    def __init__(self, request: ServerRequest, subprotocol: str) -> None:
         self._request = request
         self._decoder = Decoder(server=True)
         self._waiting: list[Message] = []
@@ -59,7 +59,7 @@ class Socket:
             await self._request.writer.drain()
 
 
-async def accept(request: Request, supported: Sequence[str]) -> Socket:
+async def accept(request: ServerRequest, supported: Sequence[str]) -> Socket:
     """Turn a request into a WebSocket; ``BadRequest`` when it does not ask for one, or not in a way we know."""
     headers = request.headers
     if headers.get("upgrade", "").lower() != "websocket":

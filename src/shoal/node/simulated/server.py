@@ -14,11 +14,11 @@ import orjson
 
 from shoal.base import websocket
 from shoal.base.clock import Clock
+from shoal.base.http1.server import ContextOf, Http1Server, ServerRequest
 from shoal.base.tasks import cancel_all
 from shoal.errors import BadRequest, NotFound
 from shoal.kube import quantity
 from shoal.node.server import stats
-from shoal.node.server.http import ContextOf, HttpsServer, Request
 from shoal.node.server.service import API_SERVER
 from shoal.node.server.sessions import accept
 from shoal.node.simulated.fleet import SimulatedFleet
@@ -37,7 +37,7 @@ class FleetServer:
     ) -> None:
         self._fleet = fleet
         self._clock = clock
-        self._https = HttpsServer(self.handle, clock=clock, allowed=allowed)
+        self._https = Http1Server(self.handle, clock=clock, allowed=allowed)
         self._rates: dict[str, stats.Rates] = {}  # by node
         self._started_at = clock.wall_s()
 
@@ -50,7 +50,7 @@ class FleetServer:
     async def close(self) -> None:
         await self._https.close()
 
-    async def handle(self, request: Request) -> None:
+    async def handle(self, request: ServerRequest) -> None:
         match request.path:
             case ("healthz",):
                 await request.answer(200, b"ok")
@@ -76,7 +76,7 @@ class FleetServer:
             case _:
                 raise NotFound("404 page not found")
 
-    def _node(self, request: Request) -> SimulatedNode:
+    def _node(self, request: ServerRequest) -> SimulatedNode:
         dialled = (request.writer.get_extra_info("sockname") or ("",))[0]
         host = request.headers.get("host", "").rsplit(":", 1)[0]
         nodes = self._fleet.nodes
@@ -85,7 +85,7 @@ class FleetServer:
             return node
         raise NotFound(f"no simulated node has the address {dialled or host}")
 
-    async def _summary(self, request: Request) -> None:
+    async def _summary(self, request: ServerRequest) -> None:
         node = self._node(request)
         found = self._fleet.stats(node.name)
         rates = self._rates.setdefault(node.name, stats.Rates())
@@ -98,7 +98,7 @@ class FleetServer:
         )  # fmt: skip
         await request.answer(200, orjson.dumps(body), _JSON)
 
-    async def _metrics(self, request: Request) -> None:
+    async def _metrics(self, request: ServerRequest) -> None:
         node = self._node(request)
         pods = {pod["metadata"]["uid"]: pod for pod in self._fleet.pods_of(node.name)}
         text = stats.resource_metrics(pods, self._fleet.stats(node.name), self._clock.wall_s())

@@ -1,7 +1,8 @@
-"""A small HTTPS server for few clients that keep connections: requests, streamed answers, upgrades.
+"""A small HTTP/1.1 server, with or without TLS, for few clients: requests, streamed answers, upgrades.
 
-The only client is the API server, known by its certificate. A request is one object, an answer is written through it;
-bodies of requests are read and not used, for nothing here takes one.
+It serves what is not the API server's own front: a node's logs and sessions, the health and metrics of small processes.
+A request is one object, and an answer is written through it. Bodies of requests are read and not used, for no user of
+this server takes one. Requests are not pipelined: what comes before an answer is complete ends the connection after it.
 """
 
 from __future__ import annotations
@@ -12,26 +13,36 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from urllib.parse import parse_qs, unquote, urlsplit
+from http import HTTPStatus
+from urllib.parse import parse_qs, unquote
 
 import httptools
 
 from shoal.base.clock import Clock
 from shoal.base.deadline import within
+from shoal.base.http1.messages import LAST_CHUNK, chunk
 from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all
 from shoal.errors import ApiError
 
-log = get_logger("node.server")
+log = get_logger("base.http1")
 
-_HEAD_LIMIT = 64 * 1024
-_IDLE_S = 120.0
+_BUFFER_BYTES = 64 * 1024
 _ACCEPT_AGAIN_S = 1.0
-_REASONS = {200: "OK", 101: "Switching Protocols", 400: "Bad Request", 403: "Forbidden", 404: "Not Found"}
+_PHRASES = {status.value: status.phrase for status in HTTPStatus}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLimits:
+    """What clients may ask of a server."""
+
+    connections: int = 4096  # more are refused
+    request_bytes: int = 256 * 1024  # head and body together
+    request_s: float = 120.0  # for the next request to come in, idle time included
 
 
 @dataclass(slots=True)
-class Request:
+class ServerRequest:
     """One request with its connection."""
 
     method: str
@@ -55,15 +66,16 @@ class Request:
 
     async def answer(self, status: int, body: bytes, content_type: str = "text/plain; charset=utf-8") -> None:
         self.answered = True
-        self.writer.write(self._head(status, {"content-type": content_type, "content-length": str(len(body))}) + body)
+        head = self._head(status, {"content-type": content_type, "content-length": str(len(body))})
+        self.writer.write(head if self.method == "HEAD" else head + body)
         await self.writer.drain()
 
-    async def stream(self, chunks: AsyncIterator[bytes], content_type: str = "text/plain; charset=utf-8") -> None:
+    async def stream(self, pieces: AsyncIterator[bytes], content_type: str = "text/plain; charset=utf-8") -> None:
         """Answer in pieces as they come. The head is sent with the first of them, so that an error before it still
         becomes a proper answer; a client that goes away ends it."""
-        gone = asyncio.create_task(self.reader.read(1), name="node/server/gone")
+        gone = asyncio.create_task(self.reader.read(1), name="http1/gone")
         try:
-            await self._stream(chunks, content_type, gone)
+            await self._stream(pieces, content_type, gone)
         finally:
             if not gone.done():
                 gone.cancel()
@@ -71,8 +83,8 @@ class Request:
                 if await gone:
                     self.keep_alive = False  # a request that came too early: it is lost
 
-    async def _stream(self, chunks: AsyncIterator[bytes], content_type: str, gone: asyncio.Task[bytes]) -> None:
-        steps = aiter(chunks)
+    async def _stream(self, pieces: AsyncIterator[bytes], content_type: str, gone: asyncio.Task[bytes]) -> None:
+        steps = aiter(pieces)
         while True:
             step = asyncio.ensure_future(anext(steps, None))
             done, _ = await asyncio.wait({step, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -82,76 +94,100 @@ class Request:
                     await step
                 self.keep_alive = False
                 return
-            chunk = step.result()
+            piece = step.result()
             if not self.answered:
                 self.answered = True
                 self.writer.write(self._head(200, {"content-type": content_type, "transfer-encoding": "chunked"}))
-            if chunk is None:
-                self.writer.write(b"0\r\n\r\n")
+            if piece is None:
+                self.writer.write(LAST_CHUNK)
                 await self.writer.drain()
                 return
-            if chunk:
-                self.writer.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+            if piece:
+                self.writer.write(chunk(piece))
                 await self.writer.drain()
 
     async def switch(self, headers: Mapping[str, str]) -> None:
-        """Accept an upgrade: from now on the connection belongs to whoever called this."""
+        """Accept an upgrade: from now on the connection belongs to the caller."""
         self.answered = self.upgraded = True
         self.keep_alive = False
         self.writer.write(self._head(101, {"connection": "Upgrade", **headers}))
         await self.writer.drain()
 
     def _head(self, status: int, headers: Mapping[str, str]) -> bytes:
-        lines = [f"HTTP/1.1 {status} {_REASONS.get(status, 'Status')}", *(f"{k}: {v}" for k, v in headers.items())]
+        lines = [f"HTTP/1.1 {status} {_PHRASES.get(status, 'Status')}", *(f"{k}: {v}" for k, v in headers.items())]
         if not self.keep_alive and status != 101:
             lines.append("connection: close")
         return "\r\n".join([*lines, "", ""]).encode()
 
 
-Handler = Callable[[Request], Awaitable[None]]
+DEFAULT_SERVER_LIMITS = ServerLimits()
+
+Handler = Callable[[ServerRequest], Awaitable[None]]
 ContextOf = Callable[[str], ssl.SSLContext]  # by the address that was dialled
 
 
 class _Parsing:
-    """Callbacks of the HTTP parser."""
+    """Callbacks of the HTTP parser, for one request."""
 
     def __init__(self) -> None:
         self.url = b""
         self.headers: dict[str, str] = {}
         self.complete = False
+        self.surplus = False  # another request came with this one
+
+    def on_message_begin(self) -> None:
+        self.surplus = self.complete
 
     def on_url(self, url: bytes) -> None:
-        self.url += url
+        if not self.complete:
+            self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        if not self.complete:
+            key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+            self.headers[key] = f"{self.headers[key]}, {text}" if key in self.headers else text
 
     def on_message_complete(self) -> None:
         self.complete = True
 
+    def keep_alive(self, version: str) -> bool:
+        return version == "1.1" and "close" not in self.headers.get("connection", "").lower()
 
-class HttpsServer:
-    """Serves one handler. Clients prove who they are with a certificate; only ``allowed`` names get further."""
 
-    def __init__(self, handler: Handler, *, clock: Clock, allowed: frozenset[str]) -> None:
+class Http1Server:
+    """Serves one handler. With ``allowed``, only clients whose certificate has one of these names get further."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        clock: Clock,
+        allowed: frozenset[str] | None = None,
+        limits: ServerLimits = DEFAULT_SERVER_LIMITS,
+    ) -> None:
         self._handler = handler
         self._clock = clock
         self._allowed = allowed
+        self._limits = limits
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
 
-    async def listen(self, host: str, port: int, tls: ssl.SSLContext) -> int:
+    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Open the port; the number of the port that was opened."""
-        self._server = await asyncio.start_server(self._connected, host, port, ssl=tls, limit=_HEAD_LIMIT)
+        self._server = await asyncio.start_server(self._connected, host, port, ssl=tls, limit=_BUFFER_BYTES)
         found: int = self._server.sockets[0].getsockname()[1]
         return found
+
+    async def listen_on(self, listening: socket.socket) -> None:
+        """As ``listen``, on a socket that is bound already; it is closed with the server."""
+        self._server = await asyncio.start_server(self._connected, sock=listening, limit=_BUFFER_BYTES)
 
     async def serve(self, listening: socket.socket, context_of: ContextOf) -> None:
         """As ``listen``, on a socket that listens on several addresses, each with a certificate of its own; until it is
         cancelled. Connections are accepted here since asyncio's servers know one certificate."""
         loop = asyncio.get_running_loop()
         listening.setblocking(False)
-        greeting: set[asyncio.Task[None]] = set()
+        handshakes: set[asyncio.Task[None]] = set()
         try:
             while True:
                 try:
@@ -160,17 +196,17 @@ class HttpsServer:
                     log.warning("a connection was not accepted", reason=str(error))
                     await self._clock.sleep(_ACCEPT_AGAIN_S)
                     continue
-                task = loop.create_task(self._greet(accepted, context_of), name="node/server/greeting")
-                greeting.add(task)
-                task.add_done_callback(greeting.discard)
+                task = loop.create_task(self._handshake(accepted, context_of), name="http1/handshake")
+                handshakes.add(task)
+                task.add_done_callback(handshakes.discard)
         finally:
-            await cancel_all(*greeting)
+            await cancel_all(*handshakes)
 
-    async def _greet(self, accepted: socket.socket, context_of: ContextOf) -> None:
+    async def _handshake(self, accepted: socket.socket, context_of: ContextOf) -> None:
         loop = asyncio.get_running_loop()
         try:
             await loop.connect_accepted_socket(
-                lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader(limit=_HEAD_LIMIT), self._connected),
+                lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader(limit=_BUFFER_BYTES), self._connected),
                 accepted, ssl=context_of(accepted.getsockname()[0]),
             )  # fmt: skip
         except (OSError, ValueError) as error:
@@ -190,6 +226,9 @@ class HttpsServer:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
+        if len(self._connections) >= self._limits.connections:
+            writer.transport.abort()
+            return
         self._connections.add(task)
         try:
             while await self._request(reader, writer):
@@ -208,30 +247,50 @@ class HttpsServer:
         """Answer one request; whether another may follow."""
         parsing = _Parsing()
         parser = httptools.HttpRequestParser(parsing)
-        rest = b""
-        async with within(self._clock, _IDLE_S):
-            while not parsing.complete:
-                data = await reader.read(65536)
-                if not data:
-                    return False
-                try:
-                    parser.feed_data(data)
-                except httptools.HttpParserUpgrade as upgrade:
-                    rest = data[upgrade.args[0] :]
-                    break
-                except httptools.HttpParserError:
-                    return False
-        url = urlsplit(parsing.url.decode("latin-1"))
-        request = Request(
-            parser.get_method().decode("ascii"), tuple(unquote(part) for part in url.path.split("/") if part),
-            parse_qs(url.query, keep_blank_values=True), parsing.headers, reader, writer, rest,
-            keep_alive="close" not in parsing.headers.get("connection", "").lower(),
+        async with within(self._clock, self._limits.request_s):
+            rest = await self._receive(reader, writer, parsing, parser)
+        if rest is None:
+            return False
+        path, _, query = parsing.url.decode("latin-1").partition("?")
+        request = ServerRequest(
+            parser.get_method().decode("ascii"), tuple(unquote(part) for part in path.split("/") if part),
+            parse_qs(query, keep_blank_values=True), parsing.headers, reader, writer, rest,
+            keep_alive=parsing.keep_alive(parser.get_http_version()) and not parsing.surplus,
         )  # fmt: skip
         await self._answer(request)
         return request.keep_alive and not request.upgraded
 
-    async def _answer(self, request: Request) -> None:
-        if client_name(request.writer) not in self._allowed:
+    async def _receive(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        parsing: _Parsing,
+        parser: httptools.HttpRequestParser,
+    ) -> bytes | None:
+        """Read one request; what came after the head of an upgrade, or None when there is no request to answer."""
+        size = 0
+        while True:
+            data = await reader.read(_BUFFER_BYTES)
+            if not data:
+                return None
+            size += len(data)
+            if size > self._limits.request_bytes:
+                await _refuse(writer, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+                return None
+            try:
+                parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                return data[upgrade.args[0] :]
+            except httptools.HttpParserError:
+                if not parsing.complete:
+                    await _refuse(writer, HTTPStatus.BAD_REQUEST)
+                    return None
+                parsing.surplus = True
+            if parsing.complete:
+                return b""
+
+    async def _answer(self, request: ServerRequest) -> None:
+        if self._allowed is not None and client_name(request.writer) not in self._allowed:
             await request.answer(403, b"Forbidden")
             return
         try:
@@ -248,6 +307,11 @@ class HttpsServer:
             if not request.answered:
                 await request.answer(500, b"Internal Server Error")
             request.keep_alive = False
+
+
+async def _refuse(writer: asyncio.StreamWriter, status: HTTPStatus) -> None:
+    writer.write(f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".encode())
+    await writer.drain()
 
 
 def client_name(writer: asyncio.StreamWriter) -> str:

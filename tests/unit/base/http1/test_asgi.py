@@ -8,7 +8,8 @@ from typing import Any
 
 from shoal.app.ports import any_free
 from shoal.base.asgi_common import Receive, Scope, Send, answer
-from shoal.base.small_http import small_serving
+from shoal.base.clock import RealClock
+from shoal.base.http1.asgi import small_serving
 
 HOST = "127.0.0.1"
 ASK = b"GET /livez?x=1 HTTP/1.1\r\nhost: h\r\n\r\n"
@@ -21,7 +22,7 @@ async def app(scope: Scope, _receive: Receive, send: Send) -> None:
 def serve(talk: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[Any]]) -> Any:
     async def main() -> Any:
         port = any_free(HOST)
-        async with small_serving(app, host=HOST, port=port), asyncio.timeout(10):
+        async with small_serving(app, host=HOST, port=port, clock=RealClock()), asyncio.timeout(10):
             reader, writer = await asyncio.open_connection(HOST, port)
             try:
                 return await talk(reader, writer)
