@@ -36,10 +36,10 @@ from shoal.node.runtime.model import (
     SessionOptions,
     StartFailure,
 )
-from shoal.node.runtime.simulated import Machine, SimulatedConfig, SimulatedRuntime
 from shoal.testing import podman
 from shoal.testing.controllers import eventually
 from shoal.testing.processes import ProcessMachine
+from shoal.testing.simulated_runtime import Machine, SimulatedConfig, SimulatedRuntime
 
 _uids = count(1)
 

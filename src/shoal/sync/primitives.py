@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 KEY_BYTES = 32
 _TAG_BYTES = 16
+_NONCE_BYTES = 12
 _X25519 = 1034  # EVP_PKEY_X25519
 _SET_TAG = 0x11  # EVP_CTRL_AEAD_SET_TAG
 
@@ -107,8 +108,7 @@ class OpenSsl:
             self._free_key(own)
 
     def decrypt(self, key: bytes, nonce: bytes, text: bytes, purpose: bytes) -> bytes:
-        if len(key) != KEY_BYTES or len(nonce) != 12 or len(text) < _TAG_BYTES:
-            raise ValueError("a key has 32 bytes, a nonce 12, and a text at least 16")
+        _check_lengths(key, nonce, text)
         sealed, tag = text[:-_TAG_BYTES], text[-_TAG_BYTES:]
         plain, length, rest = create_string_buffer(len(sealed) + 1), c_int(0), c_int(0)
         state = self._state()
@@ -135,7 +135,7 @@ class OpenSsl:
     def _must(self, went_well: bool) -> None:
         if not went_well:
             self._forget_errors()
-            raise ValueError("this is no key that anybody could use")
+            raise ValueError("invalid key: expected 32 bytes that are a point or a scalar of X25519")
 
 
 class Packaged:
@@ -155,10 +155,19 @@ class Packaged:
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+        _check_lengths(key, nonce, text)  # AESGCM would also take shorter keys and other nonces
         try:
             return AESGCM(key).decrypt(nonce, text, purpose)
         except InvalidTag:
             raise WrongKey("it takes another key, or a byte was changed") from None
+
+
+def _check_lengths(key: bytes, nonce: bytes, text: bytes) -> None:
+    if len(key) != KEY_BYTES or len(nonce) != _NONCE_BYTES or len(text) < _TAG_BYTES:
+        raise ValueError(
+            f"expected a key of 32 bytes, a nonce of 12 and a text of at least 16; got {len(key)}, {len(nonce)} and "
+            f"{len(text)}"
+        )
 
 
 # What every right implementation answers

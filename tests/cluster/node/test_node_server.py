@@ -28,11 +28,11 @@ from shoal.client import Client
 from shoal.node.agent import NodeAgent, NodeAgentDeps
 from shoal.node.config import EvictionConfig, NodeConfig
 from shoal.node.node_object import MachineInfo as Identity
-from shoal.node.runtime.simulated import Machine, Program, SimulatedConfig, SimulatedRuntime
 from shoal.node.server.service import API_SERVER, NodeServer
 from shoal.reconcile import EventRecorder, Manager
 from shoal.testing.controllers import eventually
 from shoal.testing.servers import LocalServer, local_server
+from shoal.testing.simulated_runtime import Machine, Program, SimulatedConfig, SimulatedRuntime
 
 PODS = "/api/v1/namespaces/default/pods"
 

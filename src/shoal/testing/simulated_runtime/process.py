@@ -7,8 +7,8 @@ from pathlib import Path
 
 from shoal.base.clock import Clock
 from shoal.node.runtime.model import OutputStream
-from shoal.node.runtime.simulated.machine import Box
-from shoal.node.runtime.simulated.shell import Step
+from shoal.testing.simulated_runtime.machine import Box
+from shoal.testing.simulated_runtime.shell import Step
 
 _SIGNALS = {"TERM": 15, "KILL": 9, "INT": 2, "9": 9, "15": 15}
 

@@ -6,7 +6,7 @@ What containers do is told by their command, in a very small part of the shell (
 
 from __future__ import annotations
 
-from shoal.node.runtime.simulated.machine import Machine, Program, SimulatedConfig
-from shoal.node.runtime.simulated.runtime import SimulatedRuntime
+from shoal.testing.simulated_runtime.machine import Machine, Program, SimulatedConfig
+from shoal.testing.simulated_runtime.runtime import SimulatedRuntime
 
 __all__ = ["Machine", "Program", "SimulatedConfig", "SimulatedRuntime"]

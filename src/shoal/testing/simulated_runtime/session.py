@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 from shoal.base.clock import Clock
 from shoal.base.tasks import cancel_all
 from shoal.node.runtime.model import OutputStream, SessionOptions
-from shoal.node.runtime.simulated.machine import Box
-from shoal.node.runtime.simulated.process import Ended, read_file, write_file
-from shoal.node.runtime.simulated.shell import Step
+from shoal.testing.simulated_runtime.machine import Box
+from shoal.testing.simulated_runtime.process import Ended, read_file, write_file
+from shoal.testing.simulated_runtime.shell import Step
 
 _KILLED = 137
 

@@ -37,11 +37,11 @@ from shoal.node.runtime.model import (
     StartFailure,
     argv_of,
 )
-from shoal.node.runtime.simulated import shell
-from shoal.node.runtime.simulated.machine import Box, Log, Machine, Program, SimulatedConfig
-from shoal.node.runtime.simulated.process import run_steps, wait_for
-from shoal.node.runtime.simulated.session import AttachSession, EchoConnection, ExecSession
 from shoal.node.runtime.streams import EventStreams
+from shoal.testing.simulated_runtime import shell
+from shoal.testing.simulated_runtime.machine import Box, Log, Machine, Program, SimulatedConfig
+from shoal.testing.simulated_runtime.process import run_steps, wait_for
+from shoal.testing.simulated_runtime.session import AttachSession, EchoConnection, ExecSession
 
 _REFERENCE = re.compile(r"[a-z0-9]+([._:/@-]+[A-Za-z0-9_]+)*", re.ASCII)
 _KILLED = 137
