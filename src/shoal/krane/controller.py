@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -77,8 +77,8 @@ class Controller(ABC):
         self._worker = Worker(
             station,
             WorkSeams(
-                apply=self._apply,
-                delete=self._delete,
+                apply=self.apply,
+                delete=self.delete,
                 finished=lambda key: self._reporter.mark(key, again=True),
                 failed=self._reporter.mark,
                 doubt=self._resync.doubt,
@@ -153,11 +153,13 @@ class Controller(ABC):
 
     # the cluster's side
 
+    @property
     @abstractmethod
-    async def _apply(self, item: pb.Item) -> None: ...
+    def apply(self) -> Callable[[pb.Item], Awaitable[None]]: ...
 
+    @property
     @abstractmethod
-    async def _delete(self, key: str, namespace: str, name: str) -> None: ...
+    def delete(self) -> Callable[[str, str, str], Awaitable[None]]: ...
 
     @abstractmethod
     def _blank(self) -> Report: ...
@@ -176,8 +178,8 @@ class Controller(ABC):
         await station.session.joined.wait()
         station.session.check()
         request = self._request(station.session.next_sequence(self.stream), reports)
-        with tracing.span("krane.report", parent=self._trace_of(reports), reports=len(reports)):
-            return await station.call(lambda: station.plane.report(self.stream, request))
+        with tracing.span("krane.report", parent=self._trace_of(reports), reports=len(reports)), station.calling():
+            return await station.plane.report(self.stream, request)
 
     def _trace_of(self, reports: list[Report]) -> str:
         """Of the change that a report is about; one that is about many follows from none."""
@@ -355,11 +357,13 @@ class DeploymentController(Controller):
         await self._station.applier.delete(key, namespace, name)
         self._reporter.removed(key)
 
-    async def _apply(self, item: pb.Item) -> None:
-        await self.apply_deployment(item)
+    @property
+    def apply(self) -> Callable[[pb.Item], Awaitable[None]]:
+        return self.apply_deployment
 
-    async def _delete(self, key: str, namespace: str, name: str) -> None:
-        await self.delete_deployment(key, namespace, name)
+    @property
+    def delete(self) -> Callable[[str, str, str], Awaitable[None]]:
+        return self.delete_deployment
 
     def _blank(self) -> Report:
         return pb.DeploymentReport()
@@ -385,11 +389,13 @@ class SentinelController(Controller):
         await self._station.applier.delete(key, namespace, name)
         self._reporter.removed(key)
 
-    async def _apply(self, item: pb.Item) -> None:
-        await self.apply_sentinel(item)
+    @property
+    def apply(self) -> Callable[[pb.Item], Awaitable[None]]:
+        return self.apply_sentinel
 
-    async def _delete(self, key: str, namespace: str, name: str) -> None:
-        await self.delete_sentinel(key, namespace, name)
+    @property
+    def delete(self) -> Callable[[str, str, str], Awaitable[None]]:
+        return self.delete_sentinel
 
     def _blank(self) -> Report:
         return pb.SentinelReport()

@@ -113,7 +113,8 @@ class Follower:
                         if event.event is not None and event.event.field == "welcome":
                             welcomed = True
                             self._greeted(event.event.value)
-                        await self._receive(event)
+                        self._note(event)
+                        await self._do(station.machine.receive(event))
                 self._lost("connecting", "unavailable", "the control plane ended the stream")
             except Fenced as error:
                 station.session.end()
@@ -183,22 +184,27 @@ class Follower:
             station.log.warning("not connected to the control plane", state=state, reason=reason)
         self.state, self.reason = state, reason
 
-    async def _receive(self, event: pb.WatchEvent) -> None:
+    def _note(self, event: pb.WatchEvent) -> None:
         station = self._station
         field = event.event.field if event.event is not None else ""
         station.metrics.events.labels(station.stream, field if field in _EVENT_NAMES else "other").inc()
         if field == "sync_begin":
             self._sync_began_s = station.clock.monotonic()
-        await self._do(station.machine.receive(event))
 
     async def _do(self, commands: list[Command]) -> None:
+        station = self._station
         for command in commands:
             match command:
                 case Send(request):
                     if self._outgoing is not None:
                         self._outgoing.put(request)
                 case Take(item):
-                    await self._take(item)
+                    self._withhold(item)
+                    station.cache.put(item)
+                    self._unsaved.set()
+                    station.hop("received", item.committed_ms)
+                    if not station.inbox.offer(item):
+                        await station.inbox.put(item)  # reading stops until there is room
                 case Save(cursor):
                     self._cursor = cursor
                     self._unsaved.set()
@@ -207,17 +213,14 @@ class Follower:
                 case _:
                     assert_never(command)
 
-    async def _take(self, item: pb.Item) -> None:
+    def _withhold(self, item: pb.Item) -> None:
+        """While only observing, deletions wait to be judged together."""
         station = self._station
         if station.machine.observe_only and is_removal(item):
             item.by_user = False  # the wish is of another history, and may be older than what it would remove
             if _is_delete(item) and station.may_be_there(item.key):
                 self._withheld.add(item.key)
                 self._hold(item.key)
-        station.cache.put(item)
-        self._unsaved.set()
-        station.hop("received", item.committed_ms)
-        await station.inbox.put(item)
 
     # durability
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from shoal.base.backoff import Backoff
 from shoal.base.breaker import Breaker
@@ -24,8 +24,6 @@ from shoal.krane.session import Session
 from shoal.sync.brake import DeletionBrake
 from shoal.sync.keys import StreamKind
 from shoal.wire.fleet.v1 import cluster_pb as pb
-
-T = TypeVar("T")
 
 ANSWERS = (NotFound, BadRequest, Forbidden, Unauthorized)  # what a control plane says that works
 
@@ -69,17 +67,20 @@ class Station:
     async def ask(self, key: str) -> pb.Item:
         """What is desired of one key now; ``NotFound`` when the control plane does not know it."""
         request = pb.GetDesiredRequest(identity=self.session.identity, key=key)
-        return await self.call(lambda: self.plane.get_desired(self.stream, request))
+        with self.calling():
+            return await self.plane.get_desired(self.stream, request)
 
-    async def call(self, rpc: Callable[[], Awaitable[T]]) -> T:
-        """A call through the circuit breaker. An answer counts as success, whatever it says; calls that were under way
-        together and fail together, because one connection broke, count as one failure."""
+    @contextmanager
+    def calling(self) -> Iterator[None]:
+        """Around a call of the control plane: through the circuit breaker. An answer counts as success, whatever it
+        says; calls that were under way together and fail together, because one connection broke, count as one."""
         began_s = self.clock.monotonic()
         answer: ApiError
         try:
             with self.breaker:
                 try:
-                    return await rpc()
+                    yield
+                    return
                 except ANSWERS as error:
                     answer = error
                 except ApiError as error:

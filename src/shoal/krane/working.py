@@ -68,7 +68,7 @@ class Worker:
             ):
                 async with within(station.clock, station.limits.apply_timeout_s):
                     station.session.check()
-                    done = await self._act(item, operation)
+                    done = await self._act(item)
         except Newer as error:
             self._failed(entry, operation, "newer", error)
             self._seams.doubt(item.key)
@@ -81,8 +81,10 @@ class Worker:
                 self._succeeded(item)
             self._seams.finished(item.key)
 
-    async def _act(self, item: pb.Item, operation: str) -> bool:
-        """False when the item is a deletion that has to wait for a person."""
+    async def _act(self, item: pb.Item) -> bool:
+        """False when the item is a deletion that has to wait for a person. A state with secrets that are wrapped for
+        another key is asked for once more: the control plane may have wrapped them for ours meanwhile, which makes no
+        new version."""
         where = item.action.value if item.action is not None else None
         if isinstance(where, pb.Release):
             await self._station.applier.release(item.key, where.namespace, where.name)
@@ -91,19 +93,14 @@ class Worker:
                 return False
             await self._seams.delete(item.key, where.namespace, where.name)
         else:
-            await self._apply(item)
+            try:
+                await self._seams.apply(item)
+            except Unsealable:
+                fresh = await self._wrapped_again(item)
+                if fresh is None:
+                    raise
+                await self._seams.apply(fresh)
         return True
-
-    async def _apply(self, item: pb.Item) -> None:
-        """A state with secrets that are wrapped for another key is asked for once more: the control plane may have
-        wrapped them for ours meanwhile, which makes no new version."""
-        try:
-            await self._seams.apply(item)
-        except Unsealable:
-            fresh = await self._wrapped_again(item)
-            if fresh is None:
-                raise
-            await self._seams.apply(fresh)
 
     async def _wrapped_again(self, item: pb.Item) -> pb.Item | None:
         station = self._station

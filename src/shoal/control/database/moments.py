@@ -79,12 +79,15 @@ def rows_of_sqlite(name: str, connection: SqliteConnection) -> Ask:
     """In the transaction of a connection."""
 
     async def rows(statement: RowQuery[Any] | TextClause, parameters: Mapping[str, Any]) -> list[Any]:
+        sql = statement.sql if isinstance(statement, RowQuery) else statement.text
         try:
-            if isinstance(statement, RowQuery):
-                return [*map(statement.make, await connection.rows(statement.sql, parameters))]
-            return await connection.rows(statement.text, parameters)
+            if connection.takes(sql, parameters):
+                found = connection.fetched(sql, parameters)
+            else:
+                found = await connection.in_thread(connection.fetched, sql, parameters)
         except sqlite3.Error as error:
             raise translate(name, error) or error from error
+        return [*map(statement.make, found)] if isinstance(statement, RowQuery) else found
 
     return rows
 

@@ -108,14 +108,8 @@ class SqliteConnection(aiosqlite.Connection):
         values = parameters.values() if isinstance(parameters, dict) else parameters
         return sum(len(value) for value in values if isinstance(value, str | bytes)) <= _SHORT
 
-    async def rows(self, sql: str, parameters: Any) -> list[Any]:
-        """What a statement answers, as plain tuples."""
-        if self.takes(sql, parameters):
-            return self._rows(sql, parameters)
-        found: list[Any] = await self.in_thread(self._rows, sql, parameters)
-        return found
-
-    def _rows(self, sql: str, parameters: Any) -> list[Any]:
+    def fetched(self, sql: str, parameters: Any) -> list[Any]:
+        """What a statement answers, as plain tuples; by whoever may use the connection now."""
         return self.raw.execute(sql, parameters).fetchall()
 
     async def in_thread(self, function: Any, *arguments: Any) -> Any:

@@ -30,16 +30,16 @@ from shoal.control.domain.plan import (
     template_hash,
     template_of,
 )
-from shoal.control.domain.specs import read_app_spec
 from shoal.control.domain.work import PendingWork
 from shoal.sync.keys import Place, key_of
 
 KEPT_REVISIONS = 20
 
 
-async def apply_app(work: PendingWork, app: tables.App, within: ObjectScope, before: Mapping[str, Any] | None) -> None:
-    """Make revisions and their rows fit ``app.spec``, which was just written; ``before`` is the spec it replaces."""
-    spec = read_app_spec(app.spec)
+async def apply_app(
+    work: PendingWork, app: tables.App, within: ObjectScope, spec: AppSpec, before: Mapping[str, Any] | None
+) -> None:
+    """Make revisions and their rows fit ``spec``, which was just written; ``before`` is what it replaces."""
     known = await running_deployments(work, app.id)
     newest = next((each for each in known if each.id == app.deployment_id), None)
     rows = await topology_of(work, [each.id for each in known])
@@ -55,8 +55,14 @@ async def apply_app(work: PendingWork, app: tables.App, within: ObjectScope, bef
     elif newest is not None:
         drifted = before is not None and before.get("drift") != app.spec.get("drift")
         await _change_in_place(work, app, within, newest, spec, plan, here, again=drifted)
-    if newest is not None:
-        await _replace_unfinished(work, app, newest, known, stopped=spec.desired == "stopped")
+    await work.flush()  # what is wanted comes before what it replaces goes
+    for old in known:  # those that are neither the newest nor live; of a stopped app nothing has to go on running
+        if (
+            newest is not None
+            and old.id != newest.id
+            and (spec.desired == "stopped" or old.id != app.live_deployment_id)
+        ):
+            await retire(work, old)
     if work.removed:
         await settle_environment(work, app.environment_id)
 
@@ -197,15 +203,6 @@ async def _change_older(work: PendingWork, deployment: Deployment, spec: AppSpec
         kept = RegionState(state.replicas, state.autoscaling, row.overrides, state.desired_status)
         if row.desired_status != "leaving" and kept != state_of(row):
             _change_row(work, deployment, row, kept)
-
-
-async def _replace_unfinished(
-    work: PendingWork, app: tables.App, newest: Deployment, known: Sequence[Deployment], *, stopped: bool
-) -> None:
-    """Revisions that are neither the newest nor live go at once; of a stopped app nothing has to go on running."""
-    for old in known:
-        if old.id != newest.id and (stopped or old.id != app.live_deployment_id):
-            await retire(work, old)
 
 
 async def _add_region(

@@ -105,16 +105,16 @@ class Fleet(Queries):
     async def apply(
         self,
         who: Actor,
-        doc: Any,
+        doc: Document | Any,
         *,
         dry_run: bool = False,
         if_match: int | None = None,
         create_only: bool = False,
         also: Callable[[Tx, Applied], Awaitable[None]] | None = None,
     ) -> Applied:
-        """Create or change one object. ``if_match`` is the version it must have, 0 that it must not exist.
-        ``also`` is done in the same transaction."""
-        document = parse(doc)
+        """Create or change one object. ``doc`` is as people write it, or parsed already. ``if_match`` is the version it
+        must have, 0 that it must not exist. ``also`` is done in the same transaction."""
+        document = doc if isinstance(doc, Document) else parse(doc)
         authorize(who, "apply", document.kind.name, self._operators)
         sealed = await self._seal(document, dry_run=dry_run)
         async with self._changing(who, document.kind.name, dry_run=dry_run) as work:

@@ -163,7 +163,8 @@ class AppHandler(_InEnvironment):
         return faults
 
     async def written(self, work: PendingWork, request: ApplyRequest, row: Row, before: dict[str, Any] | None) -> None:
-        await apps.apply_app(work, cast(tables.App, row), request.within, before)
+        spec = cast(AppSpec, request.doc.spec)
+        await apps.apply_app(work, cast(tables.App, row), request.within, spec, before)
 
     async def delete(self, work: PendingWork, row: Row, within: ObjectScope, *, cascade: bool) -> list[ObjectRef]:
         assert isinstance(row, tables.App)

@@ -90,14 +90,23 @@ class ClusterCalls(ClusterService):
             raise to_connect(error) from error
 
     async def report_deployment_status(
-        self, request: pb.ReportDeploymentStatusRequest, _ctx: RequestContext[Any, Any]
+        self,
+        request: pb.ReportDeploymentStatusRequest | pb.ReportSentinelStatusRequest,
+        _ctx: RequestContext[Any, Any],
     ) -> pb.ReportResponse:
-        return await self._report(keys.StreamKind.DEPLOYMENTS, request)
+        who = caller()
+        is_deployments = isinstance(request, pb.ReportDeploymentStatusRequest)
+        stream = keys.StreamKind.DEPLOYMENTS if is_deployments else keys.StreamKind.SENTINELS
+        try:
+            member = await self._agents.member(who, request.identity)
+            if request.sequence == 0:
+                raise ConnectError(Code.INVALID_ARGUMENT, "sequence: Required value: reports are numbered from 1")
+            with tracing.span("control.report", parent=who.trace, reports=len(request.reports)):
+                return await self._reports.take(who, member, stream, request.sequence, request.reports)
+        except ShoalError as error:
+            raise to_connect(error) from error
 
-    async def report_sentinel_status(
-        self, request: pb.ReportSentinelStatusRequest, _ctx: RequestContext[Any, Any]
-    ) -> pb.ReportResponse:
-        return await self._report(keys.StreamKind.SENTINELS, request)
+    report_sentinel_status = report_deployment_status
 
     async def get_desired_deployment(self, request: pb.GetDesiredRequest, _ctx: RequestContext[Any, Any]) -> pb.Item:
         return await self._get(keys.StreamKind.DEPLOYMENTS, request)
@@ -122,19 +131,6 @@ class ClusterCalls(ClusterService):
         return self._sync(keys.StreamKind.SENTINELS, request)
 
     # unary
-
-    async def _report(
-        self, stream: keys.StreamKind, request: pb.ReportDeploymentStatusRequest | pb.ReportSentinelStatusRequest
-    ) -> pb.ReportResponse:
-        who = caller()
-        try:
-            member = await self._agents.member(who, request.identity)
-            if request.sequence == 0:
-                raise ConnectError(Code.INVALID_ARGUMENT, "sequence: Required value: reports are numbered from 1")
-            with tracing.span("control.report", parent=who.trace, reports=len(request.reports)):
-                return await self._reports.take(who, member, stream, request.sequence, request.reports)
-        except ShoalError as error:
-            raise to_connect(error) from error
 
     async def _get(self, stream: keys.StreamKind, request: pb.GetDesiredRequest) -> pb.Item:
         try:

@@ -67,7 +67,14 @@ class Group:
         name of the root."""
         known = self._live.get(root["kind"])
         done_before = await self._write_all(before, known)
-        made = await self._write_root(root, between)
+        live = known
+        if between is not None and live is not None:
+            live = await self._hand_over_replicas(root, live)
+        made = await self._writer.write(
+            root, live, self._version, every_version=True, strict=self._strict, taken_from=self._taken_from
+        )
+        if between is not None:
+            await self._scale_between(root, made, *between)
         done_after = await self._write_all(after, made)
         if known is None:
             done_before = await self._write_all(before, made)  # now there is somebody to own them
@@ -77,27 +84,22 @@ class Group:
 
     async def _write_all(self, wants: tuple[Obj, ...], owner: Obj | None) -> list[Written]:
         owned = [_owned(want, owner) for want in wants]
-        done = await together({want["kind"]: self._write(want) for want in owned})
+        done = await together(
+            {
+                want["kind"]: self._writer.write(
+                    want, self._live.get(want["kind"]), self._version, strict=self._strict, taken_from=self._taken_from
+                )
+                for want in owned
+            }
+        )
+        self._live |= done
         return [Written.of(want, done[want["kind"]]) for want in owned]
 
-    async def _write(self, want: Obj) -> Obj:
-        made = await self._writer.write(
-            want, self._live.get(want["kind"]), self._version, strict=self._strict, taken_from=self._taken_from
-        )
-        self._live[want["kind"]] = made
-        return made
-
-    async def _write_root(self, want: Obj, between: tuple[int, int] | None) -> Obj:
-        live = self._live.get(want["kind"])
-        if between is not None and live is not None:
-            live = await self._hand_over_replicas(want, live)
-        made = await self._writer.write(
-            want, live, self._version, every_version=True, strict=self._strict, taken_from=self._taken_from
-        )
-        if between is not None and not between[0] <= (replicas := made["spec"].get("replicas") or 0) <= between[1]:
-            # an autoscaler would do the same, but only at its next look
-            await self._writer.scale(want, min(max(replicas, between[0]), between[1]))
-        return made
+    async def _scale_between(self, want: Obj, made: Obj, least: int, most: int) -> None:
+        """An autoscaler would do the same, but only at its next look."""
+        replicas = made["spec"].get("replicas") or 0
+        if not least <= replicas <= most:
+            await self._writer.scale(want, min(max(replicas, least), most))
 
     async def _hand_over_replicas(self, want: Obj, live: Obj) -> Obj:
         """An autoscaler is to decide from now on. What we stop naming would fall back to one replica, so somebody has

@@ -6,11 +6,11 @@ overwritten unseen. An object that somebody else changes meanwhile (its controll
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from shoal.base.tasks import run_all
 from shoal.client import Client, PatchType, Propagation, ResourceType, Scope, builtin
 from shoal.crds import sentinel as crds
 from shoal.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
@@ -46,16 +46,12 @@ def shown(obj: Obj) -> str:
 
 async def together(parts: Mapping[str, Coroutine[Any, Any, T]]) -> dict[str, T]:
     """The results of all parts, run at the same time; of several failures the first is raised."""
-    results: dict[str, T] = {}
-
-    async def one(name: str, part: Coroutine[Any, Any, T]) -> None:
-        results[name] = await part
-
     try:
-        await run_all({name: one(name, part) for name, part in parts.items()})
+        async with asyncio.TaskGroup() as group:
+            tasks = {name: group.create_task(part, name=name) for name, part in parts.items()}
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
-    return results
+    return {name: task.result() for name, task in tasks.items()}
 
 
 class Writer:
@@ -131,6 +127,7 @@ class Writer:
 
     async def ensure(self, want: Obj) -> Obj:
         """Make sure that an object which several agents share is there. What is not krane's is taken as it is."""
+        resource = self._client.of(type_of(want["kind"], want["apiVersion"]))
         live = await self.read(want)
         if live is not None:
             found: Mapping[str, str] = live["metadata"].get("labels") or {}
@@ -139,15 +136,13 @@ class Writer:
             if not is_krane or not differences(want, live):
                 return live
         try:
-            return await self._applied(want)
+            return await resource.apply(want, field_manager=FIELD_MANAGER_KRANE, force=True)
         except Forbidden:
             if live is None:
                 raise
             return live  # an administrator made it, and keeps it
         except Conflict:  # another agent was faster
-            return await self._client.of(type_of(want["kind"], want["apiVersion"])).get(
-                want["metadata"]["name"], want["metadata"].get("namespace", "")
-            )
+            return await resource.get(want["metadata"]["name"], want["metadata"].get("namespace", ""))
 
     async def ensure_namespace(self, want: Obj) -> None:
         """As ``ensure``, and not asked again until something is not found in it."""
@@ -223,11 +218,8 @@ class Writer:
             if live["metadata"].get("deletionTimestamp"):
                 raise _Leaving(f"{shown(want)} is still being deleted")
             about["resourceVersion"] = live["metadata"]["resourceVersion"]
-        return await self._applied({**want, "metadata": about})
-
-    async def _applied(self, body: Obj) -> Obj:
-        resource = self._client.of(type_of(body["kind"], body["apiVersion"]))
-        return await resource.apply(body, field_manager=FIELD_MANAGER_KRANE, force=True)
+        resource = self._client.of(type_of(want["kind"], want["apiVersion"]))
+        return await resource.apply({**want, "metadata": about}, field_manager=FIELD_MANAGER_KRANE, force=True)
 
     async def _take_over(self, live: Obj) -> Obj:
         """Become the manager of what others have added, so that the next apply removes it."""

@@ -13,6 +13,7 @@ from shoal.base.clock import RealClock
 from shoal.base.ids import Ids
 from shoal.control.database.engine import Database
 from shoal.control.database.failures import DatabaseAway
+from shoal.control.database.moments import rows_of_sqlite
 from shoal.control.database.sqlite import SqliteConnection
 from shoal.control.database.transaction import DesiredObject
 from shoal.sync.keys import Place
@@ -32,13 +33,13 @@ def test_short_statements_run_in_the_loop_and_those_about_many_rows_in_the_threa
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran: list[tuple[str, int]] = []
-    plain = SqliteConnection._rows
+    plain = SqliteConnection.fetched
 
     def noted(self: SqliteConnection, sql: str, parameters: object) -> object:
         ran.append((sql.split()[0], threading.get_ident()))
         return plain(self, sql, parameters)
 
-    monkeypatch.setattr(SqliteConnection, "_rows", noted)
+    monkeypatch.setattr(SqliteConnection, "fetched", noted)
 
     async def main() -> None:
         database = await opened(tmp_path)
@@ -101,7 +102,7 @@ def test_while_the_thread_still_works_for_somebody_who_was_cancelled_nothing_run
             with pytest.raises(asyncio.CancelledError):
                 await waiting
             assert not driver.takes("SELECT 1", {})
-            asking = asyncio.create_task(driver.rows("SELECT 1", {}), name="asking")
+            asking = asyncio.create_task(rows_of_sqlite("main", driver)(text("SELECT 1"), {}), name="asking")
             await asyncio.sleep(0)
             go.set()
             assert await asking == [(1,)] and driver.takes("SELECT 1", {})

@@ -21,7 +21,7 @@ from shoal.control.domain.fleet import Fleet
 from shoal.control.domain.model import Actor, Sealed
 from shoal.control.service.desired.directory import AgentFacts, Directory
 from shoal.control.service.desired.index import Entry, Index
-from shoal.control.service.desired.loader import Loader
+from shoal.control.service.desired.loader import Loader, Result
 from shoal.control.service.desired.model import Failure, Loaded
 from shoal.control.service.metrics import ServiceMetrics
 from shoal.sync.keys import Place, StreamKind
@@ -59,6 +59,11 @@ class Bench:
         self.loader = Loader(
             databases, self.index, self.directory, self.keys, ServiceMetrics(Metrics()), cache_bytes=1 << 20
         )
+
+    async def load(self, place: Place, key: str) -> dict[str, Result]:
+        answer: asyncio.Future[dict[str, Result]] = asyncio.get_running_loop().create_future()
+        found = self.loader.request(place, [key], answer.set_result)
+        return await answer if found is None else found
 
     async def apply(self, kind: str, name: str, spec: dict[str, Any] | None = None) -> None:
         within: dict[str, str] = {}
@@ -149,7 +154,7 @@ def test_an_object_that_is_made_while_it_is_looked_for_is_not_forgotten(tmp_path
             return {}
 
         bench.loader._read = reads_too_early  # type: ignore[method-assign]
-        found = await bench.loader.load(place, ["deployment/new"])
+        found = await bench.load(place, "deployment/new")
         assert found == {"deployment/new": Failure.LATER}
         assert bench.index.of(place, StreamKind.DEPLOYMENTS).entries["deployment/new"] is made
 
@@ -163,7 +168,7 @@ def test_an_agent_that_takes_over_is_not_sent_what_was_wrapped_for_the_one_befor
         bench.keys.meanwhile = lambda: bench.directory.saw_agent(place, AgentFacts(2, "b1", b"b" * 32, 0, ""))
         key = f"deployment/{(await bench.one(tables.Deployment)).id}"
         for wrapped in (b"adata key", b"bdata key"):
-            loaded = (await bench.loader.load(place, [key]))[key]
+            loaded = (await bench.load(place, key))[key]
             assert isinstance(loaded, Loaded) and wrapped in loaded.data
 
     run(tmp_path, test)

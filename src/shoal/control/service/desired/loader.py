@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -51,7 +51,7 @@ class _Cached:
 
 
 class Loader:
-    """``run`` must be running for ``load`` to return."""
+    """``run`` must be running for what is not in memory."""
 
     def __init__(
         self,
@@ -76,49 +76,30 @@ class Loader:
         self._asked = asyncio.Event()
         self._counts = {name: metrics.loads.labels(name) for name in ("hit", "read", "gone", "later", "broken")}
 
-    async def load(self, place: Place, keys: Iterable[str], *, urgent: bool = False) -> dict[str, Result]:
-        """The state of each key of the place as it is now, or why not."""
-        found, waiting = self._look(place, keys, urgent=urgent)
-        if waiting:
-            await _settled(waiting.values())
-            for key, asked in waiting.items():
-                found[key] = asked.result
-        return found
-
     def request(
         self, place: Place, keys: Iterable[str], done: Callable[[dict[str, Result]], None], *, urgent: bool = False
     ) -> dict[str, Result] | None:
-        """``load`` for who has no task that could wait: None when ``done`` will be called with what was found."""
-        found, waiting = self._look(place, keys, urgent=urgent)
-        if not waiting:
-            return found
-
-        def settled() -> None:
-            for key, asked in waiting.items():
-                found[key] = asked.result
-            done(found)
-
-        _wait(waiting.values(), settled)
-        return None
-
-    def _look(self, place: Place, keys: Iterable[str], *, urgent: bool) -> tuple[dict[str, Result], dict[str, _Asked]]:
-        """What is in memory, and what has to be waited for."""
+        """The state of each key of the place as it is now, or why not; None when ``done`` will be called with it."""
         found: dict[str, Result] = {}
-        waiting: dict[str, _Asked] = {}
+        missing: dict[str, _Asked] = {}
         for key in keys:
             cached = self._fresh(place, key)
             if cached is not None:
                 self._counts["hit"].inc()
                 found[key] = cached.loaded
             else:
-                waiting[key] = self._ask((place, key), urgent=urgent)
-        return found, waiting
+                missing[key] = self._ask((place, key), urgent=urgent)
+        if not missing:
+            return found
+        _wait(_Waiter(found, missing, done))
+        return None
 
     async def item(self, place: Place, key: str) -> pb.Item | None:
         """One object, read from the database even when it is in memory: None when there is no such row."""
+        answer: asyncio.Future[dict[str, Result]] = asyncio.get_running_loop().create_future()
         asked = self._ask((place, key), urgent=True)
-        await _settled([asked])
-        result = asked.result
+        _wait(_Waiter({}, {key: asked}, lambda found: None if answer.done() else answer.set_result(found)))
+        result = (await answer)[key]
         if result is None:
             return None
         if isinstance(result, Failure):
@@ -186,21 +167,23 @@ class Loader:
                 results = dict.fromkeys(asked, Failure.LATER)
             for where, result in results.items():
                 rest.discard(where)
-                self._settle(batch[where], result)
+                self._count(result)
+                batch[where].settle(result)
         for place, key in rest:
             if self._entry(place, key) is not before[place, key]:
-                self._settle(batch[place, key], Failure.LATER)  # it was made while we read: that reading is too old
+                self._count(Failure.LATER)  # it was made while we read: that reading is too old
+                batch[place, key].settle(Failure.LATER)
                 continue
             self._index.forget(place, stream_of(key), key)
-            self._settle(batch[place, key], None)
+            self._count(None)
+            batch[place, key].settle(None)
 
     def _entry(self, place: Place, key: str) -> Entry | None:
         return self._index.of(place, stream_of(key)).entries.get(key)
 
-    def _settle(self, asked: _Asked, result: Result) -> None:
+    def _count(self, result: Result) -> None:
         name = "gone" if result is None else result.value if isinstance(result, Failure) else "read"
         self._counts[name].inc()
-        asked.settle(result)
 
     async def _read(self, database: Database, asked: list[Where]) -> dict[Where, Result]:
         """What of ``asked`` is in this database."""
@@ -295,29 +278,29 @@ class _Asked:
             return
         self.done, self.result = True, result
         for waiter in self.waiting:
-            waiter.missing -= 1
-            if not waiter.missing:
-                waiter.settled()
+            waiter.left -= 1
+            if not waiter.left:
+                waiter.done(waiter.all_found())
         self.waiting.clear()
 
 
 class _Waiter:
     """Called once, when the last of its keys is there: a future per key would cost a turn of the loop for each."""
 
-    __slots__ = ("missing", "settled")
+    __slots__ = ("_found", "asked", "done", "left")
 
-    def __init__(self, missing: int, settled: Callable[[], None]) -> None:
-        self.missing = missing
-        self.settled = settled
+    def __init__(
+        self, found: dict[str, Result], asked: Mapping[str, _Asked], done: Callable[[dict[str, Result]], None]
+    ) -> None:
+        self._found = found
+        self.asked = asked
+        self.done = done
+        self.left = len(asked)
+
+    def all_found(self) -> dict[str, Result]:
+        return self._found | {key: asked.result for key, asked in self.asked.items()}
 
 
-def _wait(asked: Collection[_Asked], settled: Callable[[], None]) -> None:
-    waiter = _Waiter(len(asked), settled)
-    for one in asked:
+def _wait(waiter: _Waiter) -> None:
+    for one in waiter.asked.values():
         one.waiting.append(waiter)
-
-
-async def _settled(asked: Collection[_Asked]) -> None:
-    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    _wait(asked, lambda: None if future.done() else future.set_result(None))
-    await future

@@ -12,7 +12,7 @@ session waits, while something is loaded, and when ``send`` says that the reader
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from shoal.base.clock import Clock
@@ -93,26 +93,25 @@ class SessionDriver:
         self._blocked = False
 
     def run(self) -> None:
-        if self._loading or self._blocked:
-            return
         session, now = self._session, self._clock.monotonic()
-        found, self._found = self._found, None
-        if found is not None:
-            self._deliver(found, now)
-        while not self._blocked:
+        while not self._loading and not self._blocked:
+            found, self._found = self._found, None
+            if found is not None:
+                ready = session.loaded(found, now)
+                messages = [loaded.data for _, loaded in ready]
+                if messages and (progress := session.accompany(now)) is not None:
+                    messages.append(progress.to_binary())
+                self._blocked = bool(messages) and not self._send(messages)
+                self._count(ready)
+                continue
             step = session.next(now)
             if isinstance(step, Load):
                 self._syncing, self._loading = session.syncing and not step.urgent, True
-                found = self._load(session.place, step.keys, self._arrived, urgent=step.urgent)
-                if found is None:
-                    return
-                self._loading = False
-                self._deliver(found, now)
+                self._found = self._load(session.place, step.keys, self._arrived, urgent=step.urgent)
+                self._loading = self._found is None
             elif isinstance(step, Send):
                 self._blocked = not self._send([event.to_binary() for event in step.events])
-                if session.syncs == 1 and not session.syncing and self._began is not None:
-                    self._counts.synced(now - self._began)
-                    self._began = None
+                self._count_sync(now)
             elif isinstance(step, Wait):
                 self._alarm.set(step.until, now)
                 return
@@ -125,15 +124,12 @@ class SessionDriver:
         self._found = found
         self._wake()
 
-    def _deliver(self, found: Found, now: float) -> None:
-        session, syncing = self._session, self._syncing
-        ready = session.loaded(found, now)
-        if not ready:
-            return
-        messages = [loaded.data for _, loaded in ready]
-        if (progress := session.accompany(now)) is not None:
-            messages.append(progress.to_binary())
-        self._blocked = not self._send(messages)
+    def _count(self, sent: Sequence[tuple[str, Loaded]]) -> None:
         wall_s = self._clock.wall_s()
-        for key, loaded in ready:
-            self._counts.item(key, loaded, session.place, syncing=syncing, wall_s=wall_s)
+        for key, loaded in sent:
+            self._counts.item(key, loaded, self._session.place, syncing=self._syncing, wall_s=wall_s)
+
+    def _count_sync(self, now: float) -> None:
+        if self._began is not None and self._session.syncs == 1 and not self._session.syncing:
+            self._counts.synced(now - self._began)
+            self._began = None

@@ -46,7 +46,13 @@ class BatchSender:
 
     def _turn(self) -> None:
         for _ in range(min(len(self._due), _AT_ONCE)):
-            self._due[0].turn()
+            sender = self._due[0]
+            driver = sender.due()
+            if driver is not None:
+                try:
+                    driver.run()
+                except Exception as error:
+                    sender.failed(error)
             self._due.popleft()  # only now: a stream added meanwhile needs no turn of the loop of its own
         if self._due:
             asyncio.get_running_loop().call_soon(self._turn)
@@ -82,15 +88,14 @@ class StreamSender:
             self._queued = True
             self._batch.add(self)
 
-    def turn(self) -> None:
+    def due(self) -> SessionDriver | None:
+        """What to run in this turn; None when the stream has ended meanwhile."""
         self._queued = False
-        if self._driver is None or self._opened.error is not None:
-            return
-        try:
-            self._driver.run()
-        except Exception as error:
-            _log.error("a stream failed", place=str(self._opened.place), error=error)
-            self._opened.end("failed", ConnectError(Code.INTERNAL, "the stream failed: connect again"))
+        return self._driver if self._opened.error is None else None
+
+    def failed(self, error: Exception) -> None:
+        _log.error("a stream failed", place=str(self._opened.place), error=error)
+        self._opened.end("failed", ConnectError(Code.INTERNAL, "the stream failed: connect again"))
 
     async def events(self, session: Session) -> AsyncIterator[pb.WatchEvent]:
         """What the task of the stream writes, until the stream is ended or a one-time sync is over."""
