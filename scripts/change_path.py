@@ -44,7 +44,7 @@ from shoal.base.metrics import Metrics
 from shoal.base.tasks import cancel_all
 from shoal.client import Client, builtin
 from shoal.control.domain.fleet import Fleet
-from shoal.control.domain.model import Who
+from shoal.control.domain.model import Actor
 from shoal.krane.config import KraneConfig
 from shoal.testing.fleet import PlainSealer, control_plane
 from shoal.testing.servers import local_server
@@ -226,7 +226,7 @@ async def measure() -> tuple[Trace, Trace]:
     down, back = Trace(source, without=("reconcile/",)), Trace(source)
     with tempfile.TemporaryDirectory(prefix="shoal-path-") as folder:
         async with control_plane(Path(folder)) as control, local_server() as server:
-            ids, who = MarkedIds(), Who("default", "ann", "admin")
+            ids, who = MarkedIds(), Actor("default", "ann", "admin")
             fleet = Fleet(control.databases, control.clock, ids, PlainSealer())
             await fleet.ensure_cluster(who, "eu", "c1", "default")
             await fleet.apply(who, document("Project", "shop", {}))

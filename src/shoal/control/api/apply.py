@@ -16,7 +16,7 @@ from shoal.control.api.objects import ROOT
 from shoal.control.api.parameters import CHANGING, Call, DryRun
 from shoal.control.domain.fleet import Fleet
 from shoal.control.domain.model import ObjectRef
-from shoal.control.domain.specs import KINDS, parse
+from shoal.control.domain.specs import KINDS, SpecDocument, parse
 from shoal.errors import (
     ApiError,
     BadRequest,
@@ -51,17 +51,17 @@ class Apply:
 
     async def apply(self, call: Call, query: DryRun, body: list[Any]) -> RestAnswer:
         who, documents, dry_run = call.caller.who, body, query.dry_run
-        refs = _checked(documents)
+        parsed = _checked(documents)
         results: list[dict[str, Any]] = [{} for _ in documents]
         failures: list[ApiError] = []
         made: set[str] = set()  # names of what a dry run would have created
         away: ServiceUnavailable | None = None
-        for position in sorted(range(len(documents)), key=lambda each: _ORDER[refs[each].kind]):
-            ref, document = refs[position], documents[position]
+        for position in sorted(range(len(documents)), key=lambda each: _ORDER[parsed[each].ref.kind]):
+            ref, document = parsed[position].ref, documents[position]
             try:
                 if away is not None:
                     raise ServiceUnavailable("it was not tried, since the database is away", retry_after_s=1)
-                applied = await self._fleet.apply(who, document, dry_run=dry_run)
+                applied = await self._fleet.apply(who, parsed[position], dry_run=dry_run)
             except ApiError as error:
                 if isinstance(error, ServiceUnavailable):
                     away = error
@@ -91,14 +91,14 @@ def _error_json(error: ApiError, correlation: str) -> dict[str, Any]:
     return error_json(error, correlation, message=public_message(error))
 
 
-def _checked(documents: list[Any]) -> list[ObjectRef]:
-    """What the documents name; ``Invalid`` with every fault of every document."""
-    refs: list[ObjectRef] = []
+def _checked(documents: list[Any]) -> list[SpecDocument]:
+    """The documents, parsed; ``Invalid`` with every fault of every document."""
+    parsed: dict[ObjectRef, SpecDocument] = {}
     errors: list[FieldError] = []
     for position, document in enumerate(documents):
         at = f"documents[{position}]." if len(documents) > 1 else ""
         try:
-            ref = parse(document).ref
+            one = parse(document)
         except Invalid as error:
             if len(documents) == 1:
                 raise
@@ -109,12 +109,12 @@ def _checked(documents: list[Any]) -> list[ObjectRef]:
                 raise
             errors.append(invalid(at.rstrip("."), None, error.message))
             continue
-        if ref in refs:
-            errors.append(duplicate(f"{at}metadata.name", f"{ref.kind} {ref}"))
-        refs.append(ref)
+        if one.ref in parsed:
+            errors.append(duplicate(f"{at}metadata.name", f"{one.ref.kind} {one.ref}"))
+        parsed[one.ref] = one
     if errors:
         raise bad_fields(errors)
-    return refs
+    return list(parsed.values())
 
 
 def _awaited(error: ApiError, made: set[str]) -> list[str]:

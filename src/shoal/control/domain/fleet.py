@@ -105,7 +105,7 @@ class Fleet(Queries):
     async def apply(
         self,
         who: Actor,
-        doc: Document | Any,
+        doc: SpecDocument | Any,
         *,
         dry_run: bool = False,
         if_match: int | None = None,
@@ -114,7 +114,7 @@ class Fleet(Queries):
     ) -> Applied:
         """Create or change one object. ``doc`` is as people write it, or parsed already. ``if_match`` is the version it
         must have, 0 that it must not exist. ``also`` is done in the same transaction."""
-        document = doc if isinstance(doc, Document) else parse(doc)
+        document = doc if isinstance(doc, SpecDocument) else parse(doc)
         authorize(who, "apply", document.kind.name, self._operators)
         sealed = await self._seal(document, dry_run=dry_run)
         async with self._changing(who, document.kind.name, dry_run=dry_run) as work:
