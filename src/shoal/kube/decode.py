@@ -1,12 +1,13 @@
-"""Make a decoded JSON object fit its type: prune unknown fields, drop nulls, check types, write scalars canonically.
+"""Normalizes a decoded JSON object to its type: prunes unknown fields, drops nulls, checks types, writes canonical
+scalars.
 
-Of built-in types, zeros and empty lists go where Go's JSON leaves them out: Go clients lose them on the way through
-their structs, and an object that they write back unchanged must not count as changed.
+For built-in types, zeros and empty lists are removed where Go's JSON omits them: Go clients lose them in their structs,
+and an object that they write back unchanged must not count as changed.
 
-``normalize`` changes the object in place and answers which fields were not known, worded as strict decoding words
-them. Every type is compiled once into a small function; a field of the right JSON type costs one dictionary lookup.
-Paths are only worked out when there is something to report: a mismatch collects its path while the exception rises,
-and an unknown field starts a second, slower pass (``prune``).
+``normalize`` changes the object in place and returns the unknown fields, worded as in strict decoding. Every type is
+compiled once into a small function; a field of the right JSON type costs one dictionary lookup. Paths are only computed
+for errors: a mismatch collects its path while the exception propagates, and an unknown field starts a second, slower
+pass (``prune``).
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from shoal.kube import quantity, times
 from shoal.kube.protobuf import messages
 from shoal.kube.schema.model import Form, Type
 
-MAX_UNKNOWN = 100  # fields named in one answer
+MAX_UNKNOWN = 100  # fields named in one message
 _MAX_PLANS = 20_000
 
-# A walker returns the canonical value, which may be the value itself. Instead of a walker stands a class where a value
+# A walker returns the canonical value, which may be the value itself. A class in place of a walker means that a value
 # of exactly that class needs no work.
 _Walker = Callable[[Any], Any]
 _Step = _Walker | type
@@ -33,7 +34,7 @@ _plans: dict[tuple[Type, bool], _Step] = {}  # by type, and whether zeros are ke
 
 
 class _Mismatch(Exception):
-    """A value that does not fit; gathers the fields that lead to it, innermost first."""
+    """A value of the wrong type; collects the fields that lead to it, innermost first."""
 
     def __init__(self, problem: str, go_type: str = "") -> None:
         super().__init__(problem)
@@ -44,14 +45,14 @@ class _Mismatch(Exception):
 
 
 class _UnknownField(Exception):
-    """An unknown field was met; the object has to be pruned first."""
+    """An unknown field was found; the object has to be pruned first."""
 
 
 def normalize(obj: dict[str, Any], type_: Type, *, path: str = "", keep_zeros: bool = False) -> list[str]:
-    """Fit ``obj`` to ``type_`` in place and return the unknown fields that were dropped. ``keep_zeros`` is for applied
-    configurations: who says that a list is empty owns it, although the object will not show it.
+    """Normalize ``obj`` to ``type_`` in place and return the dropped unknown fields. ``keep_zeros`` is for applied
+    configurations: a manager that applies an empty list owns it, although the object will not show it.
 
-    ``BadRequest`` if a value cannot be of its type; the message is the decoder's, for the caller to put into context.
+    Raises ``BadRequest`` if a value has the wrong type; the message is the decoder's, and the caller adds context.
     """
     step = _plans.get((type_, keep_zeros)) or _step(type_, keep_zeros)
     if step.__class__ is type:
@@ -71,7 +72,7 @@ def normalize(obj: dict[str, Any], type_: Type, *, path: str = "", keep_zeros: b
 
 
 def prune(obj: dict[str, Any], type_: Type, *, path: str = "") -> list[str]:
-    """Drop the fields ``type_`` does not have, without looking at any value; returns what was dropped."""
+    """Drop the fields that ``type_`` does not have, without checking values; return the dropped ones."""
     found: dict[str, None] = {}
     _prune(obj, type_, path, found)
     return list(found)[:MAX_UNKNOWN]
@@ -115,7 +116,7 @@ def _message(mismatch: _Mismatch, path: str) -> str:
 
 
 def _json_type(value: Any) -> str:
-    """How a decoder names the JSON value it met."""
+    """The decoder's name of a JSON value's type."""
     kind = value.__class__
     if kind is bool:
         return "bool"
@@ -129,7 +130,7 @@ def _short(name: str) -> str:
 
 
 def _go_type(type_: Type) -> str:
-    """The Go type a message names."""
+    """The Go type named in a message."""
     if type_.form is Form.STRUCT:
         return ".".join(type_.name.split(".")[-2:]) or "struct {}"
     if type_.form is Form.LIST:
@@ -155,7 +156,7 @@ _GO_NAMES = {
 
 
 def _zero(type_: Type) -> Any:
-    """What a null item of a list or map becomes: the zero value of its type."""
+    """The zero value of a type, which replaces a null item of a list or map."""
     return _ZEROS.get(type_.form, dict)()
 
 
@@ -181,7 +182,9 @@ def _step(type_: Type, keep_zeros: bool) -> _Step:
     known = _plans.get((type_, keep_zeros))
     if known is not None:
         return known
-    if len(_plans) >= _MAX_PLANS:  # custom resources come and go; compiled steps hold on to what they use
+    if (
+        len(_plans) >= _MAX_PLANS
+    ):  # bounded, because custom resources change; compiled steps keep references to what they use
         _plans.clear()
     form = type_.form
     if form is Form.STRUCT:
@@ -249,7 +252,7 @@ def _struct(type_: Type, keep_zeros: bool) -> _Walker:
                 del value[key]
         return value
 
-    _plans[type_, keep_zeros] = walk  # before the fields: they may lead back here
+    _plans[type_, keep_zeros] = walk  # before the fields, which may refer back to it
     for name, field in type_.fields.items():
         steps[name] = _step(field.type, keep_zeros)
     return walk
@@ -259,7 +262,7 @@ _OMITTABLE = frozenset({Form.STRING, Form.INTEGER, Form.NUMBER, Form.BOOLEAN, Fo
 
 
 def _omitted(type_: Type) -> frozenset[str]:
-    """Fields that JSON leaves out when they are zero or empty."""
+    """Fields that JSON omits when they are zero or empty."""
     if not type_.name.startswith("io.k8s."):
         return frozenset()
     zeros = messages.omitted_zeros(type_.name.removeprefix("io.k8s.").replace("-", "_"))
@@ -330,7 +333,7 @@ def _integer(type_: Type) -> _Walker:
 
 
 def _number_problem(value: Any) -> str:
-    """A number that does not fit is named with its digits; anything else by its JSON type."""
+    """The message for a wrong number: its digits if it is out of range, else its JSON type."""
     if value.__class__ is int or value.__class__ is float:
         return f"number {json.dumps(value)}"
     return _json_type(value)
@@ -390,7 +393,7 @@ def _bytes(value: Any) -> Any:
 
 
 def _lenient_bytes(value: str) -> str:
-    """Base64 broken over lines is taken, as Go takes it, and written in one."""
+    """Accept base64 with line breaks, as Go does, and write it without."""
     joined = value.replace("\r", "").replace("\n", "")
     try:
         binascii.a2b_base64(joined, strict_mode=True)

@@ -4,7 +4,7 @@
     value, cost = program.evaluate({"self": obj})
 
 Text goes through ``parser`` (with ``lexer`` and ``macros``), ``checker``, ``cost`` and ``evaluator``; ``library`` has
-the functions, ``declare`` turns schemas into types. Everything is pure: the caller brings clock and authorizer.
+the functions, ``declare`` turns schemas into types. Everything is pure: the caller passes clock and authorizer.
 """
 
 from __future__ import annotations

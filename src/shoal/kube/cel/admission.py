@@ -1,8 +1,8 @@
-"""What expressions about requests may use: match conditions of webhooks, and admission policies.
+"""The variables of expressions about requests: match conditions of webhooks, and admission policies.
 
-``object``, ``oldObject`` and ``params`` are of any type unless the caller knows better; ``request`` and
-``namespaceObject`` have types of their own. ``variables`` holds what a policy has named, compiled one after the other,
-so that each may use those before it.
+``object``, ``oldObject`` and ``params`` have any type unless the caller gives one; ``request`` and ``namespaceObject``
+have their own types. ``variables`` holds the named expressions of a policy, compiled in order, so that each may use
+those before it.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class VariableScope:
 
 
 def returning(program: Program, wanted: Sequence[str]) -> str:
-    """What is wrong with the type of an expression's value; empty if it is one of those wanted."""
+    """The error message if an expression's type is not one of those wanted; else empty."""
     found = "null_type" if program.type.kind == "null" else str(program.type)
     if not wanted or found in wanted:
         return ""
@@ -112,7 +112,7 @@ def returning(program: Program, wanted: Sequence[str]) -> str:
 
 
 class Variables:
-    """The named expressions of a policy: their programs, or what is wrong with them."""
+    """The named expressions of a policy: their programs or errors."""
 
     def __init__(self, variables: Sequence[Mapping[str, Any]], scope: VariableScope) -> None:
         self.programs: dict[str, Program | CompileError] = {}
@@ -133,14 +133,14 @@ class Variables:
 
 
 def _seen_type(found: Type) -> Type:
-    """The type that others see of a variable: of objects and what is special, nothing is known."""
+    """The type of a variable as other expressions see it: dynamic for objects and special types."""
     if found.kind in ("list", "map"):
         return Type(found.kind, found.name, tuple(map(_seen_type, found.params)))
     return DYN if found.kind in ("struct", "opaque", "param", "type") else found
 
 
 def namespace_value(namespace: Mapping[str, Any]) -> dict[str, Any]:
-    """A namespace as ``namespaceObject`` shows it."""
+    """The value of ``namespaceObject`` for a namespace."""
     metadata = {name: namespace["metadata"][name] for name in _NAMESPACE_META if name in namespace["metadata"]}
     if "uid" in metadata:
         metadata["UID"] = metadata.pop("uid")

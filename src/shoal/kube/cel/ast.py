@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Expr:
-    """A node: ``offset`` is where messages point, ``type`` what the checker found."""
+    """A node: ``offset`` is its position for messages, ``type`` the checker's result."""
 
     __slots__ = ("offset", "type")
 
@@ -39,10 +39,10 @@ class Ident(Expr):
 
 
 class Select(Expr):
-    """``operand.field``; with ``test``, whether it is there; with ``optional``, an optional of it.
+    """``operand.field``; with ``test``, whether it is present; with ``optional``, an optional of it.
 
-    ``key`` is the field's name in the data, which differs from the name in the expression where that is escaped.
-    ``variable`` is set where the whole chain is the name of a variable (``authorizer.requestResource``).
+    ``key`` is the field's name in the data, which differs from the name in the expression if that is escaped.
+    ``variable`` is set if the whole chain is the name of a variable (``authorizer.requestResource``).
     """
 
     __slots__ = ("constant", "field", "key", "operand", "optional", "test", "variable")
@@ -75,7 +75,7 @@ class ListExpr(Expr):
     def __init__(self, offset: int, elements: list[Expr], optional: frozenset[int] = frozenset()) -> None:
         super().__init__(offset)
         self.elements = elements
-        self.optional = optional  # places of elements written ``?e``, left out when they have no value
+        self.optional = optional  # positions of elements written ``?e``, omitted when they have no value
 
 
 class MapExpr(Expr):
@@ -87,7 +87,7 @@ class MapExpr(Expr):
 
 
 class Struct(Expr):
-    """``Name{field: value}``; only mutations have types to build, elsewhere the checker refuses it."""
+    """``Name{field: value}``; only mutations can build objects, elsewhere the checker refuses it."""
 
     __slots__ = ("fields", "name")
 
@@ -98,7 +98,7 @@ class Struct(Expr):
 
 
 class Comprehension(Expr):
-    """A loop over a list or map; what macros expand to. ``macro`` and ``parts`` let the evaluator loop directly."""
+    """A loop over a list or map, the expansion of a macro. ``macro`` and ``parts`` let the evaluator loop directly."""
 
     __slots__ = ("accu_init", "accu_var", "condition", "iter_range", "iter_var", "iter_var2", "macro", "result", "step")
 

@@ -1,4 +1,4 @@
-"""What a call costs when it runs, by its actual arguments. The static counterpart is ``cost.py``."""
+"""The runtime cost of a call, by its actual arguments. The static counterpart is ``cost.py``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SIZED: Final = (str, bytes, list, dict)
 
 
 def size(value: Any) -> int:
-    """Characters, items or keys; one for all else."""
+    """The number of characters, items or keys; 1 for other values."""
     if isinstance(value, _SIZED):
         return len(value)
     if isinstance(value, Optional) and value.some:
@@ -29,7 +29,7 @@ def scaled(amount: float, factor: float = TRAVERSAL) -> int:
 
 
 def traversal(value: Any) -> int:
-    """The cost of looking at every leaf of a value."""
+    """The cost of visiting every leaf of a value."""
     if isinstance(value, str | bytes):
         return int(len(value) * TRAVERSAL)
     if isinstance(value, list):

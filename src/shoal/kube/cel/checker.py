@@ -1,7 +1,6 @@
-"""Type checking: every node gets its type, every call its overloads, every fault its place.
+"""Type checking: every node gets its type, every call its overloads, every error its position.
 
-The rules are those of the reference checker. Faults do not stop the check: an error type stands in for what is not
-known.
+The rules are those of the reference checker. Errors do not stop the check: a node with an error gets an error type.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ TYPE_NAMES: dict[str, Type] = {
 def check(
     tree: Expr, variables: Mapping[str, Type], library: Library, *, patches: bool = False
 ) -> tuple[list[Issue], frozenset[str]]:
-    """Check a tree in place. Gives what is wrong and the names of the variables it uses.
+    """Check a tree in place; return the errors and the names of the used variables.
 
     ``patches``: whether ``Object`` and ``JSONPatch`` values may be built.
     """
@@ -221,7 +220,7 @@ class _Checker:
         return result
 
     def check_constant(self, node: Call) -> None:
-        """Durations, timestamps and patterns that are written out are tried at once."""
+        """Check literal durations, timestamps and patterns at compile time."""
         if node.function == "matches":
             constant = node.args[-1]
         elif node.function in ("duration", "timestamp") and len(node.args) == 1:
@@ -326,7 +325,7 @@ class _Checker:
         return ERROR, ERROR
 
     def check_literals(self, node: Expr) -> None:
-        """Lists and maps that are written out must have elements of one type, except as arguments of format."""
+        """List and map literals must have elements of one type, except as arguments of format."""
         if isinstance(node, Call) and node.function == "format":
             return
         if isinstance(node, ListExpr):
@@ -350,7 +349,7 @@ class _Checker:
                 return
 
     def finish(self, node: Expr) -> None:
-        """Write final types: what is still open is dyn."""
+        """Write final types: unresolved ones become dyn."""
         if node.type is not None:
             node.type = substitute(self.bindings, node.type, final=True)
         for child in children(node):

@@ -1,4 +1,4 @@
-"""What an expression can cost at most, before it ever runs.
+"""The static cost estimate: an upper bound of what an expression can cost.
 
 Costs are counted in abstract units, roughly one per operation, and sizes come from the limits in the schema: a string
 without ``maxLength`` counts as if it filled a whole request. The numbers must be those of Kubernetes, because they
@@ -16,7 +16,7 @@ from shoal.kube.cel.macros import ACCUMULATOR
 from shoal.kube.cel.types import DYN, Decl, Type
 
 MAX: Final = 2**64 - 1
-TRAVERSAL: Final = 0.1  # per character of a string that is looked through
+TRAVERSAL: Final = 0.1  # per character of a scanned string
 REGEX: Final = 0.25  # per character of a pattern
 LIST_COST: Final = 10
 MAP_COST: Final = 30
@@ -27,7 +27,7 @@ FORMAT_REGEX_SIZE: Final = 128
 
 
 class Range(NamedTuple):
-    """Least and most, of a size or a cost."""
+    """Minimum and maximum of a size or a cost."""
 
     low: int
     high: int
@@ -60,7 +60,7 @@ Path = tuple[str, ...]
 
 
 class Estimate(NamedTuple):
-    """Of one call: its cost without that of its arguments, and the size of its result where known."""
+    """The estimate of one call: its cost without that of its arguments, and the size of its result if known."""
 
     cost: Range
     size: Range | None = None
@@ -81,12 +81,12 @@ class _Local(NamedTuple):
 
 
 class Operand(NamedTuple):
-    """An argument as the estimate of a call sees it."""
+    """An argument in the estimate of a call."""
 
     node: Expr
     type: Type
     size: Range  # unknown sizes are UNKNOWN
-    element: Range | None  # size of an element, of lists; None for what is no list
+    element: Range | None  # size of a list's element; None if it is not a list
 
 
 def estimate(tree: Expr, root: Decl | None) -> Range:
@@ -242,7 +242,7 @@ class _Coster:
         return None
 
     def declared_size(self, path: Path) -> Range | None:
-        """What the schema says of the place an expression reads."""
+        """The size that the schema declares for the value that an expression reads."""
         place = self.root
         if not path or place is None or path[0] == ACCUMULATOR:
             return None

@@ -1,7 +1,7 @@
 """Schemas as types of expressions, and data as values of those types.
 
-Names of fields that are no identifiers are escaped (``x-y`` is ``x__dash__y``). A field whose schema says nothing of
-its type is not there for expressions at all.
+Field names that are not identifiers are escaped (``x-y`` is ``x__dash__y``). A field whose schema has no type is not
+visible to expressions.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TIME_SIZES: Final = {"date": (12, 12), "date-time": (21, 32), "duration": (3, 3
 
 
 def escape(name: str) -> str | None:
-    """A field's name as an identifier; None if there is no way to write it."""
+    """A field's name as an identifier; None if it cannot be escaped."""
     if name in _RESERVED:
         return f"__{name}__"
     if _PLAIN.fullmatch(name) and "__" not in name:
@@ -46,7 +46,7 @@ def escape(name: str) -> str | None:
 
 
 def with_meta(schema: Schema) -> Schema:
-    """A resource's schema with the fields that are always there."""
+    """A resource's schema with the fields that every object has."""
     given: Schema = schema.get("properties") or {}
     meta = given.get("metadata") or {}
     names: Schema = meta.get("properties") or {}
@@ -65,7 +65,7 @@ def _capped(schema: Schema, most: int) -> Schema:
 
 
 def declare(schema: Schema, name: str = "selfType", *, resource: bool = False) -> Decl | None:
-    """The type of a schema's values; None when expressions cannot see them."""
+    """The type of a schema's values; None if expressions cannot see them."""
     if schema.get("x-kubernetes-int-or-string"):
         limit = schema.get("maxLength")
         return Decl(types.DYN, 1, max(0, limit) * 4 if limit is not None else MAX_REQUEST_BYTES - 2)
@@ -144,7 +144,8 @@ def _string(schema: Schema) -> Decl:
 
 
 def adapter(schema: Schema, *, lists: bool) -> Adapter | None:
-    """What turns data into values of the schema's types; None when data already are. Data is copied, never changed.
+    """A function that converts data into values of the schema's types; None if none is needed. Data is copied, not
+    changed.
 
     ``lists``: whether lists of type set and map must compare and add as such; few expressions need it.
     """

@@ -1,4 +1,4 @@
-"""What an expression may use, and the program it compiles to."""
+"""The environment of an expression, and the program it compiles to."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _CONTAINERS: Final = frozenset({"list", "map", "struct", "dyn"})
 
 @dataclass(frozen=True, slots=True)
 class Env:
-    """Declared variables. ``root`` is the type behind ``self`` and ``oldSelf`` and gives sizes to the cost estimate;
-    ``patches`` allows to build ``Object`` and ``JSONPatch`` values."""
+    """Declared variables. ``root`` is the type of ``self`` and ``oldSelf`` and gives sizes to the cost estimate;
+    ``patches`` allows building ``Object`` and ``JSONPatch`` values."""
 
     variables: Mapping[str, Type] = field(default_factory=dict)
     root: Decl | None = None
@@ -33,7 +33,7 @@ class Env:
 
     @classmethod
     def of_schema(cls, schema: Schema, *, resource: bool = False, optional_old: bool = False) -> Env:
-        """``self`` and ``oldSelf`` of a structural schema; ValueError if it has no type that expressions can use."""
+        """``self`` and ``oldSelf`` of a structural schema; raises ValueError if expressions cannot use its type."""
         root = declare(schema, resource=resource)
         if root is None:
             raise ValueError("unable to convert structural schema to CEL declarations")
@@ -46,19 +46,19 @@ class Env:
 
     @classmethod
     def dynamic(cls, *names: str, **declared: Type) -> Env:
-        """Variables of any type, as admission policies have them; ``declared`` ones have the type given."""
+        """Variables of any type, for admission policies; ``declared`` ones have the given type."""
         return cls({**dict.fromkeys(names, types.DYN), **declared})
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """An expression that compiled."""
+    """A compiled expression."""
 
     source: str
     type: Type
     variables: frozenset[str]
-    cost: Range  # by static estimate
-    compares_lists: bool  # lists of type set and map must come as such
+    cost: Range  # static estimate
+    compares_lists: bool  # needs lists of type set and map as such
     compiled: Compiled
 
     def evaluate(
@@ -67,15 +67,15 @@ class Program:
         limit: int = PER_CALL_LIMIT,
         interrupted: Callable[[], bool] | None = None,
     ) -> tuple[Any, int]:
-        """The value and what it cost. Raises ``EvalError``, which has the cost too.
+        """Return the value and its cost. Raises ``EvalError``, which also has the cost.
 
-        ``interrupted`` is asked now and then in loops; when it says yes, ``Interrupted`` is raised.
+        Loops poll ``interrupted`` and raise ``Interrupted`` if it returns true.
         """
         return self.compiled.run(values, limit, interrupted)
 
 
 def compile(expression: str, env: Env) -> Program:
-    """Parse and check an expression; ``CompileError`` with every fault found."""
+    """Parse and check an expression; raises ``CompileError`` with every error found."""
     tree = parse(expression)
     try:
         library = patching() if env.patches else standard()

@@ -1,4 +1,4 @@
-"""Errors of expressions: those found when one is written, and those met when one is evaluated."""
+"""Errors of expressions, at compile time and at evaluation."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _MAX_SNIPPET = 16384
 
 
 class CelError(ShoalError):
-    """Base of what can be wrong with an expression."""
+    """Base class of expression errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """One fault of an expression's text, at an offset in characters."""
+    """One error in an expression's text, at an offset in characters."""
 
     offset: int
     message: str
@@ -40,7 +40,7 @@ def _locate(source: str, offset: int) -> tuple[int, int, str]:
 
 
 class CompileError(CelError):
-    """The expression is no expression, or not one of the types it must have."""
+    """The expression is malformed or ill-typed, or has the wrong type."""
 
     def __init__(self, source: str, issues: list[Issue]) -> None:
         self.issues: tuple[Issue, ...] = tuple(sorted(issues, key=lambda issue: issue.offset))
@@ -48,7 +48,7 @@ class CompileError(CelError):
 
 
 class ProgramError(CompileError):
-    """The expression is well-typed, but a part of it that is constant has no value."""
+    """The expression is well-typed, but a constant part cannot be evaluated."""
 
     def __init__(self, reason: str) -> None:
         CelError.__init__(self, reason)
@@ -56,20 +56,20 @@ class ProgramError(CompileError):
 
 
 class EvalError(CelError):
-    """Evaluation came to no value: no such key, overflow, division by zero."""
+    """Evaluation failed: no such key, overflow, division by zero."""
 
-    cost = 0  # what the evaluation had cost by then
+    cost = 0  # cost until the error
 
 
 class CostExceeded(EvalError):
-    """The evaluation cost more than it may."""
+    """The evaluation exceeded its cost budget."""
 
     def __init__(self) -> None:
         super().__init__("operation cancelled: actual cost limit exceeded")
 
 
 class Interrupted(EvalError):
-    """The evaluation took longer than the caller wants to wait."""
+    """The caller interrupted the evaluation."""
 
     def __init__(self) -> None:
         super().__init__("operation interrupted")

@@ -1,7 +1,7 @@
-"""A checked tree compiled into nested functions, one per node, that compute the value and count what it costs.
+"""Compiles a checked tree into nested functions, one per node, that compute the value and count the cost.
 
-Errors are exceptions. ``&&``, ``||`` and the quantifiers absorb an error when the other side decides alone; running out
-of budget is never absorbed.
+Errors are exceptions. ``&&``, ``||`` and the quantifiers absorb an error if the other side decides alone; an exceeded
+budget is never absorbed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SCALARS = frozenset({"int", "uint", "double", "bool", "timestamp", "duration"})
 
 
 class Compiled:
-    """A tree ready to run; ``places`` says which slot each variable has."""
+    """A compiled tree; ``places`` maps each variable to its slot."""
 
     __slots__ = ("places", "size", "step")
 
@@ -39,7 +39,7 @@ class Compiled:
     def run(
         self, values: Mapping[str, Any], limit: int, interrupted: Callable[[], bool] | None = None
     ) -> tuple[Any, int]:
-        """The value and its cost. An ``EvalError`` carries the cost until then."""
+        """Return the value and its cost. An ``EvalError`` has the cost until the error."""
         frame = Frame(self.size, limit, interrupted)
         try:
             for name, place in self.places.items():
@@ -231,7 +231,7 @@ class _Compiler:
         return _dispatched(name, node.overloads, steps)
 
     def branch(self, node: Expr) -> Step:
-        """A node whose value is taken as part of a larger attribute: reading a variable there is free."""
+        """A node inside a larger attribute, where reading a variable is free."""
         step = self.compile(node)
         if not _is_attribute(node):
             return step
@@ -336,7 +336,7 @@ def _is_key(value: Any) -> bool:
 
 
 def _is_attribute(node: Expr) -> bool:
-    """Whether a node reads a variable, or a part of one."""
+    """Whether a node reads a variable or a part of it."""
     if isinstance(node, Ident):
         return node.constant is None
     if isinstance(node, Select):
@@ -354,7 +354,7 @@ def _is_struct(node: Expr) -> bool:
 
 
 def _field(value: Any, name: str, struct: bool) -> Any:
-    """A field that is not simply there. Null is a value of maps; of objects it is none."""
+    """Read a field that may be missing. Null is a value in maps, but absent in objects."""
     if isinstance(value, dict):
         found = value.get(name)
         if found is not None or (name in value and not struct):
@@ -433,7 +433,7 @@ def _logical(left: Step, right: Step, *, stop: bool) -> Step:
 
 
 def _or_failure(step: Step, frame: Frame, failure: EvalError) -> Any:
-    """The other side of an operator whose first side failed; the first failure counts."""
+    """Evaluate the other side of an operator whose first side failed; if it does not decide, raise the first error."""
     try:
         return step(frame)
     except EvalError as error:
@@ -485,7 +485,7 @@ def _equality(left: Step, right: Step, kinds: list[str], *, negated: bool) -> St
 
 
 def _one_of(value: Step, choices: list[Any]) -> Step:
-    """``x in ['a', 'b']``: as cheap as a look into a set."""
+    """``x in ['a', 'b']`` as a set look-up."""
     plain: frozenset[str] | None = frozenset(choices) if all(type(each) is str for each in choices) else None
 
     def test(frame: Frame) -> bool:
@@ -544,7 +544,7 @@ def _charged(frame: Frame, overload: Overload, args: list[Any]) -> Any:
 
 
 def _dispatched(name: str, overloads: list[Overload], steps: list[Step]) -> Step:
-    """A call whose overload depends on what its arguments turn out to be."""
+    """A call whose overload depends on the runtime types of its arguments."""
     known: dict[tuple[str, ...], Overload] = {}
 
     def call(frame: Frame) -> Any:

@@ -1,4 +1,4 @@
-"""The state of one evaluation: variables, what it has cost so far, and when it must stop."""
+"""The state of one evaluation: variables, cost so far, and limits."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from shoal.kube.cel.errors import CostExceeded, EvalError, Interrupted
 
-CHECK_EVERY: Final = 100  # iterations between looks at the caller's clock
+CHECK_EVERY: Final = 100  # iterations between calls of ``interrupted``
 
 
 class Frame:
-    """Slots hold the variables, one per place in the expression that binds one."""
+    """Slots hold the variables, one per binding in the expression."""
 
     __slots__ = ("cost", "interrupted", "limit", "slots", "ticks")
 
@@ -35,5 +35,5 @@ Step = Callable[[Frame], Any]
 
 
 def is_fatal(error: EvalError) -> bool:
-    """Whether an error ends the evaluation, whatever operator it meets."""
+    """Whether no operator absorbs the error."""
     return isinstance(error, CostExceeded | Interrupted)

@@ -1,7 +1,7 @@
-"""Functions an expression can call: their signatures, and how a call finds its function when types are only known late.
+"""Functions of expressions: their signatures, and the dispatch of calls whose types are only known at runtime.
 
-A signature is written as it reads: ``string.startsWith(string): bool`` is a member, ``size(list(A)): int`` is not,
-single capital letters are type parameters.
+A signature is text: ``string.startsWith(string): bool`` is a member function, ``size(list(A)): int`` is not; single
+capital letters are type parameters.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _RUNTIME: Final = {
 
 
 class Overload:
-    """One signature of a function. ``args`` begin with the target of a member."""
+    """One signature of a function. ``args`` start with the target of a member function."""
 
     __slots__ = ("args", "id", "impl", "member", "name", "params", "result", "runtime")
 
@@ -58,7 +58,7 @@ class Overload:
         self.runtime = tuple(_runtime_name(each) for each in args)
 
     def accepts(self, names: tuple[str, ...]) -> bool:
-        """Whether values of these types may be its arguments."""
+        """Whether it accepts arguments of these types."""
         if len(names) != len(self.runtime):
             return False
         return all(wanted in ("", given) for wanted, given in zip(self.runtime, names, strict=True))
@@ -72,7 +72,7 @@ def _param_names(type_: Type) -> Iterable[str]:
 
 
 def _runtime_name(type_: Type) -> str:
-    """What ``type_name`` says of values of a type; empty if it may be anything."""
+    """The ``type_name`` of values of a type; empty if it can be anything."""
     if type_.kind in ("dyn", "param"):
         return ""
     return _RUNTIME.get(type_.kind, type_.name)
@@ -139,7 +139,7 @@ class Library:
 
 
 def _argument_list(head: str) -> int:
-    """Where the arguments of a signature begin: its last balanced parenthesis."""
+    """The position of a signature's argument list: its last balanced parenthesis."""
     depth = 0
     for place in range(len(head) - 1, -1, -1):
         depth += (head[place] == ")") - (head[place] == "(")
@@ -160,7 +160,7 @@ def _split(text: str) -> Iterable[str]:
 
 
 def no_such_overload(name: str, args: Iterable[Any]) -> str:
-    """The message of a call that no overload takes."""
+    """The message for a call without a matching overload."""
     if not name[0].isalpha():
         return "no such overload"
     return f"no such overload: {name}({', '.join(map(type_name, args))})"

@@ -40,7 +40,7 @@ class Token(NamedTuple):
 
 
 def tokenize(source: str) -> tuple[list[Token], list[Issue]]:
-    """All tokens, an ``end`` token last, and what could not be read."""
+    """All tokens, with an ``end`` token last, and the errors."""
     tokens: list[Token] = []
     issues: list[Issue] = []
     position = 0
@@ -67,7 +67,7 @@ def _body(text: str) -> tuple[str, bool]:
 
 
 def string_value(text: str) -> str:
-    """What a string literal stands for; ``ValueError`` for escapes that stand for nothing."""
+    """The value of a string literal; raises ``ValueError`` for an invalid escape."""
     body, raw = _body(text)
     if raw or "\\" not in body:
         return body
@@ -85,7 +85,7 @@ def string_value(text: str) -> str:
 
 
 def bytes_value(text: str) -> bytes:
-    """What a bytes literal stands for."""
+    """The value of a bytes literal."""
     body, raw = _body(text[1:])
     if raw or "\\" not in body:
         return body.encode()

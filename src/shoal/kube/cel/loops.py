@@ -1,6 +1,6 @@
 """The loops of macros, each as one step: quantifiers, mapping and filtering, building maps.
 
-What a step charges is what the expanded loop would: its condition, its accumulator and the lists it builds.
+A step costs the same as the expanded loop: its condition, its accumulator and the lists it builds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Pairs = Callable[[Frame], Iterable[tuple[Any, Any]]]
 
 
 def pairs(over: Step, *, two: bool) -> Pairs:
-    """What a loop runs over, as pairs of its two variables; the second is nothing in loops with one."""
+    """The items of a loop, as pairs of its two variables; the second is None in loops with one variable."""
 
     def pairs(frame: Frame) -> Iterable[tuple[Any, Any]]:
         value = over(frame)

@@ -1,4 +1,4 @@
-"""The macros: calls that are rewritten when parsed, because their arguments are not evaluated as arguments are."""
+"""The macros: calls that the parser rewrites, because their arguments are not evaluated like those of functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNUSED = "#unused"
 
 
 class MacroError(Exception):
-    """A macro's arguments cannot be what they are."""
+    """A macro has invalid arguments."""
 
     def __init__(self, at: Expr, message: str) -> None:
         super().__init__(message)
@@ -39,7 +39,7 @@ def _two_names(first: Expr, second: Expr) -> tuple[str, str]:
 
 
 class _Builder:
-    """Makes nodes at the place of the macro's call."""
+    """Creates nodes at the position of the macro's call."""
 
     def __init__(self, offset: int) -> None:
         self.at = offset
@@ -137,7 +137,7 @@ def _transform(kind: str) -> Expander:
 
 
 def _bind(offset: int, name: str, value: Expr, result: Expr) -> Comprehension:
-    """``result`` with ``name`` standing for ``value``: a loop over nothing."""
+    """``result`` with ``name`` bound to ``value``: a loop over an empty list."""
     loop = (Literal(offset, False), Ident(offset, name), result)
     return Comprehension(offset, "bind", ListExpr(offset, []), (UNUSED, ""), (name, value), loop)
 

@@ -17,17 +17,17 @@ _STARTS = (
     "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}"
 )
 _RELATIONS = frozenset({"<", "<=", ">=", ">", "==", "!="})
-_MAX_DEPTH = 60  # of brackets; each costs some ten frames of the interpreter's stack
+_MAX_DEPTH = 60  # limit of nested brackets; each needs some ten frames of the interpreter's stack
 _MAX_SIZE = 100_000
 _MAX_ISSUES = 100
 
 
 class _Stop(Exception):
-    """Parsing cannot go on; the issue is already noted."""
+    """Parsing stops; the issue is already recorded."""
 
 
 def parse(source: str) -> Expr:
-    """The tree of an expression; ``CompileError`` if the text is none."""
+    """The tree of an expression; raises ``CompileError`` if the text is invalid."""
     if len(source) > _MAX_SIZE:
         text = f"expression code point size exceeds limit: size: {len(source)}, limit {_MAX_SIZE}"
         raise CompileError("", [Issue(0, text)])

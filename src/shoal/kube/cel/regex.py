@@ -1,7 +1,7 @@
-"""Regular expressions as Kubernetes means them: RE2, unanchored, linear in the text.
+"""Regular expressions as in Kubernetes: RE2, unanchored, linear time.
 
-Python's ``re`` backtracks and reads ``$`` and classes otherwise, so RE2 itself does the matching. Compiled patterns are
-kept in bounded caches; a pattern that cannot be compiled raises ``ValueError`` with the wording of Go's parser.
+Python's ``re`` backtracks and interprets ``$`` and classes differently, so RE2 itself does the matching. Compiled
+patterns are kept in bounded caches; an invalid pattern raises ``ValueError`` with the wording of Go's parser.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def compile_regex(pattern: str) -> Any:
 @lru_cache(maxsize=2048)
 def matcher(pattern: str) -> Matcher:
     """A test whether a text has a match anywhere."""
-    compile_regex(pattern)  # for the error text: a set only says that it failed
+    compile_regex(pattern)  # for the error text: a set only reports that it failed
     search = re2.Set.SearchSet(_options(captures=False))
     search.Add(pattern)
     search.Compile()

@@ -1,7 +1,7 @@
-"""The types of expressions: how they print, and when one may stand where another is asked for.
+"""The types of expressions: their names, and assignability.
 
-``Decl`` is a type with what a schema knows besides: fields with their names in the data, and the largest sizes, which
-bound what an expression can cost.
+``Decl`` is a type with data from a schema: fields with their names in the data, and maximum sizes, which bound the cost
+of an expression.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def struct(name: str, fields: Mapping[str, Type]) -> Type:
 
 
 def open_struct(name: str) -> Type:
-    """An object of which only the name is known: it has any field, of any type."""
+    """An object type with only a name: it has any field, of any type."""
     decl = Decl(DYN, 2)
     decl.type = Type("struct", name, (), decl)
     return decl.type
@@ -125,7 +125,7 @@ _NULLABLE: Final = frozenset({"opaque", "struct", "duration", "timestamp"})
 
 
 def assignable(bindings: Bindings, wanted: Type, given: Type) -> bool:
-    """Whether the two can be the same type; type parameters are bound on the way, also when the answer is no."""
+    """Whether the two types can be the same; type parameters are bound in the process, even if the result is false."""
     if given.kind == "param":
         valid, bound = _bind(bindings, wanted, given)
         if valid:
@@ -192,7 +192,7 @@ def _less_specific(left: Type, right: Type) -> bool:
 
 
 def substitute(bindings: Bindings, type_: Type, *, final: bool = False) -> Type:
-    """The type with parameters replaced by what they are bound to; with ``final``, unbound ones become dyn."""
+    """The type with parameters replaced by their bindings; with ``final``, unbound ones become dyn."""
     if type_.kind == "param":
         found = bindings.get(type_.name)
         if found is not None:

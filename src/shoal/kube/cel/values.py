@@ -1,7 +1,7 @@
-"""Values while an expression runs, where Python has no type of its own for them, and how values compare.
+"""Runtime values that have no Python type, and the comparison of values.
 
-Plain Python stands for the rest: ``int`` (64 bits, checked), ``float``, ``str``, ``bytes``, ``bool``, ``None``,
-``list`` and ``dict`` (maps and objects alike).
+Other values are plain Python: ``int`` (64 bits, checked), ``float``, ``str``, ``bytes``, ``bool``, ``None``, ``list``
+and ``dict`` (maps and objects).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class UInt(int):
 
 
 class Timestamp:
-    """A moment, in nanoseconds since 1970; printed in the zone it was written in."""
+    """A point in time, in nanoseconds since 1970; printed in its original zone."""
 
     __slots__ = ("ns", "offset_s")
 
@@ -118,7 +118,7 @@ NONE: Final = Optional(False)
 
 
 class Built(dict[str, Any]):
-    """An object that the expression has built, with the name of its type."""
+    """An object built by the expression, with the name of its type."""
 
     __slots__ = ("cel_name",)
 
@@ -136,7 +136,7 @@ class Built(dict[str, Any]):
 
 
 class Lazy:
-    """Named values, each computed when it is first asked for."""
+    """Named values, each computed on first use."""
 
     __slots__ = ("_compute", "_names")
     cel_name: Final = "kubernetes.variables"
@@ -155,13 +155,13 @@ class Lazy:
 
 
 class SetList(list[Any]):
-    """A list of type set: equal in any order, and added as sets are."""
+    """A list of type set: equality ignores order, and + is the union."""
 
     __slots__ = ()
 
 
 class MapList(list[Any]):
-    """A list of type map: equal in any order, and added by keys."""
+    """A list of type map: equality ignores order, and + merges by key."""
 
     __slots__ = ("keys",)
 
@@ -174,7 +174,7 @@ class MapList(list[Any]):
 
 
 def go_float(value: float) -> str:
-    """A float in the shortest form that reads back the same, as Go writes it."""
+    """A float in the shortest form that parses to the same value, as Go writes it."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -193,7 +193,7 @@ _SIMPLE: Final = frozenset({int, str, float, bool, bytes, UInt, type(None)})
 
 
 def equal(left: Any, right: Any) -> bool:
-    """Equality over all types: numbers by amount, never across kinds."""
+    """Equality over all types: numbers by value, never across kinds."""
     kind = type(left)
     if kind is type(right):
         if kind in _SIMPLE:
@@ -254,6 +254,6 @@ _NAMES: Final[dict[type, str]] = {
 
 
 def type_name(value: Any) -> str:
-    """The name of a value's type, as messages and ``type()`` have it."""
+    """The name of a value's type, for messages and ``type()``."""
     name = _NAMES.get(type(value))
     return name if name is not None else str(getattr(value, "cel_name", type(value).__name__))

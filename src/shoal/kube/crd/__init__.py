@@ -1,4 +1,4 @@
-"""Custom resources: their definitions, and what a definition makes the server do with objects of its kind.
+"""Custom resources: their definitions, and the handling of their objects.
 
 validation.py   is a CustomResourceDefinition acceptable (schema_rules.py: its schemas)
 definition.py   defaults, resources, names and conditions of a definition

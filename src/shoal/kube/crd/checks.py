@@ -1,8 +1,8 @@
 """Value validation: a JSON schema compiled once into one function per node, with the messages of kube-openapi.
 
 A check is called with the value, its dotted path, the list that collects errors, and the old value (``MISSING`` when
-there is none to compare with). Errors below an old value that did not change are dropped again: what was accepted once
-stays acceptable until someone touches it ("ratcheting"). Errors without a place of their own carry the path ``""``.
+there is none to compare with). Errors below an unchanged old value are dropped: an accepted value stays acceptable
+until it is changed ("ratcheting"). Errors without a position have the path ``""``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CONSTRAINTS: Final = (
 
 
 def same(left: Any, right: Any) -> bool:
-    """Deep equality that tells 1 from true and from 1.0."""
+    """Deep equality that distinguishes 1, true and 1.0."""
     if type(left) is not type(right):
         return False
     if type(left) is dict:
@@ -142,7 +142,7 @@ def _check_type(
 
 
 class _Parts:
-    """The constraints of one node, taken apart once."""
+    """The constraints of one node, parsed once."""
 
     def __init__(self, schema: Schema, types: tuple[str, ...]) -> None:
         self.types = types
@@ -345,7 +345,7 @@ def _placeless(text: str) -> FieldError:
 
 
 def _is_multiple(value: float, factor: float) -> bool:
-    """Whether a division comes out whole, give or take what floats lose."""
+    """Whether a number is a multiple, within float precision."""
     times = 1 / factor * value if factor < 1 else value / factor
     return math.isfinite(times) and abs(times - round(times)) <= 1e-9 * max(1.0, abs(times))
 
@@ -365,7 +365,7 @@ def _in_range(value: Number, shape: str) -> bool:
 
 
 class Correlated:
-    """The items of an old list of type map, found again by their keys."""
+    """The items of an old list of type map, by their keys."""
 
     __slots__ = ("_items", "_keys")
 

@@ -1,7 +1,7 @@
-"""The status of a definition: whether its names are free, and what follows from that.
+"""The status of a definition: whether its names are accepted, and the conditions that follow.
 
-``settle`` is what the naming, establishing, approval and schema controllers of a Kubernetes server do together, in one
-step: in one process there is no other server to wait for.
+``settle`` does the work of the naming, establishing, approval and schema controllers of a Kubernetes server in one
+step, because in one process there is no other server to wait for.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def is_established(crd: Mapping[str, Any]) -> bool:
 
 
 def with_condition(conditions: Iterable[Mapping[str, Any]], new: Condition, now: float) -> list[Condition]:
-    """The conditions with one set; the transition time moves only when its status does."""
+    """The conditions with one set; the transition time changes only with its status."""
     result, stamp = [], format_time(now)
     for each in conditions:
         if each.get("type") != new["type"]:
@@ -61,7 +61,7 @@ def without_condition(conditions: Iterable[Mapping[str, Any]], kind: str) -> lis
 
 
 def terminating(crd: Mapping[str, Any], now: float, *, message: str = "", done: bool = False) -> Obj:
-    """The status of a definition that is going away: first its objects go (``done`` False), then it does."""
+    """The status of a definition that is being deleted: first its objects (``done`` False), then itself."""
     reason = "InstanceDeletionCompleted" if done else "InstanceDeletionInProgress"
     text = message or ("removed all instances" if done else "CustomResource deletion is in progress")
     new = {"type": TERMINATING, "status": "False" if done else "True", "reason": reason, "message": text}
@@ -71,7 +71,7 @@ def terminating(crd: Mapping[str, Any], now: float, *, message: str = "", done: 
 
 
 def accept_names(crd: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> tuple[Obj, Condition]:
-    """The names that are ours from now on, and the NamesAccepted condition. ``others`` are all other definitions."""
+    """The accepted names, and the NamesAccepted condition. ``others`` are all other definitions."""
     resources, kinds = _taken(spec_of(crd).get("group"), others)
     wanted = spec_of(crd).get("names") or {}
     held = (crd.get("status") or {}).get("acceptedNames") or {}
@@ -125,7 +125,7 @@ def _taken(group: Any, others: Iterable[Mapping[str, Any]]) -> tuple[set[str], s
 
 
 def settle(crd: Mapping[str, Any], others: Iterable[Mapping[str, Any]], now: float) -> Obj | None:
-    """The status the definition should have, or None when it has that already."""
+    """The status that the definition should have, or None if it is unchanged."""
     status = dict(crd.get("status") or {})
     before = status.get("conditions") or []
     accepted, named = accept_names(crd, others)
@@ -173,7 +173,7 @@ def _structural(crd: Mapping[str, Any]) -> Condition:
 
 
 def is_protected(group: str) -> bool:
-    """Groups that belong to the Kubernetes community."""
+    """Whether the group is reserved for the Kubernetes community."""
     return group in ("k8s.io", "kubernetes.io") or group.endswith((".k8s.io", ".kubernetes.io"))
 
 

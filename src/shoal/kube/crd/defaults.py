@@ -1,4 +1,4 @@
-"""Defaults in a schema must be values its own rules accept, with nothing in them that pruning would take out."""
+"""Checks the defaults in a schema: they must pass its own rules, and pruning must not remove anything from them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Schema = Mapping[str, Any]
 
 
 def default_errors(schema: Schema, path: str) -> list[FieldError]:
-    """What is wrong with the defaults of a structural schema."""
+    """The errors in the defaults of a structural schema."""
     errors: list[FieldError] = []
     _visit(schema, path, errors, root=True, meta=False)
     return errors

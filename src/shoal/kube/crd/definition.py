@@ -1,7 +1,7 @@
-"""CustomResourceDefinition objects: defaults, what a write may change, and the resources a definition makes.
+"""CustomResourceDefinition objects: defaults, preparation of writes, and the resources of a definition.
 
-A definition is a plain dict. Names in use are those of ``status.acceptedNames`` once there are any: a definition whose
-new names conflict goes on serving the old ones.
+A definition is a plain dict. The names in use are those of ``status.acceptedNames`` once there are any: a definition
+whose new names conflict keeps serving the old ones.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def storage_version(crd: Mapping[str, Any]) -> str:
 
 
 def default_crd(crd: Obj) -> None:
-    """Fill in what a writer left out, in place."""
+    """Set defaults, in place."""
     spec = crd.get("spec")
     if type(spec) is not dict:
         return
@@ -84,13 +84,13 @@ def default_crd(crd: Obj) -> None:
 
 
 def prepare_create(crd: Obj) -> None:
-    """Status is the server's: begin with the storage version and no accepted names."""
+    """Reset the status, which the server owns: the storage version and no accepted names."""
     storage = storage_version(crd)
     crd["status"] = {"acceptedNames": {"plural": "", "kind": ""}, "storedVersions": [storage] if storage else []}
 
 
 def prepare_update(new: Obj, old: Obj) -> None:
-    """Keep the status, and note a storage version that was not one before."""
+    """Keep the status, and record a new storage version."""
     status = dict(old.get("status") or {})
     storage = storage_version(new)
     stored = list(status.get("storedVersions") or ())

@@ -1,4 +1,4 @@
-"""What a schema asks beyond values: unique items in lists of type set and map, and metadata of embedded resources."""
+"""Checks beyond values: unique items in lists of type set and map, and metadata of embedded resources."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ABSENT = object()
 
 
 def list_errors(value: Any, node: SchemaNode, path: str) -> list[FieldError]:
-    """Items that occur twice where the list is a set, or a map by keys."""
+    """Errors for duplicate items in lists of type set or map."""
     errors: list[FieldError] = []
     if node.deep_lists:
         _visit_lists(value, node, path, errors)
@@ -39,7 +39,7 @@ def _visit_lists(value: Any, node: SchemaNode, path: str, errors: list[FieldErro
 
 
 def _repeated(items: list[Any]) -> list[int]:
-    """Where each item that occurs more than once occurs for the second time."""
+    """The position of the second occurrence of each repeated item."""
     if len(items) < 2:
         return []
     seen: dict[Any, int] = {}
@@ -54,7 +54,7 @@ def _repeated(items: list[Any]) -> list[int]:
 
 
 def _frozen(value: Any) -> tuple[Any, ...]:
-    """A value as something that can be looked up; 1, 1.0 and true stay apart."""
+    """A hashable form of a value; 1, 1.0 and true stay distinct."""
     if type(value) is dict:
         return (dict, frozenset((name, _frozen(item)) for name, item in value.items()))
     if type(value) is list:
@@ -73,7 +73,7 @@ def _map_errors(items: list[Any], keys: tuple[str, ...], path: str) -> list[Fiel
 
 
 def resource_errors(value: Any, node: SchemaNode, path: str, *, inside: bool = False) -> list[FieldError]:
-    """What is wrong with the type and metadata of embedded resources. The object itself is checked by the server."""
+    """The errors in type and metadata of embedded resources. The server checks the object itself."""
     errors: list[FieldError] = []
     if node.deep_resources:
         _visit_resources(value, node, path, errors, check=inside)

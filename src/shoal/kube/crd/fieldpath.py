@@ -16,7 +16,7 @@ _ESCAPES = {
 
 
 class FieldPathError(ValueError):
-    """The path is no path, or leads to nothing in the schema."""
+    """The path is invalid, or not in the schema."""
 
 
 def resolve(path: str, schema: Schema, *, brackets: bool = True) -> tuple[str, Schema]:

@@ -1,7 +1,7 @@
 """The tree a structural schema compiles to, and the two walks over it that change objects: pruning and defaulting.
 
-Structure (what fields exist) and values (what is allowed in them) are apart, as in the schema's own rules: this module
-has the structure, ``checks.py`` the values. ``type_of_schema`` gives the ``Type`` for patches and server-side apply.
+Structure (which fields exist) and values (which are allowed) are separate, as in the schema's own rules: this module has
+the structure, ``checks.py`` the values. ``type_of_schema`` returns the ``Type`` for patches and server-side apply.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FORMS: Final = {
 
 
 class SchemaNode:
-    """The structure of one place in the schema."""
+    """The structure of one node of the schema."""
 
     deep_lists: bool  # a list of type set or map is here or below
     deep_resources: bool  # an embedded resource is here or below
@@ -81,10 +81,10 @@ def copy_json(value: Any) -> Any:
 
 
 def prune(value: Any, node: SchemaNode | None, path: str, unknown: list[str], keep: bool = False) -> None:
-    """Take out, in place, what the schema does not have; the paths taken out are added to ``unknown``.
+    """Remove unknown fields, in place, and add their paths to ``unknown``.
 
-    ``keep`` says that the list around this item preserves unknown fields: that holds for its items too, but not for
-    the fields the items' schema does have.
+    ``keep``: the list around this item preserves unknown fields, which applies to its items too, but not to the fields
+    that the items' schema has.
     """
     if node is not None and node.preserve:
         keep = True
@@ -157,7 +157,7 @@ def _prune_typed(value: Any, shape: Type, path: str, unknown: list[str]) -> None
 
 
 def fill(value: Any, node: SchemaNode) -> None:
-    """Write defaults in place. A null where null is no value counts as absent: it becomes the default or goes."""
+    """Write defaults in place. A null that is not nullable counts as absent: it becomes the default or is removed."""
     if type(value) is dict:
         _fill_object(value, node)
     elif type(value) is list and node.items is not None:

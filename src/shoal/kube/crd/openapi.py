@@ -1,4 +1,4 @@
-"""A version's schema as OpenAPI publishes it, in version 3 and in the poorer version 2."""
+"""A version's schema as published in OpenAPI v3 and the less expressive v2."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _JUNCTORS: Final = ("allOf", "anyOf", "oneOf", "not")
 
 
 class _Texts(NamedTuple):
-    """How built-in kinds describe what all kinds have; custom ones say the same."""
+    """The descriptions of the common fields, the same as those of built-in kinds."""
 
     api_version: Made
     kind: Made
@@ -126,7 +126,7 @@ def _says_int_or_string(schema: Schema) -> bool:
 
 
 def _simplify(made: Made, schema: Schema) -> None:
-    """Take out what version 2 does not have and what kubectl cannot read."""
+    """Remove everything that version 2 lacks or kubectl cannot read."""
     for key in (*_JUNCTORS, "required"):
         made.pop(key, None)
     fields = schema.get("properties") or {}

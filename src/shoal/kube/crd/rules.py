@@ -1,8 +1,7 @@
 """The rules of a schema (``x-kubernetes-validations``): compiled once, run on every object.
 
-``self`` is the value at the rule's place and ``oldSelf`` what stood there before; a rule that uses ``oldSelf`` runs
-only where there is such a value, unless it takes it as an optional. A rule that fails on a value that did not change is
-let pass, as other faults are.
+``self`` is the value at the rule's node and ``oldSelf`` its old value; a rule that uses ``oldSelf`` runs only if there is
+an old value, unless it takes it as an optional. A failure on an unchanged value is ignored, like other errors.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class ValuelessError(FieldError):
 
 @dataclass(frozen=True, slots=True)
 class CompiledRule:
-    """One rule. ``fault`` says why it could not be compiled; then there is no program."""
+    """One rule. ``fault`` is why it could not be compiled; then there is no program."""
 
     rule: Mapping[str, Any]
     program: Program | None = None
@@ -55,12 +54,12 @@ class CompiledRule:
 
     @property
     def shown(self) -> str:
-        """How messages name the rule."""
+        """The name of the rule in messages."""
         return (self.rule.get("message") or self.rule.get("rule") or "").strip()
 
 
 def compile_rule(rule: Mapping[str, Any], root: Decl, schema: Schema) -> CompiledRule:
-    """Compile a rule of a place whose values are of type ``root``."""
+    """Compile a rule of a node whose values have type ``root``."""
     text = rule.get("rule") or ""
     if not text.strip():
         return CompiledRule(rule)
@@ -98,7 +97,7 @@ def _compile_message(text: str, env: Env) -> tuple[Program | None, str]:
 
 
 class _Budget:
-    """What the rules of one object may still cost."""
+    """The remaining cost budget for the rules of one object."""
 
     __slots__ = ("interrupted", "left")
 
@@ -108,7 +107,7 @@ class _Budget:
 
 
 class _Exhausted(Exception):
-    """No further rules are run; the error is already noted."""
+    """The budget is exhausted; the error is already recorded."""
 
 
 class SchemaRules:
@@ -227,7 +226,7 @@ class SchemaRules:
     def _holds(
         self, rule: CompiledRule, values: dict[str, Any], path: str, errors: list[FieldError], budget: _Budget
     ) -> bool:
-        """Whether the rule holds; also when it could not be told, which is then among the errors."""
+        """Whether the rule holds; true also if it could not be evaluated, which adds an error."""
         place = path or "<nil>"
         program = rule.program
         if program is None:
@@ -293,7 +292,7 @@ class SchemaRules:
         errors: list[FieldError],
         budget: _Budget,
     ) -> str:
-        """The message the rule computes; empty when it comes to none worth showing."""
+        """The computed message of the rule; empty if it is unusable."""
         source = rule.rule.get("messageExpression") or ""
         try:
             found, cost = message.evaluate(values, PER_CALL_LIMIT, budget.interrupted)
@@ -320,7 +319,7 @@ def has_rules(schema: Schema) -> bool:
 
 
 def compile_rules(schema: Schema, *, resource: bool = True) -> SchemaRules | None:
-    """All rules of a schema, or None when there are none."""
+    """All rules of a schema, or None if there are none."""
     if not has_rules(schema):
         return None
     root = declare(schema, resource=resource)

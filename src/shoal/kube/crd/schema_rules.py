@@ -1,8 +1,8 @@
-"""Is a schema one the server can use: well-formed, structural, and with defaults that its own rules accept.
+"""Validates a schema: well-formed, structural, and with valid keywords.
 
-Three passes, each only when the one before found nothing that would confuse it: the shape of the schema document
-(``shape_errors``), what makes it structural (``structural_errors``), and what each keyword may say
-(``keyword_errors``). Defaults are checked in ``defaults.py``, rules in ``rule_checks.py``.
+Three passes, each only if the one before found no error that would mislead it: the JSON types of the schema document
+(``shape_errors``), the structural rules (``structural_errors``), and the keywords of each node (``keyword_errors``).
+Defaults are checked in ``defaults.py``, rules in ``rule_checks.py``.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def junctors(schema: Schema) -> Iterator[tuple[str, Schema]]:
 
 
 def structural_errors(schema: Schema, path: str) -> list[FieldError]:
-    """What keeps a schema from being structural, sorted by text."""
+    """The violations of the structural rules, sorted by text."""
     errors = _invariant_errors(schema, path, "root")
     for place, each in junctors(schema):
         errors += _completeness_errors(each, schema, path, path + place)
@@ -230,7 +230,7 @@ def _restricts_names_only(meta: Schema) -> bool:
 
 
 def _value_errors(schema: Schema, path: str, skip_any_of: bool, skip_first: bool) -> list[FieldError]:
-    """Invariants of what stands under allOf, anyOf, oneOf and not."""
+    """Violations inside allOf, anyOf, oneOf and not."""
     errors: list[FieldError] = []
     for place, each in junctors(schema):
         if place.startswith(".anyOf") and skip_any_of:
@@ -278,7 +278,7 @@ def _nested_errors(schema: Schema, path: str, skip_any_of: bool) -> list[FieldEr
 
 
 def _completeness_errors(value: Schema, schema: Schema | None, path: str, where: str) -> list[FieldError]:
-    """Every field a junctor speaks of must be in the structure."""
+    """Every field inside a junctor must be in the structure."""
     if schema is None:
         return [required(path, f"because it is defined in {where}")]
     errors: list[FieldError] = []
@@ -300,8 +300,8 @@ _UNSUPPORTED_KEYWORDS = ("id", "additionalItems", "patternProperties", "definiti
 
 
 def keyword_errors(schema: Schema, path: str, *, meta: bool, no_default: str | None) -> list[FieldError]:
-    """What one node's keywords may not say. ``meta``: inside a resource's metadata; ``no_default``: why it may not
-    have a default, None when it may."""
+    """The errors of one node's keywords. ``meta``: inside a resource's metadata; ``no_default``: why it may not have a
+    default, None if it may."""
     kind = schema.get("type") or ""
     errors: list[FieldError] = []
     if kind and kind not in TYPES:
@@ -328,7 +328,7 @@ def keyword_errors(schema: Schema, path: str, *, meta: bool, no_default: str | N
 
 
 def extension_errors(schema: Schema, path: str) -> list[FieldError]:
-    """What one node's list and map extensions may not say."""
+    """The errors of one node's list and map extensions."""
     errors: list[FieldError] = []
     if schema.get("x-kubernetes-preserve-unknown-fields") is False:
         errors.append(invalid(f"{path}.x-kubernetes-preserve-unknown-fields", False, "must be true or undefined"))

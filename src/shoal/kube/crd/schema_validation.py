@@ -1,4 +1,4 @@
-"""The schema of a version as a whole: structure, defaults, keywords, and the rules with what they may cost.
+"""Validates the schema of a version as a whole: structure, defaults, keywords, and rules with their cost.
 
 Order matters, because later checks rely on earlier ones: rules are compiled only for a schema that is structural and
 whose defaults hold.
@@ -66,7 +66,7 @@ def _cost_text(what: str, cost: int, limit: int) -> str:
 
 
 class _Place:
-    """A node of the schema with what its ancestors decide for it."""
+    """A node of the schema with properties inherited from its ancestors."""
 
     __slots__ = ("count", "meta", "no_default", "nested", "parent", "path", "root", "schema", "step", "uncorrelated")
 
@@ -75,10 +75,10 @@ class _Place:
         self.path = path
         self.root = root
         self.meta = False  # inside a resource's type or metadata
-        self.no_default: str | None = None  # why there may be no default
+        self.no_default: str | None = None  # why it may have no default
         self.nested = False  # under allOf, anyOf, oneOf or not
-        self.uncorrelated = ""  # the place above from which old and new values cannot be matched up
-        self.count: int | None = 1  # how often this place can occur in an object; None: unbounded
+        self.uncorrelated = ""  # the ancestor from which on old and new values cannot be correlated
+        self.count: int | None = 1  # how often this node can occur in an object; None: unbounded
         self.parent: _Place | None = None
         self.step = ""
 
@@ -113,11 +113,11 @@ class _Checker:
         self.types: dict[int, Decl | None] = {}
 
     def expensive(self) -> list[tuple[int, str]]:
-        """The four rules that cost most."""
+        """The four most expensive rules."""
         return sorted(self.costs, key=lambda each: -each[0])[:4]
 
     def visit(self, place: _Place) -> bool:
-        """Check a node and all below; whether nothing was wrong with keywords there."""
+        """Check a node and all below; return whether their keywords are valid."""
         before = len(self.errors)
         schema, path = place.schema, place.path
         self.errors += keyword_errors(schema, path, meta=place.meta, no_default=place.no_default)
@@ -180,7 +180,7 @@ class _Checker:
             self.check_rule(compiled, place, f"{place.path}.x-kubernetes-validations[{index}]", root)
 
     def type_of(self, place: _Place) -> Decl | None:
-        """The type of values at a place, by way of its parents', so that each is built once."""
+        """The type of a node's values, derived from its parent's, so that each is built once."""
         known = self.types.get(id(place.schema), ...)
         if known is not ...:
             return known
@@ -225,7 +225,7 @@ class _Checker:
 
 
 def _rule_text_errors(rule: Mapping[str, Any], path: str, schema: Schema) -> list[FieldError]:
-    """What is wrong with a rule before it is compiled."""
+    """The errors of a rule that need no compilation."""
     errors: list[FieldError] = []
     text, message = (rule.get("rule") or "").strip(), rule.get("message") or ""
     if not text:

@@ -29,14 +29,14 @@ _AGE_COLUMN = {
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Where a resource keeps its replicas, as paths of field names."""
+    """The paths of a resource's replicas and selector, as field names."""
 
     spec_replicas: tuple[str, ...]
     status_replicas: tuple[str, ...]
     selector: tuple[str, ...] | None
 
     def scale_of(self, obj: Obj) -> Obj | None:
-        """The ``Scale`` of an object; None when it has no replicas to scale."""
+        """The ``Scale`` of an object; None if it has no replicas."""
         replicas = _at(obj, self.spec_replicas)
         if type(replicas) is not int:
             return None
@@ -56,7 +56,7 @@ class Scale:
         }
 
     def set_replicas(self, obj: Obj, replicas: int) -> None:
-        """Write replicas where the resource keeps them; ``obj`` must not be shared."""
+        """Set the replicas of the resource, in place; ``obj`` must not be shared."""
         place = obj
         for name in self.spec_replicas[:-1]:
             place = place.setdefault(name, {})
@@ -111,7 +111,7 @@ def _replica_errors(obj: Obj, path: tuple[str, ...]) -> list[FieldError]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedVersion:
-    """A version in use. ``columns`` are printer columns as the definition has them, without the name column."""
+    """A served version. ``columns`` are the definition's printer columns, without the name column."""
 
     resource: Resource
     structural: Structural
@@ -122,7 +122,7 @@ class ServedVersion:
     deprecation: str = ""  # text of the Warning header on every request, empty when not deprecated
 
     def convert(self, obj: Obj) -> Obj:
-        """The object as one of this version, by the None strategy: the same content under another apiVersion."""
+        """Convert an object to this version by the None strategy: the same content with another apiVersion."""
         if obj.get("apiVersion") == self.resource.api_version:
             return obj
         return {**obj, "apiVersion": self.resource.api_version}
@@ -207,7 +207,7 @@ def _path(text: str) -> tuple[str, ...]:
 
 
 def selectable_fields(version: Mapping[str, Any]) -> dict[str, Callable[[Obj], str]]:
-    """Field selectors by name (``spec.color``), each a function that gives an object's value as text."""
+    """Field selectors by name (``spec.color``), each a function that returns an object's value as text."""
     paths = (each.get("jsonPath") or "" for each in version.get("selectableFields") or ())
     return {path.removeprefix("."): _selector(_path(path)) for path in paths if path}
 
@@ -231,7 +231,7 @@ def _deprecation(version: Mapping[str, Any], resource: Resource) -> str:
 
 
 def finalizer_warnings(obj: Obj) -> list[str]:
-    """Finalizers that others could take for theirs."""
+    """Warnings about finalizers without a domain prefix."""
     found: list[str] = []
     for name in sorted(set((obj.get("metadata") or {}).get("finalizers") or ())):
         found += (f'metadata.finalizers: "{name}": {fault}' for fault in names.is_qualified_name(name))

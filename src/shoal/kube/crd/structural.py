@@ -1,4 +1,4 @@
-"""One schema of a custom resource, compiled: what the server does with every object of that version.
+"""One compiled schema of a custom resource: prunes, defaults and validates objects of that version.
 
 The order of a write is ``prune`` → ``default`` → (server: metadata, generation) → ``validate``. Compiling costs
 milliseconds for a large schema, so a definition's schemas are compiled when it is established and kept.
@@ -43,7 +43,7 @@ class Structural:
         self._rules: SchemaRules | None = compile_rules(schema)
 
     def prune(self, obj: Obj) -> list[str]:
-        """Take unknown fields out of ``obj``, in place; their paths, sorted. Under strict validation each becomes
+        """Remove unknown fields from ``obj``, in place; return their sorted paths. Under strict validation each becomes
         ``unknown field "spec.foo"``."""
         unknown: list[str] = []
         model.prune(obj, self._node, "", unknown)
@@ -51,18 +51,19 @@ class Structural:
         return unknown
 
     def default(self, obj: Obj) -> None:
-        """Write defaults into ``obj``, in place, and take out nulls that are no values."""
+        """Write defaults into ``obj``, in place, and remove nulls that are not allowed."""
         model.fill(obj, self._node)
 
     def validate(
         self, obj: Obj, old: Obj | None = None, *, interrupted: Callable[[], bool] | None = None
     ) -> list[FieldError]:
-        """Everything wrong with ``obj``. With ``old``, faults of parts that did not change are let pass, and rules
+        """All errors of ``obj``. With ``old``, errors in unchanged parts are ignored, and rules
         that compare with ``oldSelf`` run. ``interrupted`` may stop rules that take too long."""
         return self._validate(self._check, obj, old, "", interrupted)
 
     def validate_status(self, obj: Obj, old: Obj, *, interrupted: Callable[[], bool] | None = None) -> list[FieldError]:
-        """As ``validate`` on the path ``/status``: of values only the status is looked at; rules run on all."""
+        """Like ``validate`` for the path ``/status``: checks the values of the status only; rules run on the whole
+        object."""
         return self._validate(self._status_check, obj, old, "status", interrupted)
 
     def _validate(
@@ -93,7 +94,7 @@ class Structural:
 
 
 def _placed(error: FieldError, base: str) -> FieldError:
-    """Errors of checks are relative to what was checked; without a place they are the whole's."""
+    """Add the path of the checked value to its errors; errors without a position belong to the whole."""
     path = error.field.removeprefix(".")
     if not base:
         return error if path and path == error.field else replace(error, field=path or "<nil>")

@@ -1,8 +1,8 @@
-"""Is a CustomResourceDefinition acceptable: names, versions, schemas, subresources, columns, conversion.
+"""Validates a CustomResourceDefinition: names, versions, schemas, subresources, columns, conversion.
 
-Messages name fields as Kubernetes does: what all versions have in common stands directly under ``spec``
-(``spec.validation.openAPIV3Schema``), what differs under ``spec.versions[i]``. A schema that an update leaves as it was
-is not looked at again.
+Messages name fields as Kubernetes does: fields common to all versions directly under ``spec``
+(``spec.validation.openAPIV3Schema``), others under ``spec.versions[i]``. A schema that an update does not change is not
+checked again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _ROOT_KEYWORDS: Final = {
 
 
 def validate_crd(crd: Obj, old: Obj | None = None) -> list[FieldError]:
-    """Everything wrong with a definition; with ``old``, also what an update may not change."""
+    """All errors of a definition; with ``old``, also changes that an update may not make."""
     errors: list[FieldError] = []
     spec = spec_of(crd)
     names = spec.get("names") or {}
@@ -419,7 +419,7 @@ def _review_errors(versions: Sequence[str], path: str) -> list[FieldError]:
 
 
 def client_config_errors(config: Map, path: str) -> list[FieldError]:
-    """What is wrong with how a webhook is reached."""
+    """The errors of a webhook's client configuration."""
     url, service = config.get("url"), config.get("service")
     if (url is None) == (service is None):
         return [required(path, "exactly one of url or service is required")]
@@ -471,7 +471,7 @@ def _service_errors(service: Map, path: str) -> list[FieldError]:
 
 
 def warnings(crd: Obj) -> list[str]:
-    """Texts for Warning headers: formats nobody checks, and sets that apply cannot merge."""
+    """Texts for Warning headers: unrecognized formats, and sets that apply cannot merge."""
     found: list[str] = []
     sets: set[str] = set()
     for version in versions_of(crd):

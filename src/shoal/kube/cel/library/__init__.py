@@ -1,6 +1,6 @@
-"""The function libraries of the Kubernetes environment, put together.
+"""The function libraries of the Kubernetes environment.
 
-Besides those of a Kubernetes server there are three small ones that it leaves out: ``math.greatest``/``math.least``,
+Besides those of a Kubernetes server there are three small ones that it lacks: ``math.greatest``/``math.least``,
 ``base64`` and ``reverse`` on strings.
 """
 
@@ -34,7 +34,7 @@ def standard() -> Library:
 
 @lru_cache(maxsize=1)
 def patching() -> Library:
-    """What expressions of mutating policies have besides."""
+    """The additional functions of mutating policies."""
     library = Library()
     library.functions.update(standard().functions)
     patches.declare(library)

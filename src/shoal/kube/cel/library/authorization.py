@@ -1,7 +1,7 @@
-"""Questions to the server's authorizer, for admission policies.
+"""Authorization checks in admission policies.
 
-The environment binds ``authorizer`` to an ``Authorizer`` whose ``decide`` the server gives: it takes the attributes of
-a request and answers ``(allowed, reason, error)``.
+The environment binds ``authorizer`` to an ``Authorizer``. The server provides its ``decide``, which takes the
+attributes of a request and returns ``(allowed, reason, error)``.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def _quoted(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """The parts of a URL, as they are written."""
+    """The parts of a URL, as written."""
 
     cel_name: ClassVar[str] = "kubernetes.URL"
     text: str
@@ -97,7 +97,7 @@ class Ip:
 
 
 class Cidr:
-    """An address with the length of its network, which may have bits set past it."""
+    """An address with a prefix length; host bits may be set."""
 
     __slots__ = ("address", "bits", "network")
     cel_name: ClassVar[str] = "net.CIDR"

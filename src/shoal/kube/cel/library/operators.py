@@ -1,4 +1,4 @@
-"""Operators: arithmetic that overflows loudly, comparison across number types, indexing, membership, optionals."""
+"""Operators: arithmetic with overflow errors, comparison across number types, indexing, membership, optionals."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ _ABSENT = object()
 
 
 def lookup(entries: dict[Any, Any], key: Any) -> Any:
-    """The value under a key, or a marker; numbers find keys of other number types, true does not find 1."""
+    """The value of a key, or a marker; numbers match keys of other number types, but true does not match 1."""
     found = entries.get(key, _ABSENT) if type(key) is not list and type(key) is not dict else _ABSENT
     if found is not _ABSENT and (type(key) is str or any(each == key and equal(each, key) for each in entries)):
         return found

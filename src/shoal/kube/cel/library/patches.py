@@ -1,4 +1,4 @@
-"""What mutations need to write JSON patches."""
+"""Functions for building JSON patches in mutations."""
 
 from __future__ import annotations
 

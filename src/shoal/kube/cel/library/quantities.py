@@ -63,7 +63,7 @@ def _compare(left: Quantity, right: Quantity) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A named format: what a text must look like, and the faults of one that does not."""
+    """A named format: a check of a text, with its error messages."""
 
     cel_name: ClassVar[str] = "kubernetes.NamedFormat"
     name: str

@@ -24,7 +24,7 @@ class Semver:
     pre: tuple[str, ...]
 
     def rank(self) -> Rank:
-        """Sorts as versions do: a pre-release comes before its release, numbers before words."""
+        """The sort key of a version: a pre-release before its release, numbers before words."""
         parts = tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in self.pre)
         return self.numbers, not self.pre, parts
 
