@@ -1,4 +1,4 @@
-"""Discovery: the documents that tell clients which resources exist, under ``/api`` and ``/apis``.
+"""Discovery: the documents under ``/api`` and ``/apis`` that list the served resources.
 
 Built from the resources that are served, in both forms clients ask for: one document per group version, and the
 aggregated form (``apidiscovery.k8s.io/v2``) that tells everything in two answers. Documents are made on first use,
@@ -60,7 +60,7 @@ def version_order(version: str) -> tuple[int, int, int, int, str]:
 
 
 def storage_version_hash(group: str, version: str, kind: str) -> str:
-    """Tells clients when the stored form of a kind changed."""
+    """A hash by which clients detect a change of a kind's stored form."""
     return b64encode(sha256(f"{group}/{version}/{kind}".encode()).digest()[:8]).decode()
 
 
@@ -104,7 +104,7 @@ def _quality(text: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryDocument:
-    """An answer that is ready to send; without ``etag`` it is not to be cached."""
+    """A response that is ready to send; without ``etag`` it must not be cached."""
 
     body: bytes
     content_type: str = JSON
@@ -123,7 +123,7 @@ class DiscoveryDocuments:
         self.set_resources(resources)
 
     def set_resources(self, resources: Iterable[Resource]) -> None:
-        """Serve exactly these from now on. The order of the versions of one kind matters: the first is stored."""
+        """Serve exactly these from now on. The first version of a kind is the stored one."""
         wanted = tuple(resources)
         if wanted == self._resources:
             return

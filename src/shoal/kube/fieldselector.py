@@ -53,7 +53,7 @@ class FieldSelector:
                 raise BadRequest(_refusal(requirement.field, kind, generic))
 
     def exact(self, field: str) -> str | None:
-        """The one value that the field must have, if the selector says so."""
+        """The value that the selector requires of the field, if any."""
         for requirement in self.requirements:
             if requirement.field == field and requirement.operator == "=":
                 return requirement.value
@@ -151,6 +151,6 @@ def _requirement(term: str, text: str) -> Requirement:
 
 @memo(4096)
 def parse(text: str) -> FieldSelector:
-    """The selector of a query text; ``BadRequest`` says what cannot be read."""
+    """The selector of a query text; raises ``BadRequest`` with the invalid part."""
     found = [_requirement(term, text) for term in sorted(_terms(text)) if term]
     return FieldSelector(tuple(found)) if found else EVERYTHING

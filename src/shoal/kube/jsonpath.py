@@ -1,4 +1,4 @@
-"""The part of JSONPath that Kubernetes objects carry: printer columns, selectable fields, paths of the scale.
+"""The subset of JSONPath that Kubernetes uses: printer columns, selectable fields, scale paths.
 
 ``.spec.replicas``, ``.metadata.labels.app\\.io/x``, ``.a['b.c']``, ``.items[0]``, ``[-1]``, ``[*]`` and filters such as
 ``[?(@.type=="Ready")]``. ``compile`` gives a function from an object to the list of what is found there; what is
@@ -91,7 +91,7 @@ def _walk(obj: Any, steps: tuple[Step, ...]) -> list[Any]:
 
 
 class _Parser:
-    """Reads one step after the other off a path."""
+    """Parses a path step by step."""
 
     def __init__(self, text: str) -> None:
         self._text = text

@@ -1,7 +1,6 @@
-"""JSON bodies: decoding that only ever fails as ``BadRequest``, encoding, duplicate keys, copies.
+"""JSON bodies: decoding that fails only with ``BadRequest``, encoding, duplicate keys, copies.
 
-Objects are plain dicts as orjson makes them. Nesting is limited here, once, so that nothing behind this module has to
-fear deep input.
+Objects are plain dicts from orjson. Nesting is limited here, once, so that no other module has to handle deep input.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def loads_object(body: bytes | bytearray | memoryview | str) -> dict[str, Any]:
 
 
 def kind_of(value: Any) -> str:
-    """What a JSON value is, for messages."""
+    """The name of a JSON value's type, for messages."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -113,5 +112,5 @@ def _collect_duplicates(value: Any, path: str, found: dict[str, None]) -> None:
 
 
 def deep_copy(value: Any) -> Any:
-    """A copy of a JSON tree that shares nothing that can change."""
+    """A copy of a JSON tree that shares no mutable part."""
     return orjson.loads(orjson.dumps(value))

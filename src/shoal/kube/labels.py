@@ -69,7 +69,7 @@ class Selector:
         return not self.requirements and not self.nothing
 
     def exact(self, key: str) -> str | None:
-        """The one value that the label must have, if the selector says so."""
+        """The value that the selector requires of the label, if any."""
         for requirement in self.requirements:
             if requirement.key == key:
                 return _single_value(requirement)
@@ -170,7 +170,7 @@ NOTHING = Selector(nothing=True)
 
 
 def make_requirement(key: str, operator: str, values: Iterable[str] = ()) -> Requirement:
-    """A checked requirement; ``ValueError`` lists all that is wrong with it."""
+    """A checked requirement; raises ``ValueError`` with all errors."""
     listed = tuple(sorted(set(values)))
     faults: list[FieldError] = []
     if problems := is_qualified_name(key):
@@ -307,7 +307,7 @@ class _Parser:
 
 @memo(2048)
 def parse(text: str) -> Selector:
-    """The selector of a query text; ``BadRequest`` says where it cannot be read."""
+    """The selector of a query text; raises ``BadRequest`` with the position of the error."""
     try:
         found = _Parser(text).requirements()
     except ValueError as fault:

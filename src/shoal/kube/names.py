@@ -359,7 +359,7 @@ _CIDR_FAULT = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
 
 @memo(8192)
 def parse_ip(value: str) -> IPAddress | None:
-    """The address a text stands for, without zones and leading zeros; None if it stands for none."""
+    """The address of a text, without zones and leading zeros; None if it is invalid."""
     if not value.isascii() or "%" in value:
         return None
     try:

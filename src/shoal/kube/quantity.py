@@ -114,7 +114,7 @@ def _sum(left: Quantity, right: Quantity, sign: int) -> Quantity:
 
 
 def parse(text: str) -> Quantity:
-    """The quantity a text stands for; ``ValueError`` if it stands for none."""
+    """The quantity of a text; raises ``ValueError`` if it is invalid."""
     if not text:
         raise ValueError(FORMAT_ERROR)
     matched = _SHAPE.fullmatch(text)
@@ -164,7 +164,7 @@ def _binary(text: str, number: int, whole_digits: int, fraction_digits: int, exp
 
 
 def _round_up_to_nano(amount: int, scale: int) -> int:
-    """``amount * 10**scale`` in billionths, away from zero: whoever asks for a little gets a little."""
+    """``amount * 10**scale`` in billionths, rounded away from zero, so that a tiny amount does not become 0."""
     shift = _NANO - scale
     if shift > 2 * _MAX_DIGITS:
         return (amount > 0) - (amount < 0)

@@ -1,7 +1,7 @@
 """The tree a structural schema compiles to, and the two walks over it that change objects: pruning and defaulting.
 
-Structure (which fields exist) and values (which are allowed) are separate, as in the schema's own rules: this module has
-the structure, ``checks.py`` the values. ``type_of_schema`` returns the ``Type`` for patches and server-side apply.
+Structure (which fields exist) and values (which are allowed) are separate, as in the schema's own rules: this module
+has the structure, ``checks.py`` the values. ``type_of_schema`` returns the ``Type`` for patches and server-side apply.
 """
 
 from __future__ import annotations

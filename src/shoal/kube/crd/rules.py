@@ -1,7 +1,7 @@
 """The rules of a schema (``x-kubernetes-validations``): compiled once, run on every object.
 
-``self`` is the value at the rule's node and ``oldSelf`` its old value; a rule that uses ``oldSelf`` runs only if there is
-an old value, unless it takes it as an optional. A failure on an unchanged value is ignored, like other errors.
+``self`` is the value at the rule's node and ``oldSelf`` its old value; a rule that uses ``oldSelf`` runs only if there
+is an old value, unless it takes it as an optional. A failure on an unchanged value is ignored, like other errors.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The roles and bindings a cluster starts with, so that what is written for any cluster finds them here.
+"""The default roles and bindings of a cluster, as in Kubernetes.
 
 A rule is one line, ``verbs groups resources [names]`` with commas inside; ``-`` is the core group, a line that starts
 with ``url`` is about paths. The short words of ``_VERBS`` and ``_LINES`` stand for what nearly every role repeats.
@@ -181,7 +181,7 @@ _ROLES: Final[dict[str, tuple[str, ...]]] = {
     "system:kube-controller-manager": _CONTROLLER_MANAGER,
     "system:kube-dns": ("list,watch - endpoints,services",),
     "system:kube-scheduler": _SCHEDULER,
-    "shoal:simulated-nodes": (  # one process that plays all of its nodes
+    "shoal:simulated-nodes": (  # one process that simulates all of its nodes
         "all - nodes",
         "patch,update - nodes/status",
         "get,list,watch,delete - pods",
@@ -373,7 +373,7 @@ def cluster_role_bindings() -> list[Obj]:
 
 
 def node_rules() -> list[Obj]:
-    """What every node may do, within what belongs to it."""
+    """The permissions of every node, limited to its own objects."""
     return [_rule(line) for line in _NODE]
 
 

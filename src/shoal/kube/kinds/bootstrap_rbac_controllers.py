@@ -1,4 +1,4 @@
-"""What each controller may do: the ``system:controller:*`` roles, in the notation of ``bootstrap_rbac``."""
+"""The permissions of each controller: the ``system:controller:*`` roles, in the notation of ``bootstrap_rbac``."""
 
 from __future__ import annotations
 
@@ -225,8 +225,8 @@ CONTROLLER_ROLES: Final[dict[str, tuple[str, ...]]] = {
     ),
 }
 
-# What our controllers do beyond those of Kubernetes with the same name: ``shoal:controller:NAME``, bound to the
-# same account.
+# Additional permissions of Shoal's controllers beyond those of Kubernetes: ``shoal:controller:NAME``, bound to the same
+# account.
 OWN_ROLES: Final[dict[str, tuple[str, ...]]] = {
     "persistent-volume-binder": (
         "create storage.k8s.io storageclasses",

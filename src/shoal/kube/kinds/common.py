@@ -1,4 +1,4 @@
-"""Tools that only the kinds outside core/v1 share; what all kinds share is in ``checks``."""
+"""Helpers of the kinds outside core/v1; ``checks`` has those of all kinds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one kind adds to the generic verbs: defaults, what a writer may not touch, and what is valid.
+"""The rules of one kind: defaults, preparation of writes, and validation.
 
 The order of a write is always: prune and canonicalise (schema) → ``default`` → ``prepare_*`` → ``validate_*``.
 Every function takes the decoded object and may change it in place only where its name says so. ``old`` is never
@@ -15,11 +15,11 @@ from shoal.kube.objects import Obj
 
 
 def _nothing(obj: Obj) -> None:
-    """No defaults, nothing to prepare."""
+    """The default hook: does nothing."""
 
 
 def _nothing_on_update(new: Obj, old: Obj) -> None:
-    """Nothing to carry over."""
+    """The default hook for updates: does nothing."""
 
 
 def _valid(obj: Obj) -> list[FieldError]:

@@ -1,4 +1,4 @@
-"""The OpenAPI documents of a server: built when first asked for, kept compressed, rebuilt only where a change touches.
+"""The OpenAPI documents of a server: built on first use, kept compressed, rebuilt only if a change affects them.
 
 The hash in the index is made from what a document is built from, not from the document: the index names all of them,
 and must not cost building all of them.
@@ -31,7 +31,7 @@ _FOR_EVER: Final = "public, immutable, max-age=31536000"
 
 @dataclass(frozen=True, slots=True)
 class OpenApiAnswer:
-    """What to send. The content is kept compressed, to be sent as it is to whoever accepts gzip."""
+    """A response. Its content is kept compressed and sent unchanged to clients that accept gzip."""
 
     status: int
     headers: dict[str, str]  # without the content type
@@ -82,8 +82,8 @@ class OpenApi:
         self._swagger.clear()
 
     def resolve(self, path: str, hash: str = "", accept: str = "") -> OpenApiAnswer | None:
-        """What a path under ``/openapi/`` answers; None if nothing is there. With the right hash a document may be kept
-        for ever, with another one the client is sent to the right address."""
+        """The response for a path under ``/openapi/``; None if there is none. With the current hash a document can be
+        cached without limit; with another hash the client is redirected."""
         if path.rstrip("/") == "/openapi/v2":
             return self.swagger(protobuf=_accepted(accept, (JSON, V2_PROTOBUF)) == V2_PROTOBUF)
         _accepted(accept, (JSON,))
@@ -207,7 +207,7 @@ def _joined(parts: Iterable[v2.Part]) -> tuple[bytes, bytes]:
 
 
 def _encoded(document: dict[str, Any]) -> bytes:
-    from shoal.kube.protobuf import gnostic  # only clients that find no v3 document ask for this
+    from shoal.kube.protobuf import gnostic  # only clients without OpenAPI v3 request this
 
     return gnostic.encode_openapi_v2(document)
 
@@ -222,7 +222,7 @@ def _etag(content: bytes) -> str:
 
 
 def _accepted(accept: str, offered: tuple[str, ...]) -> str:
-    """The first type of an ``Accept`` header that is offered; quality values play no part, for nobody sends them."""
+    """The first offered type of an ``Accept`` header; quality values are ignored, since clients do not send them."""
     for clause in accept.split(",") if accept else ("*/*",):
         wanted = clause.partition(";")[0].strip().lower()
         if wanted in ("*/*", "application/*"):

@@ -1,1 +1,1 @@
-"""Who owns which field: FieldsV1 sets, the managedFields of plain writes, and server-side apply."""
+"""Field ownership: FieldsV1 sets, the managedFields of plain writes, and server-side apply."""

@@ -1,8 +1,8 @@
 """Server-side apply: a manager states the fields it wants, and owns exactly those afterwards.
 
-The applied configuration is laid over the stored object. A field whose value would change while another manager owns
-it is a conflict, unless the request forces; fields this manager stated before but no longer does are removed if nobody
-else owns them. Defaults come after, by the caller, and are owned by nobody.
+The applied configuration is laid over the stored object. A field whose value would change while another manager owns it
+is a conflict, unless the request forces; fields this manager stated before but no longer does are removed if no other
+manager owns them. The caller sets defaults afterwards; no manager owns them.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _name_of(obj: dict[str, Any]) -> str:
 
 
 class _BadItem(Exception):
-    """An item of an associative list that cannot be told from others; gathers its path, innermost first."""
+    """An item of an associative list without a unique key; collects its path, innermost first."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -197,10 +197,10 @@ class _Request:
         return fieldset.recursive_difference(fields, self.reset_fields) if self.reset_fields else fields
 
     def _pruned(self, merged: dict[str, Any], last: FieldSet, managers: Managers) -> dict[str, Any]:
-        """``merged`` without what this manager stated last time and nobody owns now.
+        """``merged`` without the fields that this manager stated last time and no manager owns now.
 
-        Taking out an item takes all that is in it, so it is done in steps: take out everything stated last time, put
-        back what somebody owns, then take out of the whole what is still missing and was indeed stated.
+        Removing an item removes everything in it, so there are three steps: remove everything stated last time, restore
+        owned fields, then remove from the whole the fields that are still missing and were stated.
         """
         type_ = self.type
 
@@ -219,7 +219,7 @@ class _Request:
         return {} if result is GONE else result
 
     def _settle(self, managers: Managers, changes: Comparison, *, force: bool) -> None:
-        """Let others lose what changes, if they may."""
+        """Remove changed fields from other managers if the request forces; else raise the conflicts."""
         changed, removed = changes
         if self.reset_fields:
             changed = fieldset.recursive_difference(changed, self.reset_fields)

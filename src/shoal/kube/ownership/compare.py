@@ -2,11 +2,11 @@
 
 Three readings of the same tree, which differ in when a container itself is a member:
 
-- ``fields_of``: everything a create brings into the world; containers that were not there before are members too.
+- ``fields_of``: all fields of a created object; new containers are members too.
 - ``applied_fields``: what an applied configuration mentions; structs are named by their fields alone.
 - ``compare``: what an update changed or added, and what it removed. Equal subtrees are skipped by ``==``.
 
-Each type is compiled once into three functions. The fields nobody ever owns are left out on the way.
+Each type is compiled once into three functions. Fields that are never owned are left out.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class ComparePlan:
 
 
 class Comparison(NamedTuple):
-    """What happened between two objects."""
+    """The differences between two objects."""
 
     changed: FieldSet  # modified or added
     removed: FieldSet
 
 
 def fields_of(obj: dict[str, Any], type_: Type) -> FieldSet:
-    """All fields of an object that has just come into being."""
+    """All fields of a new object."""
     return _root_plan(type_).diff({}, obj)[0]
 
 

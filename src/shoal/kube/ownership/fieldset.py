@@ -3,7 +3,7 @@
 A set is a dict from path elements to nodes; a node is again a dict. ``f:name`` is a field, ``k:{"name":"x"}`` an item
 of an associative list, ``v:"x"`` an item of a set, ``i:0`` an index. A node that is empty, or that has the key ``.``,
 stands for a member of the set; the other keys of a node are the elements below it. The empty dict at the root is the
-empty set: nobody owns the whole object.
+empty set: the whole object is never owned.
 
 Sets are values: no function here changes its arguments, and results share parts with them.
 """

@@ -23,7 +23,7 @@ UNKNOWN_MANAGER = "unknown"
 
 
 class ManagerId(NamedTuple):
-    """What makes an entry one and the same over time."""
+    """The identity of an entry."""
 
     manager: str
     operation: str
@@ -126,7 +126,7 @@ def update_managers(
         if known:
             changed = {**changed, **known}
     elif not managers:
-        return  # nobody is tracked, and tracking starts at a create or an apply only
+        return  # no manager is tracked, and tracking starts only at a create or an apply
     else:
         changed, removed = compare(old, new, type_)
     if reset_fields:
@@ -176,7 +176,7 @@ def fit_managers(managers: Managers, type_: Type) -> None:
 
 
 def lose(managers: Managers, changed: FieldSet, removed: FieldSet, *, but: ManagerId | None = None) -> None:
-    """Take the fields from everyone except ``but``; whoever has nothing left is gone."""
+    """Remove the fields from all managers except ``but``; remove managers without fields."""
     for identity, entry in list(managers.items()):
         if identity == but:
             continue

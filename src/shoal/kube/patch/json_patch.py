@@ -1,8 +1,7 @@
 """JSON Patch (RFC 6902), with the limits and answers of the Kubernetes API server.
 
-A patch that is no list of operations is a ``BadRequest``; an operation that cannot be carried out, a failed ``test``
-included, is ``Invalid``. The document passed in is left as it was: containers are copied when an operation first
-reaches into them.
+A patch that is not a list of operations is a ``BadRequest``; an operation that fails, a ``test`` included, is
+``Invalid``. The document passed in is not changed: containers are copied when an operation first changes them.
 """
 
 from __future__ import annotations

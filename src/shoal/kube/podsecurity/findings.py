@@ -1,4 +1,4 @@
-"""How checks look at pods and word what they find."""
+"""Helpers of the checks: access to containers, and wording of findings."""
 
 from __future__ import annotations
 
@@ -53,6 +53,6 @@ def named(items: Collection[str], noun: str = "container") -> str:
 
 
 def setters(pod: bool, found: Collection[str]) -> str:
-    """Who set something: the pod, containers, or both."""
+    """Names the origin of a setting: the pod, containers, or both."""
     parts = (["pod"] if pod else []) + ([named(found)] if found else [])
     return " and ".join(parts)

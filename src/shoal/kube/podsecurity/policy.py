@@ -1,4 +1,4 @@
-"""Which standard a namespace asks for: levels and versions of its labels."""
+"""The pod security policy of a namespace, from the levels and versions in its labels."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def not_on_windows(check: Check) -> Check:
 
 
 def for_host_users(check: Check) -> Check:
-    """In a user namespace root is nobody in particular."""
+    """In a user namespace, root has no privileges on the host."""
 
     def checked(annotations: Annotations, spec: Obj) -> Violation | None:
         return None if in_user_namespace(spec) else check(annotations, spec)

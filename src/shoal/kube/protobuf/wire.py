@@ -39,7 +39,7 @@ def read_double(data: bytes, position: int) -> tuple[float, int]:
 
 
 def skip(data: bytes, position: int, wire: int) -> int:
-    """The position behind a field that nobody asked for."""
+    """The position after an unknown field."""
     if wire == VARINT:
         return read_varint(data, position)[1]
     if wire == BYTES:

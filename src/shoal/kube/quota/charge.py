@@ -11,11 +11,11 @@ from shoal.kube.quota.evaluators import Evaluator, evaluator_of, resources_behin
 
 
 class QuotaRefused(Exception):
-    """A write does not fit; the text says into what."""
+    """A write exceeds a quota, which the message names."""
 
 
 def selectors_of(spec: Obj) -> list[Obj]:
-    """Everything that limits a quota to some objects: all of it has to fit."""
+    """All scope selectors of a quota; an object must match all of them."""
     scopes = [{"scopeName": scope, "operator": "Exists"} for scope in spec.get("scopes") or ()]
     return scopes + ((spec.get("scopeSelector") or {}).get("matchExpressions") or [])
 
@@ -66,7 +66,7 @@ def _check_known(quota: Obj, evaluator: Evaluator, obj: Obj) -> None:
 
 
 def _spend(quota: Obj, usage: Amounts, enforced: bool) -> dict[str, str] | None:
-    """The quota's ``used`` with this in it; None when it makes no difference."""
+    """The quota's ``used`` including this; None if it is unchanged."""
     hard = parse(quota["status"]["hard"])
     wanted = {name: amount for name, amount in only(usage, hard).items() if amount}
     if not wanted:

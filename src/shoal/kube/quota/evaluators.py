@@ -30,7 +30,7 @@ _ALIASES: Final = frozenset({"configmaps", "resourcequotas", "replicationcontrol
 
 
 class Evaluator(Protocol):
-    """What quotas have to know of one kind of object."""
+    """How quotas evaluate one kind of object."""
 
     reads: bool  # whether usage depends on what an object says
 
@@ -50,7 +50,7 @@ class Evaluator(Protocol):
 
 
 class _Counted:
-    """One for each object."""
+    """Counts each object as one."""
 
     reads = False
 

@@ -1,4 +1,4 @@
-"""What a pod costs: all its containers need at once, by what it asks for and by what its node has granted."""
+"""The quota usage of a pod: the total of its containers, by requests and by resources granted by its node."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def is_charged(pod: Obj, now: float) -> bool:
 
 
 def pod_usage(pod: Obj, now: float) -> Amounts:
-    """In the names of quotas."""
+    """The usage of a pod, with the resource names of quotas."""
     usage: Amounts = {"count/pods": ONE}  # objects count as long as they are stored
     if is_charged(pod, now):
         usage |= compute_usage(_requests(pod), _limits(pod))

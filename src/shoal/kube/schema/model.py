@@ -1,4 +1,4 @@
-"""What the API server knows of a type: enough to prune, canonicalise, patch and track ownership of its objects.
+"""The API server's model of a type, for pruning, canonical form, patches and field ownership.
 
 Built-in kinds and custom resources compile to the same structure, so patches, server-side apply and pruning are
 written once. A Type is immutable after construction except that struct fields are filled in late, because types

@@ -1,4 +1,4 @@
-"""Rows of who may do what and of what extends the API: bindings, signing requests, webhooks, policies, definitions."""
+"""Rows of access control and API extensions: bindings, signing requests, webhooks, policies, definitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that are answered and forgotten: tokens and access reviews."""
+"""Review kinds, which are answered and not stored: token and access reviews."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _validate_token_review(obj: Obj) -> list[FieldError]:
 
 
 def _check_requirement(requirement: Obj, path: str, errors: Errors) -> None:
-    """Operators nobody knows are let through: a newer client may know them, and they only narrow what is asked."""
+    """Unknown operators are accepted: a newer client may know them, and they only narrow the request."""
     operator, values = requirement.get("operator"), requirement.get("values")
     if operator in ("In", "NotIn") and not values:
         errors.append(required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'"))

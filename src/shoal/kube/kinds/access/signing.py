@@ -1,6 +1,6 @@
 """CertificateSigningRequest: written once, approved or denied once, and given a certificate once.
 
-Who asks and when a condition was set is known to the server alone: it calls ``stamp_requester`` on create and
+Only the server knows the requester and the times of conditions: it calls ``stamp_requester`` on create and
 ``stamp_conditions`` on ``/status`` and ``/approval``, after the prepare step. ``/approval`` is prepared by
 ``prepare_approval`` and validated by the entry of that name in ``subresource_validation``.
 """
@@ -60,7 +60,7 @@ _ONLY_TRUE: Final = frozenset({"Approved", "Denied", "Failed"})
 def stamp_requester(
     csr: Obj, *, username: str, uid: str, groups: Sequence[str], extra: Mapping[str, Sequence[str]]
 ) -> None:
-    """Note in the spec who asks."""
+    """Write the requester into the spec."""
     spec = spec_of(csr)
     spec["username"] = username
     if uid:
@@ -109,7 +109,7 @@ def _prepare_status(new: Obj, old: Obj) -> None:
 
 
 def prepare_approval(new: Obj, old: Obj) -> None:
-    """On ``/approval`` only the conditions are the writer's."""
+    """On ``/approval`` a client can change only the conditions."""
     conditions = read(new, "status").get("conditions")
     new["spec"] = old.get("spec") or {}
     new["status"] = dict(read(old, "status"))
@@ -121,7 +121,7 @@ def prepare_approval(new: Obj, old: Obj) -> None:
 
 
 def _request_fault(request: str) -> str:
-    """What is wrong with the PEM text of a request."""
+    """The error in the PEM text of a request; empty if valid."""
     from cryptography import x509  # large, and only needed here
     from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 

@@ -1,4 +1,4 @@
-"""What the workloads that run pods for ever share: the selector, the template, and the counters in their status."""
+"""Shared rules of long-running workloads: the selector, the template, and the counters in their status."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def default_template(spec: Obj) -> None:
 
 
 def template_warnings_of(obj: Obj) -> list[str]:
-    """What is unwise about the template."""
+    """Warnings about the template."""
     return list(template_warnings(read(read(obj, "spec"), "template"), "spec.template"))
 
 

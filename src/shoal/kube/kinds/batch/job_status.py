@@ -1,7 +1,6 @@
-"""What a job's status may say, and how it may move: finished is for ever, counters do not go back.
+"""Rules of a job's status and its changes: finished is final, counters do not decrease.
 
-Rules about one field are only asked when that field or what it depends on changed, so that a status written by an
-older controller can still be updated.
+A rule is only checked if its fields changed, so that a status written by an older controller can still be updated.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _CONDITIONS: Final = "status.conditions"
 
 
 class _Side:
-    """One side of a status update, with the facts that rules ask for again and again."""
+    """One side of a status update, with values that several rules use."""
 
     __slots__ = ("complete", "criteria_met", "failed", "failure_target", "finished", "spec", "status", "suspended")
 

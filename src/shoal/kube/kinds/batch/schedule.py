@@ -1,6 +1,6 @@
 """Cron schedules: five fields, or ``@hourly`` and its like, or ``@every 1h30m``.
 
-Parsing only; when a schedule is next due is for whoever knows the time.
+Parsing only; ``shoal.controllers.cronjob.due`` computes the times.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Schedule:
 
 @memo(1024)
 def parse_schedule(text: str) -> Schedule:
-    """The schedule a text stands for; ``ValueError`` with cron's words if it stands for none."""
+    """The schedule of a text; raises ``ValueError`` with cron's message if it is invalid."""
     if not text:
         raise ValueError("empty spec string")
     if text.startswith(("TZ=", "CRON_TZ=")):

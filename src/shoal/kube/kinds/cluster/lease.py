@@ -1,4 +1,4 @@
-"""Lease: who leads, and until when."""
+"""Lease: the holder of a lock, and its renewal times."""
 
 from __future__ import annotations
 

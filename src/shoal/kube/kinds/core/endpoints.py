@@ -17,7 +17,7 @@ _LINK_LOCAL_MULTICAST = (ipaddress.ip_network("224.0.0.0/24"), ipaddress.ip_netw
 
 
 def check_special_ip(address: str, path: str, errors: Errors, *, loopback_allowed: bool = False) -> None:
-    """Addresses that nobody can be reached at from elsewhere."""
+    """Refuse addresses that cannot be reached from elsewhere, such as link-local ones."""
     parsed = parse_ip(address)
     if parsed is None:
         errors.append(invalid(path, address, "must be a valid IP address"))
@@ -86,7 +86,7 @@ def endpoints_rules(*, loopback_allowed: bool = False) -> KindRules:
         return _errors(endpoints, loopback_allowed)
 
     def validate_update(new: Obj, old: Obj) -> list[FieldError]:
-        # What was valid once stays valid as long as nobody touches it.
+        # A stored value stays valid until it is changed.
         return [] if new.get("subsets") == old.get("subsets") else _errors(new, loopback_allowed)
 
     return KindRules(

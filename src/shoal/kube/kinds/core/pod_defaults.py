@@ -1,4 +1,4 @@
-"""Defaults of pods and pod templates: what the API fills in where a manifest says nothing.
+"""Defaults of pods and pod templates.
 
 Everything here changes its argument in place, and doing it twice changes nothing more.
 """
@@ -235,7 +235,7 @@ def _default_projected(projected: Obj) -> None:
 
 
 def _requests_from_limits(container: Obj) -> None:
-    """Who limits a resource without asking for it asks for the limit."""
+    """A limit without a request also sets the request."""
     resources = container.get("resources")
     limits = resources.get("limits") if resources else None
     if not resources or not limits:

@@ -1,4 +1,4 @@
-"""Services: defaults, what an update keeps of allocated addresses and ports, and what is valid.
+"""Services: defaults, preparation of updates, and rules.
 
 Allocation itself is the server's: it asks ``needs_cluster_ip``, ``needs_node_ports`` and their like between prepare and
 validate, and writes what it found with ``assign_cluster_ip`` and into the ports.
@@ -38,7 +38,7 @@ def has_cluster_ip(service: Obj) -> bool:
 
 
 def needs_cluster_ip(service: Obj) -> bool:
-    """Whether an address has to be found for the service."""
+    """Whether the service needs an allocated address."""
     spec = _spec(service)
     return spec.get("type") != "ExternalName" and not spec.get("clusterIP") and not spec.get("clusterIPs")
 
@@ -53,7 +53,7 @@ def requested_cluster_ips(service: Obj) -> list[str]:
 
 
 def assign_cluster_ip(service: Obj, address: str) -> None:
-    """Give the service the address found for it."""
+    """Set the allocated address of the service."""
     spec = service.setdefault("spec", {})
     spec["clusterIP"] = address
     spec["clusterIPs"] = [address]

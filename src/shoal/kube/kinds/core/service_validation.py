@@ -1,4 +1,4 @@
-"""What makes a service valid, and what may change of it."""
+"""Validates services and their changes."""
 
 from __future__ import annotations
 
@@ -347,7 +347,7 @@ def _check_traffic(spec: Obj, errors: Errors) -> None:
 
 
 def _check_cluster_ip_change(new: Obj, old: Obj, errors: Errors) -> None:
-    """The first address is for life; a second may come and, with the policy changed, go."""
+    """The first address never changes; a second may be added and, with a changed policy, removed."""
     if is_headless(new) and is_headless(old):
         return
     spec = new.get("spec") or {}

@@ -1,4 +1,4 @@
-"""ResourceClaim and ResourceClaimTemplate: what a pod asks for, and what it got."""
+"""ResourceClaim and ResourceClaimTemplate: requested and allocated devices of a pod."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""APIService: who serves a group and version."""
+"""APIService: the server of a group and version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ServiceCIDR and IPAddress: where service addresses come from and who holds them."""
+"""ServiceCIDR and IPAddress: ranges of service addresses, and allocated addresses."""
 
 from __future__ import annotations
 
