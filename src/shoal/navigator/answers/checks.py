@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import orjson
 
 from shoal.base.files import write_private
-from shoal.errors import ConfigError, FieldError, Invalid, NotFound, invalid, not_supported, required
+from shoal.errors import ConfigError, Invalid, NotFound, invalid
 from shoal.navigator.answers.fleet import Deployments
 from shoal.navigator.answers.query.model import QueryError
 from shoal.navigator.answers.query.parser import parse
@@ -96,25 +96,11 @@ def _read(path: Path) -> dict[str, SavedCheck]:
         raise ConfigError(f"{path} is not a file of checks: {error}; mend it or move it away") from None
 
 
-def read_check(name: str, given: Any, *, now_s: float) -> SavedCheck:
-    """What somebody wants to save; ``Invalid`` names the fields, ``QueryError`` the place in the query."""
-    errors: list[FieldError] = []
-    body = given if isinstance(given, Mapping) else {}
+def new_check(name: str, query: str, *, expect: str = EMPTY, description: str = "", now_s: float) -> SavedCheck:
+    """A check to be saved; ``Invalid`` when the name cannot be one, ``QueryError`` with the place in the query."""
     if not _is_name(name):
-        errors.append(invalid("name", name[:64], "must be lower case letters, digits, - and ., at most 63"))
-    for field in body.keys() - {"name", "query", "expect", "description"}:
-        errors.append(invalid(str(field)[:64], None, "there is no such field"))
-    query, expect, description = (body.get(field, default) for field, default in (
-        ("query", ""), ("expect", EMPTY), ("description", "")))  # fmt: skip
-    if not query:
-        errors.append(required("query"))
-    if expect not in (EMPTY, SOME):
-        errors.append(not_supported("expect", str(expect)[:64], (EMPTY, SOME)))
-    for field, value in (("query", query), ("description", description)):
-        if not isinstance(value, str):
-            errors.append(invalid(field, None, "must be text"))
-    if errors:
-        raise Invalid.of("Check", "", name[:64], errors)
+        wrong = invalid("name", name[:64], "must be lower case letters, digits, - and ., at most 63")
+        raise Invalid.of("Check", "", name[:64], [wrong])
     parse(query, now_s=now_s)
     return SavedCheck(name=name, query=query, expect=expect, description=description)
 

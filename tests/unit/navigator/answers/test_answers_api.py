@@ -272,7 +272,10 @@ def test_checks_are_saved_run_and_removed_by_who_may_write(own: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "status"), [({"query": "pds"}, 400), (b"{", 400), ({}, 422), (b"x" * 100_000, 413)]
+    ("body", "status"), [
+        ({"query": "pds"}, 400), (b"{", 400), ({}, 422), ([], 422), ({"query": 3}, 422), (b"x" * 100_000, 413),
+        ({"query": "pods", "expect": "many"}, 422), ({"query": "pods", "colour": 1}, 422),
+    ]
 )  # fmt: skip
 def test_a_check_that_cannot_be_saved_is_refused(own: Client, body: Any, status: int) -> None:
     assert own(f"{ROOT}/checks/bad", method="PUT", body=body).status_code == status

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct, field, to_builtins
+from msgspec import Meta, Struct, field
 
 from shoal.errors import BadRequest, Expired, Forbidden, NotFound, invalid
 from shoal.navigator.answers.api import bodies
@@ -23,7 +23,7 @@ from shoal.navigator.answers.api.sources import ROOT, Sources, about, moment_tex
 from shoal.navigator.answers.api.state import PAST
 from shoal.navigator.answers.asking import in_turns
 from shoal.navigator.answers.changes import shown_moments
-from shoal.navigator.answers.checks import SavedCheck, check_json, read_check, run_check
+from shoal.navigator.answers.checks import SavedCheck, check_json, new_check, run_check
 from shoal.navigator.answers.diff import DiffScope, diff_clusters, diff_moments
 from shoal.navigator.answers.mesh import acting, found_mistakes
 from shoal.rest.answers import bad_query
@@ -176,7 +176,10 @@ class Analysis:
         return await in_turns(run_check(self._check(call), view, self._sources.deployments))
 
     async def save(self, call: RestCall[Any], body: bodies.CheckWritten) -> Json:
-        made = read_check(call.path["check"], to_builtins(body), now_s=self._sources.clock.wall_s())
+        made = new_check(
+            call.path["check"], body.query, expect=body.expect, description=body.description,
+            now_s=self._sources.clock.wall_s(),
+        )  # fmt: skip
         self._sources.checks.put(made)
         return check_json(made)
 

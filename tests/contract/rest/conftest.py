@@ -1,0 +1,10 @@
+"""Lets the tests here use the worlds of the unit tests of both APIs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+UNIT = Path(__file__).parents[2] / "unit"
+sys.path.insert(0, str(UNIT / "control" / "api"))
+sys.path.insert(0, str(UNIT / "navigator" / "answers"))
