@@ -7,11 +7,11 @@ import ipaddress
 from collections.abc import Iterable
 
 from shoal.apiserver.authz.bootstrap import reconcile_policy
-from shoal.apiserver.body import WriteOptions
 from shoal.apiserver.context import Core
 from shoal.apiserver.housekeeping import ROOT_CA
 from shoal.apiserver.objects import decode
-from shoal.apiserver.write import Author, Writer
+from shoal.apiserver.write import Writer
+from shoal.apiserver.writing.model import Author, Write
 from shoal.base.logs import get_logger
 from shoal.errors import AlreadyExists, ConfigError
 from shoal.kube.decode import normalize
@@ -20,7 +20,6 @@ from shoal.store import Key, StoreReadOnly
 
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _AUTHOR = Author("shoal-apiserver")
-_OPTIONS = WriteOptions(False, "", "Ignore")
 
 
 def check_same_cluster(core: Core) -> None:
@@ -61,7 +60,7 @@ async def _create(core: Core, writer: Writer, obj: Obj) -> None:
         return
     normalize(obj, served.type)
     try:
-        await writer.create_object(served, obj, None, _OPTIONS, _AUTHOR, trusted=True)
+        await writer.store(Write.own(served, obj, None, _AUTHOR, trusted=True))
     except AlreadyExists:
         return
 

@@ -11,21 +11,19 @@ from shoal.apiserver.admission.model import DELETE
 from shoal.apiserver.admission.passes import begin_pass
 from shoal.apiserver.body import DeleteOptions, delete_options, options_object
 from shoal.apiserver.context import Call, Core
-from shoal.apiserver.effects import NoEffects
-from shoal.apiserver.fencing import deposed, fences
+from shoal.apiserver.effects import NO_EFFECTS
 from shoal.apiserver.http import Response
 from shoal.apiserver.read import list_body
 from shoal.apiserver.selection import select
-from shoal.apiserver.write import ATTEMPTS, Writer, finished_deletion
-from shoal.apiserver.writing.operations import put
+from shoal.apiserver.write import ATTEMPTS, Writer
+from shoal.apiserver.writing.commit import finished_deletion, put, unchanged
 from shoal.errors import Conflict, Forbidden
 from shoal.kube.objects import Obj
-from shoal.store import At, Delete, Entry, Op, Page, RequirementFailed
+from shoal.store import Delete, Entry, Op, Page, RequirementFailed
 
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 PROTECTED_NAMESPACES = ("default", "kube-system", "kube-public")
 MAX_GRACE_S = 100 * 365 * 86_400  # what is longer is written down as asked for, but ends at a date that exists
-_NO_EFFECTS = NoEffects()
 
 
 class Deleter:
@@ -65,7 +63,7 @@ class Deleter:
             if options.dry_run:
                 return entry, gone
             storage = core.registry.stored(served.key) or served
-            effects = self.writer.effects.get(storage.key, _NO_EFFECTS)
+            effects = self.writer.effects.get(storage.key, NO_EFFECTS)
             if gone:
                 extra = effects.on_delete(obj)
                 op: Op = Delete(key)
@@ -74,15 +72,13 @@ class Deleter:
                 if storage.converter is None:
                     op = put(storage, obj, key)
                 else:
-                    op = await self.writer.put_converted(storage, obj, key)
+                    op = await self.writer.committer.converted(storage, obj, key)
             try:
-                requires = [At(key, entry.revision), *extra.requires, *fences(call.request)]
-                entries = await core.store.commit([op, *extra.ops], requires)
+                entries = await core.store.commit([op, *extra.ops], unchanged(entry, extra, call))
             except RequirementFailed as failed:
-                refused = deposed(failed)
-                if refused is not None:
-                    raise refused from None
-                await core.store.fresh()  # what has failed it may not be known here yet
+                lost = await self.writer.committer.lost(failed)
+                if isinstance(lost, Conflict):
+                    raise lost from None
                 continue
             return entries[0], gone
         raise Conflict.of(served.resource.plural, served.resource.group, name)

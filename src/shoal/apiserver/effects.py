@@ -36,6 +36,8 @@ class Effects(Protocol):
 
 
 class NoEffects:
+    """Of kinds whose writes bring nothing along."""
+
     before_validation = False
 
     def on_create(self, obj: Obj) -> Extra:
@@ -47,6 +49,8 @@ class NoEffects:
     def on_delete(self, old: Obj) -> Extra:
         return NOTHING
 
+
+NO_EFFECTS: Effects = NoEffects()
 
 TERMINATING = "namespaces.terminating"  # a key per namespace that is being deleted: nothing may be created there
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from shoal.apiserver import objects
-from shoal.apiserver.body import DeleteOptions, WriteOptions
+from shoal.apiserver.body import DeleteOptions
 from shoal.apiserver.context import Call, Core, ServerConfig, User
 from shoal.apiserver.custom import CLEANUP
 from shoal.apiserver.delete import Deleter
@@ -21,8 +21,9 @@ from shoal.apiserver.http import Request
 from shoal.apiserver.negotiate import NO_QUERY
 from shoal.apiserver.paths import ResourcePath
 from shoal.apiserver.registry import Served
-from shoal.apiserver.write import Author, Retry, Writer
-from shoal.apiserver.writing.operations import own_put
+from shoal.apiserver.write import Writer
+from shoal.apiserver.writing.commit import own_put
+from shoal.apiserver.writing.model import Author, Retry, Write
 from shoal.base.logs import get_logger
 from shoal.errors import AlreadyExists, ApiError, NotFound
 from shoal.kube.objects import Obj
@@ -30,7 +31,6 @@ from shoal.store import Delete, Event, EventType, Key, StoreReadOnly, StoreUnava
 
 ROOT_CA = "kube-root-ca.crt"
 _ROOT_CA_NOTE = {"kubernetes.io/description": "The certificate authority that signs the API server's certificate."}
-_OPTIONS = WriteOptions(False, "", "Ignore")
 _AUTHOR = Author("shoal-apiserver")
 _RETRY_S = 0.5
 _SELF = User("system:apiserver", ("system:masters",))
@@ -175,14 +175,14 @@ class Housekeeping:
         entry = self.core.store.get(served.key_of(namespace, name))
         if entry is None:
             try:
-                await self.writer.create_object(served, wanted, None, _OPTIONS, _AUTHOR)
+                await self.writer.store(Write.own(served, wanted, None, _AUTHOR))
             except (AlreadyExists, NotFound):
                 return
             return
         stored = objects.decode(entry)
         if "data" in wanted and stored.get("data") != wanted["data"]:
             stored["data"] = wanted["data"]
-            await self.writer.replace_object(served, stored, entry, None, _OPTIONS, _AUTHOR)
+            await self.writer.store(Write.own(served, stored, entry, _AUTHOR))
 
     async def _empty_namespace(self, name: str) -> None:
         """Delete what is in the namespace, pods first; when nothing is left, drop its finalizer."""
@@ -205,9 +205,8 @@ class Housekeeping:
         namespace = objects.decode(entry)
         finalizers = [f for f in (namespace.get("spec") or {}).get("finalizers") or () if f != "kubernetes"]
         namespace["spec"] = {**(namespace.get("spec") or {}), "finalizers": finalizers}
-        await self.writer.replace_object(
-            served_namespace, namespace, entry, None, _OPTIONS, Author("shoal-apiserver", "finalize")
-        )
+        author = Author("shoal-apiserver", "finalize")
+        await self.writer.store(Write.own(served_namespace, namespace, entry, author))
 
     async def _delete_all(self, served: Served, namespace: str | None) -> int:
         """Ask for the deletion of every object in scope; how many are still there afterwards."""
@@ -238,7 +237,7 @@ class Housekeeping:
         if any(c.get("type") == condition["type"] and c.get("message") == message for c in known):
             return
         status["conditions"] = [c for c in known if c.get("type") != condition["type"]] + [condition]
-        await self.writer.replace_object(served, namespace, entry, None, _OPTIONS, Author("shoal-apiserver", "status"))
+        await self.writer.store(Write.own(served, namespace, entry, Author("shoal-apiserver", "status")))
 
     # -- definitions -----------------------------------------------------------------------------------------------
 
@@ -263,7 +262,7 @@ class Housekeeping:
             return
         definition = objects.decode(entry)
         definition["metadata"]["finalizers"] = [f for f in definition["metadata"]["finalizers"] if f != CLEANUP]
-        await self.writer.replace_object(served, definition, entry, None, _OPTIONS, _AUTHOR)
+        await self.writer.store(Write.own(served, definition, entry, _AUTHOR))
 
     # -- events ----------------------------------------------------------------------------------------------------
 

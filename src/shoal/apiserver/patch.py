@@ -25,7 +25,8 @@ from shoal.apiserver.context import Call
 from shoal.apiserver.http import Response
 from shoal.apiserver.negotiate import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, flag, patch_type
 from shoal.apiserver.objects import meta
-from shoal.apiserver.write import Author, Retry, Writer
+from shoal.apiserver.write import Writer
+from shoal.apiserver.writing.model import Author, Retry, Write
 from shoal.errors import AlreadyExists, BadRequest, Invalid, forbidden
 from shoal.kube import jsonutil
 from shoal.kube.decode import normalize
@@ -82,7 +83,7 @@ class Patcher:
         report_faults(call, options, tidy(new, served))
         author = Author(manager_of(call, options), call.target.subresource)
         pinned = given if given != str(entry.revision) else ""
-        return await self.writer.replace_object(served, new, entry, call, options, author, given_revision=pinned)
+        return await self.writer.store(Write(served, new, entry, call, options, author, given_revision=pinned))
 
     def _turn(self, call: Call, attempt: int) -> AbstractAsyncContextManager[None]:
         """A first attempt goes ahead. Those that have lost a race go one after the other: a crowd that patches one
@@ -151,12 +152,12 @@ class Patcher:
                 merged["metadata"]["managedFields"] = owners
         if entry is None:
             try:
-                made = await self.writer.create_object(served, merged, call, options, author, managed_already=True)
+                made = await self.writer.store(Write(served, merged, None, call, options, author, owned=True))
             except AlreadyExists:
                 raise Retry from None
             return self.writer.answer(call, made, 201)
-        result = await self.writer.replace_object(
-            served, merged, entry, call, options, author, given_revision=given, managed_already=True
+        result = await self.writer.store(
+            Write(served, merged, entry, call, options, author, given_revision=given, owned=True)
         )
         return self.writer.answer(call, result, 200)
 

@@ -13,7 +13,7 @@ from shoal.apiserver.body import read_object, write_options
 from shoal.apiserver.context import Call, Core, User
 from shoal.apiserver.http import Response
 from shoal.apiserver.negotiate import representation
-from shoal.apiserver.write import raise_invalid
+from shoal.apiserver.writing.content import invalid_object
 from shoal.errors import BadRequest
 from shoal.kube import fieldselector, labels
 from shoal.kube.objects import Obj
@@ -44,7 +44,7 @@ class Reviews:
         call.served.rules.default(obj)
         errors = call.served.rules.validate_create(obj)
         if errors:
-            raise_invalid(call.served, obj, errors)
+            raise invalid_object(call.served, obj, errors)
         obj["metadata"].setdefault("creationTimestamp", None)
         obj["status"] = self._answers[call.served.resource.kind](call, obj)
         return Response(201, orjson.dumps(obj))

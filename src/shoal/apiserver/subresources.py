@@ -27,7 +27,8 @@ from shoal.apiserver.nodes.service import NodeAccess
 from shoal.apiserver.objects import meta
 from shoal.apiserver.patch import Patcher
 from shoal.apiserver.registry import Served
-from shoal.apiserver.write import ATTEMPTS, Author, Retry, Writer
+from shoal.apiserver.write import ATTEMPTS, Writer
+from shoal.apiserver.writing.model import Author, Retry, Write
 from shoal.errors import BadRequest, Conflict, InternalError, MethodNotAllowed, NotFound, TooManyRequests
 from shoal.kube import jsonutil, labels
 from shoal.kube.decode import normalize
@@ -184,7 +185,7 @@ class Subresources:
             else:
                 scale.apply_scale(obj, wanted)
             try:
-                result = await self.writer.replace_object(served, obj, entry, call, options, author)
+                result = await self.writer.store(Write(served, obj, entry, call, options, author))
             except Retry:
                 continue
             shown = served.decode(result) if isinstance(result, Entry) else result
@@ -214,6 +215,7 @@ class Subresources:
         body = await self._admitted(call, body, CREATE, ("", "v1", "Binding"), name)
         annotations = body["metadata"].get("annotations") or {}
         uid = body["metadata"].get("uid")
+        author = Author(manager_of(call, options), "binding")
         for _ in range(ATTEMPTS):
             entry = self.core.store.get(served.key_of(call.namespace, name))
             if entry is None:
@@ -225,9 +227,7 @@ class Subresources:
                 pod["metadata"]["annotations"] = {**(pod["metadata"].get("annotations") or {}), **annotations}
             _set_condition(pod, {"type": "PodScheduled", "status": "True"}, self.core.now())
             try:
-                await self.writer.replace_object(
-                    served, pod, entry, call, options, Author(manager_of(call, options), "binding")
-                )
+                await self.writer.store(Write(served, pod, entry, call, options, author))
             except Retry:
                 continue
             return Response(201, _SUCCESS)
@@ -296,7 +296,7 @@ class Subresources:
                 return
             author = Author("eviction", "status")
             try:
-                await self.writer.replace_object(served, budget, entry, None, WriteOptions(False, "", "Ignore"), author)
+                await self.writer.store(Write.own(served, budget, entry, author))
             except Retry:
                 continue
             return
@@ -329,9 +329,7 @@ class Subresources:
             }
             _set_condition(pod, condition, self.core.now())
             try:
-                await self.writer.replace_object(
-                    served, pod, entry, None, WriteOptions(False, "", "Ignore"), Author("eviction", "status")
-                )
+                await self.writer.store(Write.own(served, pod, entry, Author("eviction", "status")))
             except Retry:
                 continue
             return

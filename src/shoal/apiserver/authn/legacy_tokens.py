@@ -11,9 +11,9 @@ from shoal.apiserver import objects
 from shoal.apiserver.authn.accounts import LEGACY_CLAIMS, LEGACY_ISSUER
 from shoal.apiserver.authn.keys import SigningKeys
 from shoal.apiserver.authn.loop import StoreLoop
-from shoal.apiserver.body import WriteOptions
 from shoal.apiserver.context import Core
-from shoal.apiserver.write import Author, Writer
+from shoal.apiserver.write import Writer
+from shoal.apiserver.writing.model import Author, Write
 from shoal.kube.kinds.core.config import SERVICE_ACCOUNT_NAME
 from shoal.kube.objects import Obj
 from shoal.store import At, Delete, Entry, Event, EventType, Key, RequirementFailed
@@ -21,7 +21,6 @@ from shoal.store import At, Delete, Entry, Event, EventType, Key, RequirementFai
 TYPE = "kubernetes.io/service-account-token"
 LAST_USED = "kubernetes.io/legacy-token-last-used"
 _UID = "kubernetes.io/service-account.uid"
-_OPTIONS = WriteOptions(False, "", "Ignore")
 _AUTHOR = Author("shoal-apiserver")
 
 
@@ -76,7 +75,7 @@ class LegacyTokens:
             secret["data"] = {**(secret.get("data") or {}), **missing}
             served = self.core.registry.stored("secrets")
             assert served is not None
-            await self.writer.replace_object(served, secret, entry, None, _OPTIONS, _AUTHOR)
+            await self.writer.store(Write.own(served, secret, entry, _AUTHOR))
 
     def _marks(self, key: Key, labels: Obj) -> dict[str, str]:
         """The label of the last use, when it has to be moved on."""

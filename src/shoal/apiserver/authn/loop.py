@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from shoal.apiserver.context import Core
-from shoal.apiserver.write import Retry
+from shoal.apiserver.writing.model import Retry
 from shoal.base.logs import get_logger
 from shoal.errors import ApiError
 from shoal.store import Entry, Event, EventType, Key, StoreClosed, StoreReadOnly, StoreUnavailable

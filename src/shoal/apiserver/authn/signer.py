@@ -20,14 +20,13 @@ from shoal.apiserver.authn.signers import (
     kubelet_client_fault,
 )
 from shoal.apiserver.authz.authorizer import Attributes, Authorizer
-from shoal.apiserver.body import WriteOptions
 from shoal.apiserver.context import Core, User
-from shoal.apiserver.write import Author, Writer
+from shoal.apiserver.write import Writer
+from shoal.apiserver.writing.model import Author, Write
 from shoal.kube.objects import Obj
 from shoal.store import Entry, Key
 
 REQUESTS = "certificatesigningrequests.certificates.k8s.io"
-_OPTIONS = WriteOptions(False, "", "Ignore")
 _GROUP, _PLURAL = "certificates.k8s.io", "certificatesigningrequests"
 
 
@@ -92,7 +91,7 @@ class CertificateSigner:
         served = self.core.registry.stored(REQUESTS)
         assert served is not None
         author = Author("shoal-apiserver", subresource)
-        await self.writer.replace_object(served, csr, entry, None, _OPTIONS, author)
+        await self.writer.store(Write.own(served, csr, entry, author))
 
 
 def _waits(entry: Entry) -> bool:

@@ -11,16 +11,15 @@ from collections.abc import Callable, Sequence
 
 from shoal.apiserver import objects
 from shoal.apiserver.authz.index import CLUSTER_ROLES
-from shoal.apiserver.body import WriteOptions
 from shoal.apiserver.context import Core
-from shoal.apiserver.write import Author, Retry, Writer
+from shoal.apiserver.write import Writer
+from shoal.apiserver.writing.model import Author, Retry, Write
 from shoal.base.logs import get_logger
 from shoal.errors import ApiError
 from shoal.kube.kinds.rbac import aggregated_rules
 from shoal.kube.objects import Obj
 from shoal.store import Event
 
-_OPTIONS = WriteOptions(False, "", "Ignore")
 _AUTHOR = Author("clusterrole-aggregation-controller")
 _RETRY_S = 0.2
 
@@ -79,4 +78,4 @@ class Aggregation:
             if wanted == (role.get("rules") or []):
                 continue
             new: Obj = {**role, "metadata": dict(role["metadata"]), "rules": wanted}
-            await self.writer.replace_object(served, new, entry, None, _OPTIONS, _AUTHOR)
+            await self.writer.store(Write.own(served, new, entry, _AUTHOR))

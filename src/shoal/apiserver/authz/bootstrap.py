@@ -10,10 +10,10 @@ import asyncio
 
 from shoal.apiserver import objects
 from shoal.apiserver.authz.rules import compiled, uncovered
-from shoal.apiserver.body import WriteOptions
 from shoal.apiserver.context import Core
 from shoal.apiserver.registry import Served
-from shoal.apiserver.write import ATTEMPTS, Author, Retry, Writer
+from shoal.apiserver.write import ATTEMPTS, Writer
+from shoal.apiserver.writing.model import Author, Retry, Write
 from shoal.errors import AlreadyExists
 from shoal.kube.decode import normalize
 from shoal.kube.kinds import bootstrap_rbac
@@ -22,7 +22,6 @@ from shoal.kube.objects import Obj
 from shoal.store import At, Delete, Entry, RequirementFailed
 
 AUTO_UPDATE = "rbac.authorization.kubernetes.io/autoupdate"
-_OPTIONS = WriteOptions(False, "", "Ignore")
 _AUTHOR = Author("shoal-apiserver")
 
 
@@ -52,7 +51,7 @@ async def _reconcile(core: Core, writer: Writer, wanted: Obj) -> None:
 async def _create(writer: Writer, served: Served, wanted: Obj) -> None:
     made = {**wanted, "metadata": dict(wanted["metadata"])}
     normalize(made, served.type)
-    await writer.create_object(served, made, None, _OPTIONS, _AUTHOR, trusted=True)
+    await writer.store(Write.own(served, made, None, _AUTHOR, trusted=True))
 
 
 async def _update(core: Core, writer: Writer, served: Served, entry: Entry, wanted: Obj) -> None:
@@ -66,7 +65,7 @@ async def _update(core: Core, writer: Writer, served: Served, entry: Entry, want
         return
     new = reconciled(stored, wanted)
     if new is not None:
-        await writer.replace_object(served, new, entry, None, _OPTIONS, _AUTHOR)
+        await writer.store(Write.own(served, new, entry, _AUTHOR))
 
 
 def reconciled(stored: Obj, wanted: Obj) -> Obj | None:

@@ -1,8 +1,23 @@
-"""What the steps of a write share: under whose name it is recorded, and that it has to start again."""
+"""One write: what is to be stored, in place of what and for whom; and what the steps find out about it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from shoal.apiserver import objects
+from shoal.apiserver.admission.passes import AdmissionPass
+from shoal.apiserver.body import WriteOptions
+from shoal.apiserver.context import Call
+from shoal.apiserver.effects import NO_EFFECTS, NOTHING, Effects, Extra
+from shoal.apiserver.registry import Served
+from shoal.apiserver.shapes import Shape, ShapeKey
+from shoal.kube.objects import Obj
+from shoal.store import Entry
+
+OWN_OPTIONS = WriteOptions(False, "", "Ignore")  # of the server's own writes
+
+Guard = Callable[[Call, Obj, Obj | None], None]  # (call, new, old): raises when this user may not write this
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,3 +30,47 @@ class Author:
 
 class Retry(Exception):
     """Something this write relied on changed under it; start again from what is stored now."""
+
+
+class Write:
+    """One object that is created, or replaced where ``entry`` says what is stored. The steps change ``new`` in place
+    or put another object there. A write is used once: after ``Retry`` the verb makes another one."""
+
+    __slots__ = (
+        "admission", "author", "call", "effects", "entry", "extra", "given_revision", "new", "new_shape", "old",
+        "options", "owned", "prefix", "restored", "served", "shape", "spec", "storage", "trusted",
+    )  # fmt: skip
+
+    def __init__(
+        self, served: Served, new: Obj, entry: Entry | None, call: Call | None, options: WriteOptions, author: Author,
+        *, given_revision: str = "", owned: bool = False, trusted: bool = False, shape: Shape | None = None,
+        new_shape: ShapeKey | None = None,
+    ) -> None:  # fmt: skip
+        self.served = served  # the version that the client speaks
+        self.storage = served  # the version that is stored; from the first step on ``new`` and ``old`` are in it
+        self.new = new
+        self.entry = entry
+        self.old = None if entry is None else objects.decode(entry)  # never changed
+        self.call = call  # None for the server's own writes: they pass neither guards nor admission
+        self.options = options
+        self.author = author
+        self.given_revision = given_revision  # at which the client wants to replace the object; "": whichever
+        self.owned = owned  # an apply has worked out the owners of all fields already
+        self.trusted = trusted  # may say what clients may not (an endpoint on the loopback address)
+        self.shape = shape  # what is known of the spec already
+        self.new_shape = new_shape  # otherwise: under what to remember it
+        self.prefix = ""  # generateName, when the name was made from it
+        self.admission: AdmissionPass | None = None
+        self.spec = b""  # as it was before the kind prepared it
+        self.effects: Effects = NO_EFFECTS
+        self.extra: Extra = NOTHING  # what the effects add to the transaction
+        self.restored = b""  # the object before its effects changed it, for another attempt
+
+    @classmethod
+    def own(cls, served: Served, new: Obj, entry: Entry | None, author: Author, *, trusted: bool = False) -> Write:
+        """A write of the server itself."""
+        return cls(served, new, entry, None, OWN_OPTIONS, author, trusted=trusted)
+
+    def shown(self) -> Obj:
+        """``new`` in the version that the client speaks."""
+        return self.new if self.served.from_storage is None else self.served.from_storage(self.new)

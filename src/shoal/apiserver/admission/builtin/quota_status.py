@@ -14,10 +14,10 @@ from typing import Final
 
 from shoal.apiserver import objects
 from shoal.apiserver.admission.builtin.resource_quota import QUOTAS
-from shoal.apiserver.body import WriteOptions
 from shoal.apiserver.context import Core
 from shoal.apiserver.effects import NOTHING, Extra
-from shoal.apiserver.write import Author, Retry, Writer
+from shoal.apiserver.write import Writer
+from shoal.apiserver.writing.model import Author, Retry, Write
 from shoal.base.logs import get_logger
 from shoal.errors import ApiError
 from shoal.kube.kinds.checks import quantity_of
@@ -25,7 +25,6 @@ from shoal.kube.objects import Obj
 from shoal.kube.quota import Count, evaluator_of, resources_behind
 from shoal.store import Event, EventType, Key, StoreReadOnly, StoreUnavailable
 
-_OPTIONS: Final = WriteOptions(False, "", "Ignore")
 _AUTHOR: Final = Author("shoal-apiserver", "status")
 _SETTLE_S: Final = 0.05  # deletions come in crowds: counted once for all that come within this time
 _LAZY_S: Final = 5.0  # after creations, which are charged already unless they overtook the quota
@@ -220,7 +219,7 @@ class QuotaStatus:
             return
         quota["status"] = status
         try:
-            await self._writer.replace_object(served, quota, entry, None, _OPTIONS, _AUTHOR)
+            await self._writer.store(Write.own(served, quota, entry, _AUTHOR))
         except Retry:
             self._schedule(key, _SETTLE_S)
         except (ApiError, StoreReadOnly, StoreUnavailable) as error:

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from shoal.apiserver.body import WriteOptions
-from shoal.apiserver.write import Author
+from shoal.apiserver.writing.model import Author, Write
 from shoal.kube.objects import Obj
 from shoal.testing.servers import LocalServer, ServerAnswer
 
@@ -30,8 +29,7 @@ async def store_trusted(server: LocalServer, group: str, version: str, plural: s
     """Store what clients may not: old objects that later rules forbid, endpoints on the loopback address."""
     served = server.server.core.registry.get(group, version, plural)
     assert served is not None
-    options, author = WriteOptions(False, "", "Ignore"), Author("test")
-    await server.server.writer.create_object(served, obj, None, options, author, trusted=True)
+    await server.server.writer.store(Write.own(served, obj, None, Author("test"), trusted=True))
 
 
 async def until(condition: Callable[[], Any], timeout_s: float = 5.0) -> None:
