@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from shoal.apiserver.effects import CRDS, ending_mark, terminating_mark
 from shoal.apiserver.fencing import deposed
 from shoal.apiserver.registry import Served
@@ -20,10 +22,16 @@ def explain(failed: RequirementFailed, storage: Served, obj: Obj, generate: str)
         raise AlreadyExists.of(resource.plural, resource.group, metadata["name"]) from None
 
 
+@lru_cache(maxsize=4096)
+def _namespace_requires(namespace: str) -> tuple[Require, ...]:
+    return Exists(Key("namespaces", "", namespace)), Absent(terminating_mark(namespace))
+
+
 def create_requires(storage: Served, key: Key) -> list[Require]:
+    """What must hold when an object is created: its key is free, its namespace there and not being deleted."""
     requires: list[Require] = [Absent(key)]
     if key.namespace:
-        requires += [Exists(Key("namespaces", "", key.namespace)), Absent(terminating_mark(key.namespace))]
+        requires += _namespace_requires(key.namespace)
     if storage.resource.custom:
         requires += [Exists(Key(CRDS, "", storage.key)), Absent(ending_mark(storage.key))]
     return requires

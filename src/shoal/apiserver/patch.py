@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -26,7 +26,7 @@ from shoal.apiserver.http import Response
 from shoal.apiserver.negotiate import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, flag, patch_type
 from shoal.apiserver.objects import meta
 from shoal.apiserver.write import Writer
-from shoal.apiserver.writing.model import Author, Retry, Write
+from shoal.apiserver.writing.model import Retry, Write, author_of
 from shoal.errors import AlreadyExists, BadRequest, Invalid, forbidden
 from shoal.kube import jsonutil
 from shoal.kube.decode import normalize
@@ -36,7 +36,6 @@ from shoal.kube.patch import json_patch, merge_patch, strategic
 from shoal.store import Entry, Key
 
 PATCH_ATTEMPTS = 50  # clients do not expect a conflict of a patch that names no revision
-_AT_ONCE = nullcontext()
 
 Change = Callable[[Obj], Obj]
 
@@ -65,7 +64,9 @@ class Patcher:
         for attempt in range(PATCH_ATTEMPTS):
             warnings = len(call.warnings)
             try:
-                async with self._turn(call, attempt):
+                if not attempt:
+                    return await self._try_change(call, change, options)
+                async with self._turn(call):
                     return await self._try_change(call, change, options)
             except Retry:
                 del call.warnings[warnings:]
@@ -81,15 +82,13 @@ class Patcher:
         metadata = check_place(new, call)
         given = metadata.get("resourceVersion") or ""
         report_faults(call, options, tidy(new, served))
-        author = Author(manager_of(call, options), call.target.subresource)
+        author = author_of(manager_of(call, options), call.target.subresource)
         pinned = given if given != str(entry.revision) else ""
         return await self.writer.store(Write(served, new, entry, call, options, author, given_revision=pinned))
 
-    def _turn(self, call: Call, attempt: int) -> AbstractAsyncContextManager[None]:
-        """A first attempt goes ahead. Those that have lost a race go one after the other: a crowd that patches one
-        object must not run into each other until their attempts are used up."""
-        if not attempt:
-            return _AT_ONCE
+    def _turn(self, call: Call) -> AbstractAsyncContextManager[None]:
+        """Held by attempts after the first. Patches that have lost a race go one after the other: a crowd that patches
+        one object must not run into each other until their attempts are used up."""
         return self._turns.setdefault(call.served.key_of(call.namespace, call.name), asyncio.Lock())
 
     def _change(self, call: Call, media: str, options: WriteOptions) -> Change:
@@ -117,7 +116,9 @@ class Patcher:
             if attempt:
                 applied = orjson.loads(text)
             try:
-                async with self._turn(call, attempt):
+                if not attempt:
+                    return await self._try_apply(call, applied, options)
+                async with self._turn(call):
                     return await self._try_apply(call, applied, options)
             except Retry:
                 continue
@@ -125,7 +126,7 @@ class Patcher:
 
     async def _try_apply(self, call: Call, applied: Obj, options: WriteOptions) -> Response:
         served, core = call.served, self.core
-        author = Author(options.field_manager, call.target.subresource)
+        author = author_of(options.field_manager, call.target.subresource)
         entry = await self.writer.stored(call)
         live = served.decode(entry) if entry is not None else None
         if live is None and call.target.subresource:

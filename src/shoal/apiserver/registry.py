@@ -34,8 +34,8 @@ class Served:
     """One resource in one served version."""
 
     __slots__ = (
-        "_rules", "_type", "crd", "from_storage", "item_prefix", "key", "list_head", "prefix", "resource", "since",
-        "storage", "to_storage",
+        "_rules", "_type", "converter", "crd", "from_storage", "item_prefix", "key", "list_head", "prefix", "resource",
+        "since", "storage", "to_storage",
     )  # fmt: skip
 
     def __init__(
@@ -45,6 +45,8 @@ class Served:
         self._rules = rules
         self._type = type_
         self.crd = crd  # shoal.kube.crd's view of the definition's version; None for built-ins
+        # what entries of other versions have to pass before this one can use them; None for nearly all
+        self.converter: Converter | None = None if crd is None else crd.converter
         self.key = resource.storage_key
         self.storage: Served = self
         self.to_storage: Convert | None = None
@@ -70,11 +72,6 @@ class Served:
         if self._rules is None:
             self._rules = rules_for(self.resource.group, self.resource.version, self.resource.kind)
         return self._rules
-
-    @property
-    def converter(self) -> Converter | None:
-        """What entries of other versions have to pass before this one can use them; None for nearly all."""
-        return None if self.crd is None else self.crd.converter
 
     def key_of(self, namespace: str | None, name: str) -> Key:
         return Key(self.key, namespace or "", name)

@@ -28,7 +28,7 @@ from shoal.apiserver.objects import meta
 from shoal.apiserver.patch import Patcher
 from shoal.apiserver.registry import Served
 from shoal.apiserver.write import ATTEMPTS, Writer
-from shoal.apiserver.writing.model import Author, Retry, Write
+from shoal.apiserver.writing.model import Author, Retry, Write, author_of
 from shoal.errors import BadRequest, Conflict, InternalError, MethodNotAllowed, NotFound, TooManyRequests
 from shoal.kube import jsonutil, labels
 from shoal.kube.decode import normalize
@@ -169,7 +169,7 @@ class Subresources:
 
     async def _set_scale(self, call: Call, change: Change, options: WriteOptions) -> Obj:
         served = call.served
-        author = Author(manager_of(call, options), "scale")
+        author = author_of(manager_of(call, options), "scale")
         for _ in range(ATTEMPTS):
             entry = await self._entry(call)
             obj = served.decode(entry)
@@ -215,7 +215,7 @@ class Subresources:
         body = await self._admitted(call, body, CREATE, ("", "v1", "Binding"), name)
         annotations = body["metadata"].get("annotations") or {}
         uid = body["metadata"].get("uid")
-        author = Author(manager_of(call, options), "binding")
+        author = author_of(manager_of(call, options), "binding")
         for _ in range(ATTEMPTS):
             entry = self.core.store.get(served.key_of(call.namespace, name))
             if entry is None:

@@ -20,8 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 
-import orjson
-
 from shoal.apiserver.admission.chain import Chain
 from shoal.apiserver.admission.model import CREATE, UPDATE
 from shoal.apiserver.admission.passes import AdmissionPass, begin_pass
@@ -47,7 +45,7 @@ from shoal.apiserver.shapes import Shapes
 from shoal.apiserver.writing.commit import Committer
 from shoal.apiserver.writing.content import prepare, validate, warnings
 from shoal.apiserver.writing.identity import default, identify, settle
-from shoal.apiserver.writing.model import Author, Guard, Retry, Write
+from shoal.apiserver.writing.model import Author, Guard, Retry, Write, author_of
 from shoal.apiserver.writing.ownership import own
 from shoal.errors import Conflict, Invalid, NotFound, invalid
 from shoal.kube.objects import Obj
@@ -86,7 +84,9 @@ class Writer:
         options = write_options(call)
         served = call.served
         obj, faults = read_raw(call, options)
-        key = self.shapes.key(served, obj, self._spec_context(served, call.namespace or ""))
+        key = None
+        if served.rules.spec_alone is not None:
+            key = self.shapes.key(served, obj, self._spec_context(served, call.namespace or ""))
         shape = self.shapes.get(key, obj["spec"]) if key is not None else None
         if shape is not None:
             del obj["spec"]
@@ -95,7 +95,7 @@ class Writer:
         if shape is not None:
             obj["spec"] = shape.parsed
         check_place(obj, call)
-        author = Author(manager_of(call, options))
+        author = author_of(manager_of(call, options))
         new_shape = key if shape is None and not found else None
         made = await self.store(Write(served, obj, None, call, options, author, shape=shape, new_shape=new_shape))
         return self.answer(call, made, 201)
@@ -106,8 +106,7 @@ class Writer:
         body = read_object(call, options)
         metadata = check_place(body, call)
         given = _given_revision(metadata, call.served)
-        text = orjson.dumps(body)
-        author = Author(manager_of(call, options), call.target.subresource)
+        author = author_of(manager_of(call, options), call.target.subresource)
         for _ in range(ATTEMPTS):
             entry = await self.stored(call)
             if entry is None:
@@ -119,7 +118,8 @@ class Writer:
             except Retry:
                 if given:
                     raise self.conflict(call) from None
-                body = orjson.loads(text)  # the attempt has filled fields in: start from what the client sent
+                body = read_object(call, options)  # the attempt has filled fields in: start from what the client sent
+                check_place(body, call)
                 continue
             return self.answer(call, result, 200)
         raise self.conflict(call)

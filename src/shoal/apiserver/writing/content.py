@@ -79,7 +79,13 @@ def validate(write: Write) -> None:
     elif write.trusted:
         return
     else:
-        errors = _creation_errors(write, storage, new)
+        resource, rules = storage.resource, storage.rules
+        errors = validate_metadata(
+            new, namespaced=resource.namespaced, name_errors=rules.name_errors,
+            qualified_finalizers=_qualified_finalizers(resource),
+        )  # fmt: skip
+        alone = rules.spec_alone if write.shape is not None else None
+        errors = errors + (rules.validate_create(new) if alone is None else alone.validate_rest(new))
     if errors:
         raise invalid_object(storage, new, errors)
 
@@ -88,16 +94,6 @@ def invalid_object(served: Served, obj: Obj, errors: list[FieldError]) -> Invali
     """The refusal of an object for what is wrong with it."""
     name = obj["metadata"].get("name") or obj["metadata"].get("generateName") or ""
     return Invalid.of(served.resource.kind, served.resource.group, name, errors)
-
-
-def _creation_errors(write: Write, storage: Served, new: Obj) -> list[FieldError]:
-    resource, rules = storage.resource, storage.rules
-    errors = validate_metadata(
-        new, namespaced=resource.namespaced, name_errors=rules.name_errors,
-        qualified_finalizers=_qualified_finalizers(resource),
-    )  # fmt: skip
-    known = rules.spec_alone if write.shape is not None else None
-    return errors + (rules.validate_create(new) if known is None else known.validate_rest(new))
 
 
 def _replacement_errors(storage: Served, new: Obj, old: Obj, subresource: str) -> list[FieldError]:

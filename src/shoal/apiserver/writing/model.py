@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from shoal.apiserver import objects
 from shoal.apiserver.admission.passes import AdmissionPass
@@ -26,6 +27,12 @@ class Author:
 
     manager: str
     subresource: str = ""
+
+
+@lru_cache(maxsize=1024)
+def author_of(manager: str, subresource: str = "") -> Author:
+    """The author of that name; there are few, and every write has one."""
+    return Author(manager, subresource)
 
 
 class Retry(Exception):
