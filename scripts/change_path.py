@@ -51,6 +51,7 @@ from shoal.testing.servers import local_server
 
 WORD = "xprobex"
 COUNTED = ("base", "client", "control", "krane", "reconcile", "sync")
+FLEET = ("control/", "krane/", "sync/")
 _RESUME = opcode.opmap["RESUME"]
 _DEPTH = 5
 _WRITES = ("INSERT", "UPDATE", "DELETE")
@@ -291,7 +292,9 @@ def main() -> None:
             print(f"{name}:")
             for file, functions in trace.listed():
                 print(f"  {file}: {', '.join(functions)}")
-    print(", ".join(f"{name} {len(trace.carriers)}" for name, trace in traces.items()))
+    for name, trace in traces.items():
+        own = sum(len(functions) for file, functions in trace.listed() if file.startswith(FLEET))
+        print(f"{name}: {len(trace.carriers)} functions, {own} of them of the fleet's own packages")
 
 
 if __name__ == "__main__":

@@ -22,11 +22,11 @@ from shoal.client import LostLease
 from shoal.errors import ApiError, Forbidden, Unauthorized
 from shoal.krane.cache import Cache, CacheOwner, Offload
 from shoal.krane.config import JoinFile, KraneConfig
-from shoal.krane.controller import Controller, ControllerParts, DeploymentController, SentinelController
+from shoal.krane.controller import Controller, ControllerDeps, DeploymentController, SentinelController
 from shoal.krane.identity import Home, KeyPair
 from shoal.krane.metrics import KraneMetrics
-from shoal.krane.model import ControlPlane, Fenced, Owner, Sides
-from shoal.krane.session import Session
+from shoal.krane.model import ControlPlane, Fenced, MakeHandlers, Owner
+from shoal.krane.session import AgentSession
 from shoal.reconcile.leader import Elector
 from shoal.sync.keys import StreamKind
 from shoal.wire.fleet.v1 import cluster_pb as pb
@@ -43,13 +43,13 @@ _FIRST_BEAT_S = 2.0  # the first heartbeat waits at most this long for the strea
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentParts:
+class AgentDeps:
     """What an agent is made of."""
 
     config: KraneConfig
     join: JoinFile
     plane: ControlPlane
-    sides: Sides
+    handlers: MakeHandlers
     elector: Elector | None  # None: no standby, acts at once
     name: str  # of this process, unique among the standbys
     software: str
@@ -60,10 +60,10 @@ class AgentParts:
 
 
 class Agent:
-    def __init__(self, parts: AgentParts) -> None:
-        self._parts = parts
-        self._clock = parts.clock
-        self._home = Home(parts.config.dir)
+    def __init__(self, deps: AgentDeps) -> None:
+        self._deps = deps
+        self._clock = deps.clock
+        self._home = Home(deps.config.dir)
         self._key = KeyPair(b"", b"")
         self._session = self._new_session()
         self._leading = False
@@ -76,7 +76,7 @@ class Agent:
         """Until cancelled."""
         self._home.prepare()
         self._key = self._home.key_pair()
-        metrics, elector = self._parts.metrics, self._parts.elector
+        metrics, elector = self._deps.metrics, self._deps.elector
         metrics.leading.follow(lambda: float(self._leading))
         metrics.epoch.follow(lambda: float(self._session.epoch if self._leading else 0))
         backoff = Backoff(base_s=2.0, cap_s=300.0, floor_s=0.1)
@@ -96,7 +96,7 @@ class Agent:
             if not self._session.fenced.is_set():
                 continue  # the control plane is another fleet's
             failures = 1 if self._clock.monotonic() - began_s >= _STABLE_S else failures + 1
-            pause_s = backoff.delay_s(failures, self._parts.random)
+            pause_s = backoff.delay_s(failures, self._deps.random)
             log.warning("fenced: another agent has this shard; standing by", pause_s=round(pause_s, 1))
             await self._clock.sleep(pause_s)
 
@@ -113,11 +113,11 @@ class Agent:
             self.controllers.clear()
             self._made.clear()
 
-    def _new_session(self) -> Session:
-        join = self._parts.join
-        return Session(cluster=join.cluster, region=join.region, shard=join.shard, agent=self._parts.name)
+    def _new_session(self) -> AgentSession:
+        join = self._deps.join
+        return AgentSession(cluster=join.cluster, region=join.region, shard=join.shard, agent=self._deps.name)
 
-    async def _speak(self, session: Session) -> None:
+    async def _speak(self, session: AgentSession) -> None:
         fleet = self._home.fleet
         answer = await self._join(session)
         if fleet != answer.control_plane:
@@ -127,32 +127,32 @@ class Agent:
                 return
         session.begin(answer.epoch)
         log.info("joined", epoch=answer.epoch, fleet=answer.control_plane)
-        heartbeat_s = answer.heartbeat_seconds or self._parts.config.heartbeat_s
+        heartbeat_s = answer.heartbeat_seconds or self._deps.config.heartbeat_s
         await wait_first(self._clock.sleep(min(_FIRST_BEAT_S, heartbeat_s)), self._until_watching())
         while True:
             await self._beat(session)
             await self._until_next_beat(heartbeat_s)
 
-    async def _join(self, session: Session) -> pb.JoinResponse:
+    async def _join(self, session: AgentSession) -> pb.JoinResponse:
         """Ask for an epoch until there is one."""
-        request = pb.JoinRequest(identity=session.identity, public_key=self._key.public, software=self._parts.software)
-        limits = self._parts.config.limits
+        request = pb.JoinRequest(identity=session.identity, public_key=self._key.public, software=self._deps.software)
+        limits = self._deps.config.limits
         backoff = Backoff(base_s=limits.reconnect_base_s, cap_s=limits.reconnect_cap_s, floor_s=0.02)
         failures = 0
         while True:
             try:
-                answer = await self._parts.plane.join(request)
+                answer = await self._deps.plane.join(request)
             except ApiError as error:
                 failures += 1
                 if str(error) != self._refused:
                     log.warning("joining failed; trying again", state=_connection(error), reason=str(error))
                 self._refused = str(error)
-                await self._clock.sleep(backoff.delay_s(failures, self._parts.random))
+                await self._clock.sleep(backoff.delay_s(failures, self._deps.random))
                 continue
             self._heard()
             return answer
 
-    async def _beat(self, session: Session) -> None:
+    async def _beat(self, session: AgentSession) -> None:
         asked_s = self._clock.monotonic()
         for controller in self.controllers.values():
             controller.connected.clear()  # what happens from here on is for the next heartbeat
@@ -160,11 +160,11 @@ class Agent:
             identity=session.identity,
             deployments=self._state(StreamKind.DEPLOYMENTS),
             sentinels=self._state(StreamKind.SENTINELS),
-            software=self._parts.software,
+            software=self._deps.software,
         )
-        counts = self._parts.metrics.heartbeats
+        counts = self._deps.metrics.heartbeats
         try:
-            answer = await self._parts.plane.heartbeat(request)
+            answer = await self._deps.plane.heartbeat(request)
         except Fenced:
             counts.labels("fenced").inc()
             session.end()
@@ -208,15 +208,15 @@ class Agent:
 
     # acting
 
-    async def _act(self, session: Session) -> None:
+    async def _act(self, session: AgentSession) -> None:
         """Both controllers, for the fleet that is known from last time, or as soon as it is known."""
         if not self._home.fleet:
             await session.joined.wait()
-        join = self._parts.join
+        join = self._deps.join
         owner = Owner(fleet=self._home.fleet, cluster=join.cluster, region=join.region, shard=join.shard)
         await run_all({f"krane/{stream}": self._supervise(session, owner, stream) for stream in _KINDS})
 
-    async def _supervise(self, session: Session, owner: Owner, stream: StreamKind) -> None:
+    async def _supervise(self, session: AgentSession, owner: Owner, stream: StreamKind) -> None:
         """One controller, again whenever it fails: the other one never notices."""
         backoff = Backoff(base_s=1.0, cap_s=60.0, floor_s=0.1)
         failures = 0
@@ -231,10 +231,10 @@ class Agent:
             except Exception as error:
                 log.error("a controller failed; starting it again", controller=str(stream), error=error)
             failures = 1 if self._clock.monotonic() - began_s >= _STABLE_S else failures + 1
-            await self._clock.sleep(backoff.delay_s(failures, self._parts.random))
+            await self._clock.sleep(backoff.delay_s(failures, self._deps.random))
 
-    def _make(self, session: Session, owner: Owner, stream: StreamKind) -> Controller:
-        parts = self._parts
+    def _make(self, session: AgentSession, owner: Owner, stream: StreamKind) -> Controller:
+        deps = self._deps
         cache_owner = CacheOwner(
             fleet=owner.fleet,
             cluster=owner.cluster,
@@ -243,15 +243,15 @@ class Agent:
             public_key=self._key.public.hex(),
         )
         return _KINDS[stream](
-            ControllerParts(
-                plane=parts.plane,
+            ControllerDeps(
+                plane=deps.plane,
                 session=session,
-                side=parts.sides(owner, self._key.private)[stream],
-                cache=Cache.open(self._home.path / f"{stream}.cache", cache_owner, offload=parts.offload),
-                metrics=parts.metrics,
-                clock=parts.clock,
-                random=parts.random,
-                limits=parts.config.limits,
+                handlers=deps.handlers(owner, self._key.private)[stream],
+                cache=Cache.open(self._home.path / f"{stream}.cache", cache_owner, offload=deps.offload),
+                metrics=deps.metrics,
+                clock=deps.clock,
+                random=deps.random,
+                limits=deps.config.limits,
             )
         )
 
@@ -279,10 +279,10 @@ class Agent:
         """Everything about this agent, for people."""
         heard = None if self._heard_s is None else round(self._clock.monotonic() - self._heard_s, 3)
         return {
-            "agent": self._parts.name,
-            "cluster": self._parts.join.cluster,
-            "region": self._parts.join.region,
-            "shard": self._parts.join.shard,
+            "agent": self._deps.name,
+            "cluster": self._deps.join.cluster,
+            "region": self._deps.join.region,
+            "shard": self._deps.join.shard,
             "fleet": self._home.fleet,
             "leading": self._leading,
             "epoch": self._session.epoch,

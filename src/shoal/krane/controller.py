@@ -24,19 +24,19 @@ from shoal.base.logs import get_logger
 from shoal.base.tasks import cancel_all, run_all
 from shoal.errors import ServiceUnavailable
 from shoal.krane.actual import Actual
-from shoal.krane.books import Applied, Books
 from shoal.krane.cache import Cache
 from shoal.krane.config import Limits
+from shoal.krane.context import ControllerContext
 from shoal.krane.following import Follower
 from shoal.krane.inbox import Inbox
+from shoal.krane.key_state import Applied, KeyState
 from shoal.krane.metrics import KraneMetrics
-from shoal.krane.model import ControlPlane, Report, Side
+from shoal.krane.model import ControlPlane, Report, StreamHandlers
 from shoal.krane.protocol import WatchMachine, is_removal, version_of
-from shoal.krane.reports import ReportCounts, Reporter, ReportSeams
+from shoal.krane.reports import ReportCounts, Reporter, ReporterDeps
 from shoal.krane.resync import Resync
-from shoal.krane.session import Session
-from shoal.krane.station import Station
-from shoal.krane.working import Worker, WorkSeams
+from shoal.krane.session import AgentSession
+from shoal.krane.working import Worker, WorkerDeps
 from shoal.sync.brake import DeletionBrake
 from shoal.sync.buffer import BufferEntry
 from shoal.sync.keys import StreamKind
@@ -50,12 +50,12 @@ _Request = pb.ReportDeploymentStatusRequest | pb.ReportSentinelStatusRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerParts:
+class ControllerDeps:
     """What a controller is made of."""
 
     plane: ControlPlane
-    session: Session
-    side: Side
+    session: AgentSession
+    handlers: StreamHandlers
     cache: Cache
     metrics: KraneMetrics
     clock: Clock
@@ -68,15 +68,15 @@ class Controller(ABC):
 
     stream: ClassVar[StreamKind]
 
-    def __init__(self, parts: ControllerParts) -> None:
-        self._station = station = self._make_station(parts)
-        self._actual = Actual(station, blank=self._blank)
+    def __init__(self, deps: ControllerDeps) -> None:
+        self._context = context = self._make_context(deps)
+        self._actual = Actual(context, blank=self._blank)
         self._reporter = self._make_reporter()
-        self._follower = Follower(station, connected=self._connected)
-        self._resync = Resync(station, self._follower, self._actual, overdue=self._reporter.mark)
+        self._follower = Follower(context, connected=self._connected)
+        self._resync = Resync(context, self._follower, self._actual, overdue=self._reporter.mark)
         self._worker = Worker(
-            station,
-            WorkSeams(
+            context,
+            WorkerDeps(
                 apply=self.apply,
                 delete=self.delete,
                 finished=lambda key: self._reporter.mark(key, again=True),
@@ -119,7 +119,7 @@ class Controller(ABC):
             )
         finally:
             self._actual.close()
-            self._station.cache.close()
+            self._context.cache.close()
 
     async def run_desired_state_apply_loop(self) -> None:
         """Receives desired state from the control plane and applies it to the cluster."""
@@ -127,7 +127,7 @@ class Controller(ABC):
 
     async def run_actual_state_report_loop(self) -> None:
         """Watches the cluster and reports what it shows to the control plane."""
-        observing = self._station.observer.run(self._observed)
+        observing = self._context.observer.run(self._observed)
         await run_all({f"{self.stream}/observe": observing, f"{self.stream}/send": self._reporter.run()})
 
     async def run_resync_loop(self) -> None:
@@ -136,19 +136,19 @@ class Controller(ABC):
 
     async def _resume(self) -> None:
         """Put what the cache holds and the cluster lacks into the inbox."""
-        station = self._station
+        context = self._context
         self._worker.restore_brake()
         live: dict[str, Version | None] = {}
         try:
-            live = {key: found.version for key, found in (await station.live()).items()}
+            live = {key: found.version for key, found in (await context.live()).items()}
         except ServiceUnavailable as error:
-            station.log.warning("applying all that is cached", reason=str(error))
-        for item in station.cache.items():
+            context.log.warning("applying all that is cached", reason=str(error))
+        for item in context.cache.items():
             version = version_of(item)
             if not is_removal(item) and live.get(item.key) == version:
-                station.books.applied[item.key] = Applied(version, 0)
-                station.books.unverified.add(item.key)
-            elif not station.inbox.offer(item):
+                context.key_state.applied[item.key] = Applied(version, 0)
+                context.key_state.unverified.add(item.key)
+            elif not context.inbox.offer(item):
                 self._resync.doubt(item.key)  # more is cached than the inbox takes at once: the rest follows
 
     # the cluster's side
@@ -174,32 +174,32 @@ class Controller(ABC):
     # the control plane's side
 
     async def _send(self, reports: list[Report]) -> pb.ReportResponse:
-        station = self._station
-        await station.session.joined.wait()
-        station.session.check()
-        request = self._request(station.session.next_sequence(self.stream), reports)
-        with tracing.span("krane.report", parent=self._trace_of(reports), reports=len(reports)), station.calling():
-            return await station.plane.report(self.stream, request)
+        context = self._context
+        await context.session.joined.wait()
+        context.session.check()
+        request = self._request(context.session.next_sequence(self.stream), reports)
+        with tracing.span("krane.report", parent=self._trace_of(reports), reports=len(reports)), context.calling():
+            return await context.plane.report(self.stream, request)
 
     def _trace_of(self, reports: list[Report]) -> str:
         """Of the change that a report is about; one that is about many follows from none."""
         if not tracing.is_on() or len(reports) != 1:
             return ""
-        item = self._station.cache.get(reports[0].key)
+        item = self._context.cache.get(reports[0].key)
         return item.trace if item is not None else ""
 
     def _gone(self, key: str) -> None:
         """The control plane knows that the key is removed: nothing of it has to be kept."""
-        applied = self._station.books.applied.get(key)
-        if applied is not None and applied.removed and key not in self._station.machine.desired:
-            self._station.books.forget(key)
+        applied = self._context.key_state.applied.get(key)
+        if applied is not None and applied.removed and key not in self._context.machine.desired:
+            self._context.key_state.forget(key)
             self._actual.forget(key)
-            self._station.cache.drop(key)
+            self._context.cache.drop(key)
             self._follower.changed_cache()
 
     def _not_known(self, keys: list[str]) -> None:
         for key in keys:
-            if key in self._station.machine.desired:
+            if key in self._context.machine.desired:
                 self._resync.doubt(key)
 
     def _connected(self) -> None:
@@ -210,14 +210,14 @@ class Controller(ABC):
 
     def state(self) -> pb.ControllerState:
         """What the heartbeat says of this controller."""
-        station, inbox = self._station, self._station.inbox
-        held = sorted(station.brake.held)
-        brake = pb.Brake(held=bool(held), reason=station.brake.reason(), keys=held[:_HELD_SHOWN], count=len(held))
+        context, inbox = self._context, self._context.inbox
+        held = sorted(context.brake.held)
+        brake = pb.Brake(held=bool(held), reason=context.brake.reason(), keys=held[:_HELD_SHOWN], count=len(held))
         return pb.ControllerState(
             cursor=self.version_last_seen,
             connection=self._follower.state,
-            breaker=str(station.breaker.state),
-            objects=len(station.machine.desired),
+            breaker=str(context.breaker.state),
+            objects=len(context.machine.desired),
             buffered=inbox.depth,
             retrying=len(inbox) - inbox.depth,
             lag_seconds=inbox.lag_s,
@@ -227,24 +227,24 @@ class Controller(ABC):
 
     def status(self) -> dict[str, Any]:
         """The same for people, with every failing key."""
-        station, inbox = self._station, self._station.inbox
+        context, inbox = self._context, self._context.inbox
         return {
             "connection": self._follower.state,
             "reason": self._follower.reason,
             "cursor": self.version_last_seen,
-            "breaker": str(station.breaker.state),
-            "observeOnly": station.machine.observe_only,
-            "objects": len(station.machine.desired),
+            "breaker": str(context.breaker.state),
+            "observeOnly": context.machine.observe_only,
+            "objects": len(context.machine.desired),
             "buffered": inbox.depth,
             "lagSeconds": round(inbox.lag_s, 3),
             "unreported": self._reporter.pending,
             "cacheError": self._follower.cache_error,
-            "heldDeletes": sorted(station.brake.held),
+            "heldDeletes": sorted(context.brake.held),
             "failing": [self._shown(retry_s, entry) for retry_s, entry in inbox.retrying()],
         }
 
     def _shown(self, retry_s: float, entry: BufferEntry[pb.Item]) -> dict[str, Any]:
-        failure = self._station.books.failures.get(entry.key)
+        failure = self._context.key_state.failures.get(entry.key)
         return {
             "key": entry.key,
             "version": str(entry.version),
@@ -257,12 +257,12 @@ class Controller(ABC):
     @property
     def version_last_seen(self) -> str:
         """The cursor: everything up to here is durable in the cache."""
-        return self._station.machine.cursor
+        return self._context.machine.cursor
 
     @property
     def synced(self) -> bool:
         """Whether everything in the cluster has been seen once."""
-        return self._station.observer.synced
+        return self._context.observer.synced
 
     def describe(self, key: str) -> Report | None:
         """The report of a key as of now; None when there is nothing to say about it."""
@@ -278,35 +278,35 @@ class Controller(ABC):
 
     # making
 
-    def _make_station(self, parts: ControllerParts) -> Station:
-        limits, cache = parts.limits, parts.cache
-        return Station(
+    def _make_context(self, deps: ControllerDeps) -> ControllerContext:
+        limits, cache = deps.limits, deps.cache
+        return ControllerContext(
             stream=self.stream,
-            plane=parts.plane,
-            session=parts.session,
+            plane=deps.plane,
+            session=deps.session,
             machine=WatchMachine(cursor=cache.cursor, items=cache.items()),
             cache=cache,
-            inbox=Inbox(clock=parts.clock, limit=limits.buffer),
-            books=Books(),
+            inbox=Inbox(clock=deps.clock, limit=limits.buffer),
+            key_state=KeyState(),
             brake=DeletionBrake(),
             breaker=Breaker(
                 f"control plane ({self.stream})",
-                clock=parts.clock,
+                clock=deps.clock,
                 threshold=limits.breaker_threshold,
                 open_s=limits.breaker_open_s,
             ),
-            applier=parts.side.applier,
-            observer=parts.side.observer,
+            applier=deps.handlers.applier,
+            observer=deps.handlers.observer,
             limits=limits,
-            metrics=parts.metrics,
-            clock=parts.clock,
-            random=parts.random,
+            metrics=deps.metrics,
+            clock=deps.clock,
+            random=deps.random,
             log=get_logger(f"krane.{self.stream}"),
         )
 
     def _make_reporter(self) -> Reporter:
-        station, metrics = self._station, self._station.metrics
-        seams = ReportSeams(
+        context, metrics = self._context, self._context.metrics
+        deps = ReporterDeps(
             describe=self._actual.describe,
             send=self._send,
             keys=self._actual.keys,
@@ -319,27 +319,27 @@ class Controller(ABC):
             failed_s=metrics.report_s.labels(self.stream, "error"),
         )
         return Reporter(
-            seams,
-            parallel=station.limits.report_parallel,
-            batch=station.limits.report_batch,
-            gather_s=station.limits.report_gather_s,
-            backoff=station.backoff(),
-            clock=station.clock,
-            random=station.random,
+            deps,
+            parallel=context.limits.report_parallel,
+            batch=context.limits.report_batch,
+            gather_s=context.limits.report_gather_s,
+            backoff=context.backoff(),
+            clock=context.clock,
+            random=context.random,
             counts=counts,
-            log=station.log,
+            log=context.log,
         )
 
     def _follow_metrics(self) -> None:
-        metrics, station, name = self._station.metrics, self._station, self.stream
-        metrics.objects.follow(lambda: len(station.machine.desired), name)
-        metrics.buffered.follow(lambda: station.inbox.depth, name)
-        metrics.retrying.follow(lambda: len(station.inbox) - station.inbox.depth, name)
-        metrics.held.follow(lambda: len(station.brake.held), name)
-        metrics.lag_s.follow(lambda: station.inbox.lag_s, name)
+        metrics, context, name = self._context.metrics, self._context, self.stream
+        metrics.objects.follow(lambda: len(context.machine.desired), name)
+        metrics.buffered.follow(lambda: context.inbox.depth, name)
+        metrics.retrying.follow(lambda: len(context.inbox) - context.inbox.depth, name)
+        metrics.held.follow(lambda: len(context.brake.held), name)
+        metrics.lag_s.follow(lambda: context.inbox.lag_s, name)
         metrics.unreported.follow(lambda: self._reporter.pending, name)
         metrics.connected.follow(lambda: float(self._follower.state == "watching"), name)
-        metrics.breaker.follow(lambda: _BREAKER_NUMBER[station.breaker.state], name)
+        metrics.breaker.follow(lambda: _BREAKER_NUMBER[context.breaker.state], name)
         metrics.version.follow(lambda: _newest(self.version_last_seen), name)
 
 
@@ -350,11 +350,11 @@ class DeploymentController(Controller):
 
     async def apply_deployment(self, item: pb.Item) -> None:
         """Make the cluster's Deployment, with all that belongs to it, equal to the item."""
-        await self._station.applier.apply(item)
+        await self._context.applier.apply(item)
 
     async def delete_deployment(self, key: str, namespace: str, name: str) -> None:
         """Remove it; what is not there is fine. Its last report is forgotten with it."""
-        await self._station.applier.delete(key, namespace, name)
+        await self._context.applier.delete(key, namespace, name)
         self._reporter.removed(key)
 
     @property
@@ -370,7 +370,7 @@ class DeploymentController(Controller):
 
     def _request(self, sequence: int, reports: list[Report]) -> pb.ReportDeploymentStatusRequest:
         chosen = [report for report in reports if isinstance(report, pb.DeploymentReport)]
-        identity = self._station.session.identity
+        identity = self._context.session.identity
         return pb.ReportDeploymentStatusRequest(identity=identity, sequence=sequence, reports=chosen)
 
 
@@ -381,12 +381,12 @@ class SentinelController(Controller):
 
     async def apply_sentinel(self, item: pb.Item) -> None:
         """Make the cluster's sentinel equal to the item, and report its available replicas at once."""
-        await self._station.applier.apply(item)
+        await self._context.applier.apply(item)
         self._reporter.mark(item.key, again=True)
 
     async def delete_sentinel(self, key: str, namespace: str, name: str) -> None:
         """Remove its Service and Deployment; what is not there is fine. Its last report is forgotten with it."""
-        await self._station.applier.delete(key, namespace, name)
+        await self._context.applier.delete(key, namespace, name)
         self._reporter.removed(key)
 
     @property
@@ -402,7 +402,7 @@ class SentinelController(Controller):
 
     def _request(self, sequence: int, reports: list[Report]) -> pb.ReportSentinelStatusRequest:
         chosen = [report for report in reports if isinstance(report, pb.SentinelReport)]
-        identity = self._station.session.identity
+        identity = self._context.session.identity
         return pb.ReportSentinelStatusRequest(identity=identity, sequence=sequence, reports=chosen)
 
 

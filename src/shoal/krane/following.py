@@ -15,9 +15,9 @@ from typing import Literal, assert_never
 
 from shoal.base.tasks import run_all
 from shoal.errors import ApiError, BadRequest, Forbidden, NotFound, ServiceUnavailable, Unauthorized
+from shoal.krane.context import ANSWERS, ControllerContext
 from shoal.krane.model import Fenced, Live
 from shoal.krane.protocol import Command, FindAbsent, Save, Send, Sync, Take, is_removal
-from shoal.krane.station import ANSWERS, Station
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 Connection = Literal["connecting", "watching", "unauthorized", "fenced", "stopped"]
@@ -58,8 +58,8 @@ class _Outgoing:
 class Follower:
     """``connected`` is called for every welcome."""
 
-    def __init__(self, station: Station, *, connected: Callable[[], None]) -> None:
-        self._station = station
+    def __init__(self, context: ControllerContext, *, connected: Callable[[], None]) -> None:
+        self._context = context
         self._connected = connected
         self._outgoing: _Outgoing | None = None
         self._cursor: str | None = None  # to be saved
@@ -73,7 +73,7 @@ class Follower:
         self.cache_error = ""
 
     async def run(self) -> None:
-        name = self._station.stream
+        name = self._context.stream
         try:
             await run_all(
                 {
@@ -87,13 +87,13 @@ class Follower:
 
     async def take(self, item: pb.Item) -> bool:
         """A state that came by another way than the stream; True when it was news."""
-        commands = self._station.machine.learned(item)
+        commands = self._context.machine.learned(item)
         await self._do(commands)
         return bool(commands)
 
     async def ask_again(self, keys: Iterable[str]) -> None:
         """Have the buckets of these keys sent whole."""
-        await self._do(self._station.machine.ask_again(keys))
+        await self._do(self._context.machine.ask_again(keys))
 
     def changed_cache(self) -> None:
         """Something in the cache is not on disk yet."""
@@ -102,10 +102,10 @@ class Follower:
     # the stream
 
     async def _supervise(self) -> None:
-        station = self._station
+        context = self._context
         failures = 0
         while True:
-            await station.session.joined.wait()
+            await context.session.joined.wait()
             welcomed = False
             try:
                 async with aclosing(self._events()) as events:
@@ -114,31 +114,31 @@ class Follower:
                             welcomed = True
                             self._greeted(event.event.value)
                         self._note(event)
-                        await self._do(station.machine.receive(event))
+                        await self._do(context.machine.receive(event))
                 self._lost("connecting", "unavailable", "the control plane ended the stream")
             except Fenced as error:
-                station.session.end()
+                context.session.end()
                 self._lost("fenced", "fenced", str(error))
                 return
             except (Unauthorized, Forbidden) as error:
                 self._lost("unauthorized", "unauthorized", str(error))
             except BadRequest as error:
                 if not welcomed and "cursor" in str(error):
-                    station.machine.cursor_refused()
+                    context.machine.cursor_refused()
                     self._cursor = None
                 self._lost("connecting", "refused", str(error))
             except ApiError as error:
                 self._lost("connecting", "unavailable", str(error))
             finally:
-                station.machine.disconnect()
+                context.machine.disconnect()
             failures = 1 if welcomed else failures + 1
-            await station.clock.sleep(station.backoff().delay_s(failures, station.random))
+            await context.clock.sleep(context.backoff().delay_s(failures, context.random))
 
     async def _events(self) -> AsyncGenerator[pb.WatchEvent, None]:
-        station = self._station
+        context = self._context
         outgoing = self._outgoing = _Outgoing()
-        await self._do(station.machine.connect(station.session.identity))
-        events = station.plane.watch(station.stream, outgoing.requests())
+        await self._do(context.machine.connect(context.session.identity))
+        events = context.plane.watch(context.stream, outgoing.requests())
         try:
             async with aclosing(events):
                 yield await self._first(events)
@@ -151,7 +151,7 @@ class Follower:
     async def _first(self, events: AsyncIterator[pb.WatchEvent]) -> pb.WatchEvent:
         """The first message. The breaker hears of it but does not keep us from trying: the supervisor has pauses of its
         own, and a welcome is the best news that the control plane is back."""
-        breaker = self._station.breaker
+        breaker = self._context.breaker
         try:
             first = await anext(events, None)
             if first is None:
@@ -167,32 +167,32 @@ class Follower:
 
     def _greeted(self, welcome: pb.Welcome) -> None:
         self.state, self.reason = "watching", ""
-        station = self._station
-        station.metrics.connections.labels(station.stream, "ok").inc()
+        context = self._context
+        context.metrics.connections.labels(context.stream, "ok").inc()
         if welcome.observe_only:
             self._syncs.clear()  # of another history: only the full sync that follows can end the observing
         if welcome.resumed:
-            station.log.info("watching", resumed=True)
+            context.log.info("watching", resumed=True)
         else:
-            station.log.info("watching after a full sync", why=welcome.reason, observe_only=welcome.observe_only)
+            context.log.info("watching after a full sync", why=welcome.reason, observe_only=welcome.observe_only)
         self._connected()
 
     def _lost(self, state: Connection, result: str, reason: str) -> None:
-        station = self._station
-        station.metrics.connections.labels(station.stream, result).inc()
+        context = self._context
+        context.metrics.connections.labels(context.stream, result).inc()
         if (state, reason) != (self.state, self.reason):
-            station.log.warning("not connected to the control plane", state=state, reason=reason)
+            context.log.warning("not connected to the control plane", state=state, reason=reason)
         self.state, self.reason = state, reason
 
     def _note(self, event: pb.WatchEvent) -> None:
-        station = self._station
+        context = self._context
         field = event.event.field if event.event is not None else ""
-        station.metrics.events.labels(station.stream, field if field in _EVENT_NAMES else "other").inc()
+        context.metrics.events.labels(context.stream, field if field in _EVENT_NAMES else "other").inc()
         if field == "sync_begin":
-            self._sync_began_s = station.clock.monotonic()
+            self._sync_began_s = context.clock.monotonic()
 
     async def _do(self, commands: list[Command]) -> None:
-        station = self._station
+        context = self._context
         for command in commands:
             match command:
                 case Send(request):
@@ -200,11 +200,11 @@ class Follower:
                         self._outgoing.put(request)
                 case Take(item):
                     self._withhold(item)
-                    station.cache.put(item)
+                    context.cache.put(item)
                     self._unsaved.set()
-                    station.hop("received", item.committed_ms)
-                    if not station.inbox.offer(item):
-                        await station.inbox.put(item)  # reading stops until there is room
+                    context.hop("received", item.committed_ms)
+                    if not context.inbox.offer(item):
+                        await context.inbox.put(item)  # reading stops until there is room
                 case Save(cursor):
                     self._cursor = cursor
                     self._unsaved.set()
@@ -215,42 +215,42 @@ class Follower:
 
     def _withhold(self, item: pb.Item) -> None:
         """While only observing, deletions wait to be judged together."""
-        station = self._station
-        if station.machine.observe_only and is_removal(item):
+        context = self._context
+        if context.machine.observe_only and is_removal(item):
             item.by_user = False  # the wish is of another history, and may be older than what it would remove
-            if _is_delete(item) and station.may_be_there(item.key):
+            if _is_delete(item) and context.may_be_there(item.key):
                 self._withheld.add(item.key)
                 self._hold(item.key)
 
     # durability
 
     async def _save_loop(self) -> None:
-        station = self._station
+        context = self._context
         failures = 0
         while True:
             await self._unsaved.wait()
             self._unsaved.clear()
             cursor = self._cursor
             try:
-                await station.cache.save(cursor)
+                await context.cache.save(cursor)
             except OSError as error:
                 failures += 1
                 self.cache_error = str(error)
-                station.log.error("the cache cannot be written; the cursor stays", error=error)
+                context.log.error("the cache cannot be written; the cursor stays", error=error)
                 self._unsaved.set()
-                await station.clock.sleep(station.backoff().delay_s(failures, station.random))
+                await context.clock.sleep(context.backoff().delay_s(failures, context.random))
                 continue
             failures, self.cache_error = 0, ""
-            if cursor is not None and cursor != station.machine.cursor:
-                await self._do(station.machine.saved(cursor))
+            if cursor is not None and cursor != context.machine.cursor:
+                await self._do(context.machine.saved(cursor))
 
     # absence
 
     def _sync_ended(self, sync: Sync) -> None:
-        station = self._station
+        context = self._context
         kind = "full" if sync.full else "buckets"
-        station.metrics.syncs.labels(station.stream, kind).inc()
-        station.metrics.sync_s.labels(station.stream).observe(station.clock.monotonic() - self._sync_began_s)
+        context.metrics.syncs.labels(context.stream, kind).inc()
+        context.metrics.sync_s.labels(context.stream).observe(context.clock.monotonic() - self._sync_began_s)
         if sync.full:
             self._syncs.clear()  # what they did not name, this one does not name either
         elif len(self._syncs) >= _SYNCS_KEPT:
@@ -259,7 +259,7 @@ class Follower:
         self._synced.set()
 
     async def _absent_loop(self) -> None:
-        station = self._station
+        context = self._context
         while True:
             await self._synced.wait()
             self._synced.clear()
@@ -272,18 +272,18 @@ class Follower:
                         self._syncs.popleft()
                 else:
                     failures += 1
-                    await station.clock.sleep(station.backoff().delay_s(failures, station.random))
+                    await context.clock.sleep(context.backoff().delay_s(failures, context.random))
 
     async def _compare(self, sync: Sync) -> bool:
         """Remove what the sync did not name and the control plane does not know. False when not all could be asked."""
-        station = self._station
+        context = self._context
         try:
-            live = await station.live()
+            live = await context.live()
         except ServiceUnavailable as error:
-            station.log.warning("what is absent cannot be found out yet", reason=str(error))
+            context.log.warning("what is absent cannot be found out yet", reason=str(error))
             return False
         versions = {key: found.version for key, found in live.items()}
-        suspects = station.machine.suspects(sync, versions)
+        suspects = context.machine.suspects(sync, versions)
         answers = await self._ask_all(suspects)
         for answer in answers.values():
             if answer is not None:
@@ -291,7 +291,7 @@ class Follower:
         complete = len(answers) == len(suspects)
         if not any(one is sync for one in self._syncs):
             return True  # another one has taken its place meanwhile
-        if complete or not station.machine.observe_only:
+        if complete or not context.machine.observe_only:
             await self._remove(sync, [key for key, answer in answers.items() if answer is None], live)
         return complete
 
@@ -303,53 +303,53 @@ class Follower:
         async def ask_some() -> None:
             for key in rest:
                 try:
-                    answers[key] = await self._station.ask(key)
+                    answers[key] = await self._context.ask(key)
                 except NotFound:
                     answers[key] = None
                 except ApiError as error:
-                    self._station.log.warning("asking for an object failed", key=key, reason=str(error))
+                    self._context.log.warning("asking for an object failed", key=key, reason=str(error))
                     return
 
         if keys:
             parallel = min(_ASK_PARALLEL, len(keys))
-            await run_all({f"{self._station.stream}/ask/{n}": ask_some() for n in range(parallel)})
+            await run_all({f"{self._context.stream}/ask/{n}": ask_some() for n in range(parallel)})
         return answers
 
     def _judge(self) -> list[pb.Item]:
         """Observing is over: the deletions withheld meanwhile, to be held or done together."""
-        station = self._station
-        station.machine.observe_only = False
+        context = self._context
+        context.machine.observe_only = False
         keys, self._withheld = sorted(self._withheld), set()
-        items = [item for key in keys if (item := station.cache.get(key)) is not None and is_removal(item)]
+        items = [item for key in keys if (item := context.cache.get(key)) is not None and is_removal(item)]
         for item in items:
-            station.brake.forget(item.key)
-            station.cache.unhold(item.key)
+            context.brake.forget(item.key)
+            context.cache.unhold(item.key)
         return items
 
     def _hold(self, key: str) -> None:
-        self._station.brake.hold(key, self._station.clock.wall_s())
-        self._station.cache.hold(key)
+        self._context.brake.hold(key, self._context.clock.wall_s())
+        self._context.cache.hold(key)
         self._unsaved.set()
 
     async def _remove(self, sync: Sync, keys: list[str], live: dict[str, Live]) -> None:
-        station = self._station
-        now_s = station.clock.wall_s()
+        context = self._context
+        now_s = context.clock.wall_s()
         versions = {key: found.version for key, found in live.items()}
         withheld = self._judge() if sync.full else []
         there = sum(key in live for key in keys) + len(withheld)
-        hold = there > station.brake.room(now_s, len(station.cache))  # all wait, not only those past the limit
+        hold = there > context.brake.room(now_s, len(context.cache))  # all wait, not only those past the limit
         for item in withheld:
             if hold:
                 self._hold(item.key)
             else:
-                await station.inbox.put(item)
+                await context.inbox.put(item)
         for key in keys:
             found = live.get(key)
             where = pb.Delete(namespace=found.namespace, name=found.name) if found is not None else pb.Delete()
-            commands = station.machine.absent(sync, key, versions, where)
+            commands = context.machine.absent(sync, key, versions, where)
             if commands:
-                station.metrics.corrections.labels(station.stream, "absent").inc()
-                station.log.warning("the control plane does not know an object; removing it", key=key, held=hold)
+                context.metrics.corrections.labels(context.stream, "absent").inc()
+                context.log.warning("the control plane does not know an object; removing it", key=key, held=hold)
                 if hold and found is not None:
                     self._hold(key)
             await self._do(commands)

@@ -1,4 +1,4 @@
-"""The seams of the agent: what the two controllers need from the cluster and from the control plane.
+"""The deps of the agent: what the two controllers need from the cluster and from the control plane.
 
 ``Applier`` and ``Observer`` are the cluster's side (``deployments`` and ``sentinels`` implement them, each in its way);
 ``ControlPlane`` is the other one (``stream`` implements it over Connect). Errors of both are of ``shoal.errors``.
@@ -85,15 +85,15 @@ class Observer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class StreamHandlers:
     """The cluster's side of one controller."""
 
     applier: Applier
     observer: Observer
 
 
-Sides = Callable[[Owner, bytes], dict[StreamKind, Side]]
-"""Builds both sides once the fleet is known; the bytes are the agent's private X25519 key, for sealed secrets."""
+MakeHandlers = Callable[[Owner, bytes], dict[StreamKind, StreamHandlers]]
+"""Builds the handlers of both streams once the fleet is known; the bytes are the agent's private X25519 key."""
 
 
 class ControlPlane(Protocol):

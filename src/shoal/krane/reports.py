@@ -25,7 +25,7 @@ from shoal.wire.fleet.v1 import cluster_pb as pb
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReportSeams:
+class ReporterDeps:
     """What a reporter is given: how to make a report, how to send some, and who wants to know what came of it."""
 
     describe: Callable[[str], Report | None]
@@ -45,7 +45,7 @@ class ReportCounts:
 class Reporter:
     def __init__(
         self,
-        seams: ReportSeams,
+        deps: ReporterDeps,
         *,
         parallel: int,
         batch: int,
@@ -56,7 +56,7 @@ class Reporter:
         counts: ReportCounts,
         log: Logger,
     ) -> None:
-        self._seams = seams
+        self._deps = deps
         self._parallel = parallel
         self._batch = batch
         self._gather_s = gather_s
@@ -100,7 +100,7 @@ class Reporter:
         delivered since, or is on its way, is not sent again."""
         wanted = frozenset(buckets)
         count = 0
-        for key in {*self._seams.keys(), *self._digest.keys_in(wanted)}:
+        for key in {*self._deps.keys(), *self._digest.keys_in(wanted)}:
             if bucket_of(key) not in wanted or key in self._sending or key in self._marked:
                 continue
             if self._delivered_s.get(key, -1.0) < asked_s:
@@ -151,7 +151,7 @@ class Reporter:
             if alone and reports:
                 continue
             again = self._marked.pop(key)
-            report = self._seams.describe(key)
+            report = self._deps.describe(key)
             if report is None:
                 self._forget(key)
             elif not again and self._last.get(key) == fingerprint(report):
@@ -165,7 +165,7 @@ class Reporter:
     async def _send(self, reports: list[Report]) -> None:
         started_s = self._clock.monotonic()
         try:
-            answer = await self._seams.send(reports)
+            answer = await self._deps.send(reports)
         except (BadRequest, Invalid, TooManyRequests) as error:
             self._counts.failed_s.observe(self._clock.monotonic() - started_s)
             self._refused(reports, error, started_s)
@@ -188,7 +188,7 @@ class Reporter:
             self._alone.discard(key)
             if report.gone:
                 self._forget(key)
-                self._seams.gone(key)
+                self._deps.gone(key)
                 continue
             self._last[key] = print_ = fingerprint(report)
             self._delivered_s[key] = now_s
@@ -198,7 +198,7 @@ class Reporter:
         for key in unknown:
             self._forget(key)
         if unknown:
-            self._seams.unknown(unknown)
+            self._deps.unknown(unknown)
 
     def _failed(self, reports: list[Report], error: ApiError, started_s: float) -> None:
         if not self._failures:

@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 from shoal.errors import ApiError, NotFound, ServiceUnavailable
 from shoal.krane.actual import Actual
+from shoal.krane.context import ControllerContext
 from shoal.krane.following import Follower
 from shoal.krane.protocol import version_of
-from shoal.krane.station import Station
 
 _LOOKS_PER_PERIOD = 20  # how often new keys are noticed
 _SHARE = 0.45  # of the period: twice this, and the time until a key is noticed, stay below it
@@ -25,8 +25,10 @@ _LEAST_PAUSE_S = 0.005
 class Resync:
     """``overdue`` is called now and then with keys that were removed and whose report is still owed."""
 
-    def __init__(self, station: Station, follower: Follower, actual: Actual, *, overdue: Callable[[str], None]) -> None:
-        self._station = station
+    def __init__(
+        self, context: ControllerContext, follower: Follower, actual: Actual, *, overdue: Callable[[str], None]
+    ) -> None:
+        self._context = context
         self._follower = follower
         self._actual = actual
         self._overdue = overdue
@@ -36,11 +38,11 @@ class Resync:
 
     def doubt(self, key: str) -> None:
         """Look at this key as soon as possible."""
-        self._station.books.doubtful.add(key)
+        self._context.key_state.doubtful.add(key)
         self._now.set()
 
     async def run(self) -> None:
-        clock, period_s = self._station.clock, self._station.limits.resync_s
+        clock, period_s = self._context.clock, self._context.limits.resync_s
         listed_s = looked_s = clock.monotonic()
         self._notice_keys(looked_s)
         while True:
@@ -56,91 +58,91 @@ class Resync:
             await self._rest(self._pause_s(looked_s + period_s / _LOOKS_PER_PERIOD))
 
     def _notice_keys(self, now_s: float) -> None:
-        desired = self._station.machine.desired
+        desired = self._context.machine.desired
         for key in [key for key in self._asked if key not in desired]:
             del self._asked[key]
         for key in desired:
-            late_s = self._station.limits.resync_s if key in self._station.books.unverified else 0.0
+            late_s = self._context.limits.resync_s if key in self._context.key_state.unverified else 0.0
             self._asked.setdefault(key, now_s - late_s)
-        for key, applied in self._station.books.applied.items():
+        for key, applied in self._context.key_state.applied.items():
             if applied.removed:
                 self._overdue(key)
 
     async def _ask_next(self, now_s: float) -> None:
-        station, key = self._station, next(iter(self._asked), None)
+        context, key = self._context, next(iter(self._asked), None)
         if key is None or self._due_s(key) > now_s:
             return
         watching = self._follower.state == "watching"
-        if not watching and key not in station.books.unverified:
+        if not watching and key not in context.key_state.unverified:
             self._not_before_s = now_s + _DISCONNECTED_S
             return
-        self._not_before_s = now_s + station.limits.resync_s * _SHARE / len(self._asked)
+        self._not_before_s = now_s + context.limits.resync_s * _SHARE / len(self._asked)
         del self._asked[key]
-        if key in station.machine.desired:
-            self._asked[key] = now_s if watching else now_s - station.limits.resync_s
+        if key in context.machine.desired:
+            self._asked[key] = now_s if watching else now_s - context.limits.resync_s
             self._verify(key)
             if watching:
                 await self._ask(key)
 
     def _verify(self, key: str) -> None:
         """Apply once what was in the cluster before this process: its version says nothing about drift meanwhile."""
-        station = self._station
-        item = station.cache.get(key)
-        if key in station.books.unverified and item is not None and station.inbox.offer(item):
-            station.books.unverified.discard(key)
+        context = self._context
+        item = context.cache.get(key)
+        if key in context.key_state.unverified and item is not None and context.inbox.offer(item):
+            context.key_state.unverified.discard(key)
 
     async def _ask(self, key: str) -> None:
-        station = self._station
+        context = self._context
         try:
-            item = await station.ask(key)
+            item = await context.ask(key)
         except NotFound:
             await self._follower.ask_again([key])  # absence is for a sync to establish
         except ApiError as error:
-            station.log.debug("asking for an object failed", key=key, reason=str(error))
+            context.log.debug("asking for an object failed", key=key, reason=str(error))
         else:
             if await self._follower.take(item):
-                station.metrics.corrections.labels(station.stream, "version").inc()
-                station.log.warning("an object had changed and nobody had said so", key=key)
+                context.metrics.corrections.labels(context.stream, "version").inc()
+                context.log.warning("an object had changed and nobody had said so", key=key)
             self._actual.correct_drift(key)
 
     async def _settle_doubts(self) -> None:
-        station = self._station
-        keys = sorted(station.books.doubtful)
-        station.books.doubtful.clear()
+        context = self._context
+        keys = sorted(context.key_state.doubtful)
+        context.key_state.doubtful.clear()
         for key in keys:
-            item, applied = station.cache.get(key), station.books.applied.get(key)
-            if item is None or station.inbox.pending(key) is not None:
+            item, applied = context.cache.get(key), context.key_state.applied.get(key)
+            if item is None or context.inbox.pending(key) is not None:
                 continue
             if applied is None or version_of(item).is_after(applied.version):
-                await station.inbox.put(item)
+                await context.inbox.put(item)
         if self._follower.state == "watching":
             for key in keys:
-                if key in station.machine.desired:
+                if key in context.machine.desired:
                     await self._ask(key)
 
     async def _list_cluster(self) -> None:
-        station = self._station
+        context = self._context
         try:
-            live = await station.live()
+            live = await context.live()
         except ServiceUnavailable as error:
-            station.log.warning("strays and what is missing cannot be found now", reason=str(error))
+            context.log.warning("strays and what is missing cannot be found now", reason=str(error))
             return
-        strays = [key for key in live if station.machine.known(key) is None]
+        strays = [key for key in live if context.machine.known(key) is None]
         await self._follower.ask_again(strays)
-        for key in list(station.machine.desired):
+        for key in list(context.machine.desired):
             if key not in live:
                 self._actual.correct_drift(key, missing=True)
 
     def _due_s(self, key: str) -> float:
-        return max(self._not_before_s, self._asked[key] + self._station.limits.resync_s * _SHARE)
+        return max(self._not_before_s, self._asked[key] + self._context.limits.resync_s * _SHARE)
 
     def _pause_s(self, look_s: float) -> float:
         first = next(iter(self._asked), None)
         due_s = look_s if first is None else min(look_s, self._due_s(first))
-        return max(_LEAST_PAUSE_S, due_s - self._station.clock.monotonic())
+        return max(_LEAST_PAUSE_S, due_s - self._context.clock.monotonic())
 
     async def _rest(self, seconds: float) -> None:
-        timer = self._station.clock.call_later(seconds, self._now.set)
+        timer = self._context.clock.call_later(seconds, self._now.set)
         try:
             await self._now.wait()
         finally:

@@ -9,7 +9,7 @@ from shoal.sync.keys import StreamKind
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 
-class Session:
+class AgentSession:
     """Shared by both controllers of a term. It begins without an epoch: then only what is cached can be acted on."""
 
     def __init__(self, *, cluster: str, region: str, shard: str, agent: str) -> None:

@@ -27,8 +27,8 @@ from shoal.controllers.replicaset import wiring as replicaset_wiring
 from shoal.errors import AlreadyExists, Invalid
 from shoal.krane import rbac
 from shoal.krane.deployments.apply import PARTS
-from shoal.krane.model import Owner, Side
-from shoal.krane.sides import make_sides
+from shoal.krane.handlers import make_handlers
+from shoal.krane.model import Owner, StreamHandlers
 from shoal.kube.objects import Obj
 from shoal.sync.keys import StreamKind
 from shoal.sync.sealing import new_key, seal_values, wrap_for
@@ -140,11 +140,11 @@ class World:
         self.admin = Client(server.transport, clock=RealClock(), field_manager="administrator")
         self.client = Client(recording, clock=RealClock(), field_manager="not-krane")
         self.changed: list[str] = []
-        sides = self.sides(OWNER)
-        self.deployments, self.sentinels = sides[StreamKind.DEPLOYMENTS], sides[StreamKind.SENTINELS]
+        handlers = self.handlers(OWNER)
+        self.deployments, self.sentinels = handlers[StreamKind.DEPLOYMENTS], handlers[StreamKind.SENTINELS]
 
-    def sides(self, owner: Owner) -> dict[StreamKind, Side]:
-        return make_sides(self.client, clock=RealClock(), random=random.random)(owner, PRIVATE_KEY)
+    def handlers(self, owner: Owner) -> dict[StreamKind, StreamHandlers]:
+        return make_handlers(self.client, clock=RealClock(), random=random.random)(owner, PRIVATE_KEY)
 
     async def apply(self, *items: pb.Item) -> None:
         for each in items:

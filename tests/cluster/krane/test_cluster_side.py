@@ -27,9 +27,9 @@ from krane_world import (
 from shoal.base.clock import RealClock
 from shoal.client import PatchType, Scope, Unreachable, builtin
 from shoal.errors import ApiError, Forbidden, Invalid, NotFound
+from shoal.krane.handlers import make_handlers
 from shoal.krane.model import Newer
 from shoal.krane.objects.writer import NotOurs
-from shoal.krane.sides import make_sides
 from shoal.krane.unsealing import Unsealable
 from shoal.sentinel.stats import belonging
 from shoal.sync.keys import StreamKind
@@ -167,7 +167,7 @@ def test_objects_of_others_are_never_touched(plural):
 @pytest.mark.parametrize("field", ["fleet", "cluster", "shard"])
 def test_objects_of_another_owner_are_neither_seen_nor_changed(field):
     async def test(w):
-        other = w.sides(replace(OWNER, **{field: "other"}))[StreamKind.DEPLOYMENTS]
+        other = w.handlers(replace(OWNER, **{field: "other"}))[StreamKind.DEPLOYMENTS]
         await w.apply(deployment(1))
         assert await other.applier.live() == {}
         with pytest.raises(NotOurs, match="of fleet 'flt_1', cluster 'c1', shard 'default'"):
@@ -184,7 +184,7 @@ OTHER_SHARD = replace(OWNER, shard="b")
 
 def test_a_shard_takes_over_what_another_one_of_the_cluster_made_when_it_is_told_to():
     async def test(w):
-        other = w.sides(OTHER_SHARD)[StreamKind.DEPLOYMENTS].applier
+        other = w.handlers(OTHER_SHARD)[StreamKind.DEPLOYMENTS].applier
         await w.apply(deployment(9))
         before = await w.objects()
         with pytest.raises(NotOurs, match="shard 'default'"):
@@ -206,7 +206,7 @@ def test_a_shard_takes_over_what_another_one_of_the_cluster_made_when_it_is_told
 
 def test_the_shard_that_had_it_neither_takes_it_back_nor_deletes_it():
     async def test(w):
-        other = w.sides(OTHER_SHARD)[StreamKind.DEPLOYMENTS].applier
+        other = w.handlers(OTHER_SHARD)[StreamKind.DEPLOYMENTS].applier
         await w.apply(deployment(1))
         await other.apply(deployment(2, taken_from=OWNER.shard))
         after = await w.objects()
@@ -224,7 +224,7 @@ def test_the_shard_that_had_it_neither_takes_it_back_nor_deletes_it():
 
 def test_what_is_taken_over_while_it_is_being_deleted_stays(monkeypatch):
     async def test(w):
-        other = w.sides(OTHER_SHARD)[StreamKind.DEPLOYMENTS].applier
+        other = w.handlers(OTHER_SHARD)[StreamKind.DEPLOYMENTS].applier
         await w.apply(deployment(1))
         applier = w.deployments.applier
         read, taken = applier._writer.get, []
@@ -325,7 +325,7 @@ def test_whatever_a_state_says_is_accepted_and_is_no_drift_once_it_is_there(chec
         given = deployment(1, healthcheck=check, shutdown_signal=signal, secrets=secrets, **EVERY_OPTION)
         await w.apply(given)
         await eventually(lambda: w.report.desired_replicas == 2)
-        other = w.sides(OWNER)[StreamKind.DEPLOYMENTS]  # remembers nothing, so it asks the server
+        other = w.handlers(OWNER)[StreamKind.DEPLOYMENTS]  # remembers nothing, so it asks the server
         w.requests.written()
         await other.applier.apply(given)
         assert w.requests.written() == []
@@ -362,7 +362,7 @@ def test_nothing_newer_is_overwritten_although_what_was_seen_is_old():
     async def test(w):
         await w.apply(deployment(1))
         await eventually(lambda: w.report.desired_replicas == 2)
-        other = w.sides(OWNER)[StreamKind.DEPLOYMENTS]  # another agent of the shard, which has taken over
+        other = w.handlers(OWNER)[StreamKind.DEPLOYMENTS]  # another agent of the shard, which has taken over
         await other.applier.apply(deployment(9, replicas=9))
         with pytest.raises(Newer):
             await w.apply(deployment(5, replicas=5))  # at once: the watch has not told of it yet
@@ -626,7 +626,7 @@ def test_r2_the_observer_of_sentinels_waits_until_their_kinds_can_be_made(monkey
             await made(self)
 
         monkeypatch.setattr(Installation, "kinds", kinds)
-        side = make_sides(w.client, clock=RealClock(), random=lambda: 0.0)(OWNER, PRIVATE_KEY)[StreamKind.SENTINELS]
+        side = make_handlers(w.client, clock=RealClock(), random=lambda: 0.0)(OWNER, PRIVATE_KEY)[StreamKind.SENTINELS]
         watching = asyncio.create_task(side.observer.run(lambda key: None), name="observer")
         try:
             await eventually(lambda: side.observer.synced)
@@ -894,7 +894,7 @@ def test_u20_u30_on_a_whole_cluster_instances_show_their_nodes_zones_and_resourc
             for number, node in enumerate((await nodes.list()).items):
                 zone = {"metadata": {"labels": {"topology.kubernetes.io/zone": f"z{number}"}}}
                 await nodes.patch(node["metadata"]["name"], zone)
-            side = make_sides(cluster.client, clock=RealClock(), random=lambda: 0.5)(OWNER, PRIVATE_KEY)[
+            side = make_handlers(cluster.client, clock=RealClock(), random=lambda: 0.5)(OWNER, PRIVATE_KEY)[
                 StreamKind.DEPLOYMENTS
             ]
             async with asyncio.TaskGroup() as group:

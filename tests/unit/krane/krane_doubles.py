@@ -16,11 +16,11 @@ from shoal.base.tasks import cancel_all
 from shoal.errors import ApiError, NotFound, ServiceUnavailable
 from shoal.krane.cache import Cache, CacheOwner
 from shoal.krane.config import Limits
-from shoal.krane.controller import Controller, ControllerParts, DeploymentController
+from shoal.krane.controller import Controller, ControllerDeps, DeploymentController
 from shoal.krane.metrics import KraneMetrics
-from shoal.krane.model import Live, Newer, Side
+from shoal.krane.model import Live, Newer, StreamHandlers
 from shoal.krane.protocol import is_removal, version_of
-from shoal.krane.session import Session
+from shoal.krane.session import AgentSession
 from shoal.sync.digest import Digest, bucket_of
 from shoal.sync.keys import StreamKind, stream_of
 from shoal.sync.versions import BadCursor, Cursor, Version, decode_cursor, encode_cursor
@@ -369,16 +369,16 @@ class Rig:
         self.clock = clock or FakeClock()
         self.plane = plane or FakePlane()
         self.cluster = cluster or FakeCluster()
-        self.session = Session(cluster="c1", region="eu", shard="default", agent="a1")
+        self.session = AgentSession(cluster="c1", region="eu", shard="default", agent="a1")
         if joined:
             self.session.begin(1)
         self.metrics = KraneMetrics(Metrics())
         self.cache = Cache.open(path / f"{kind.stream}.cache", owner, offload=inline)
         self.controller = kind(
-            ControllerParts(
+            ControllerDeps(
                 plane=self.plane,
                 session=self.session,
-                side=Side(self.cluster, self.cluster),
+                handlers=StreamHandlers(self.cluster, self.cluster),
                 cache=self.cache,
                 metrics=self.metrics,
                 clock=self.clock,

@@ -18,11 +18,11 @@ from shoal.base.clock import FakeClock
 from shoal.base.metrics import Metrics
 from shoal.base.settings import load
 from shoal.errors import AlreadyExists, ConfigError, Conflict, ServiceUnavailable, Unauthorized
-from shoal.krane.agent import Agent, AgentParts
+from shoal.krane.agent import Agent, AgentDeps
 from shoal.krane.config import JoinFile, KraneConfig, Limits, read_join_file
 from shoal.krane.identity import Home
 from shoal.krane.metrics import KraneMetrics
-from shoal.krane.model import Fenced, Owner, Side
+from shoal.krane.model import Fenced, Owner, StreamHandlers
 from shoal.reconcile.leader import ElectionConfig, Elector, LockRecord
 from shoal.sync.digest import bucket_of
 from shoal.sync.keys import StreamKind
@@ -79,11 +79,11 @@ class World:
             times = ElectionConfig(lease_s=15, renew_deadline_s=10.0, retry_s=2.0)
             elector = Elector(self.lock, name, clock=self.clock, random=lambda: 0.5, config=times)
         return Agent(
-            AgentParts(
+            AgentDeps(
                 config=KraneConfig(join=Path("join.json"), dir=self.path / name, limits=Limits(report_gather_s=0)),
                 join=JOIN,
                 plane=plane or self.plane,
-                sides=self.sides,
+                handlers=self.handlers,
                 elector=elector,
                 name=name,
                 software="shoal/test",
@@ -94,12 +94,12 @@ class World:
             )
         )
 
-    def sides(self, owner: Owner, private_key: bytes) -> dict[StreamKind, Side]:
+    def handlers(self, owner: Owner, private_key: bytes) -> dict[StreamKind, StreamHandlers]:
         self.owners.append(owner)
         assert len(private_key) == 32
         if owner.fleet != "flt_1":
-            return {stream: Side(self.of_others, self.of_others) for stream in StreamKind}
-        return {stream: Side(cluster, cluster) for stream, cluster in self.clusters.items()}
+            return {stream: StreamHandlers(self.of_others, self.of_others) for stream in StreamKind}
+        return {stream: StreamHandlers(cluster, cluster) for stream, cluster in self.clusters.items()}
 
     @asynccontextmanager
     async def running(self, agent: Agent) -> AsyncIterator[Agent]:
@@ -409,7 +409,7 @@ def test_metrics_have_closed_labels_and_can_be_rendered(tmp_path: Path) -> None:
         world = World(tmp_path)
         registry = Metrics()
         agent = world.agent("a1")
-        agent._parts = replace(agent._parts, metrics=KraneMetrics(registry))
+        agent._deps = replace(agent._deps, metrics=KraneMetrics(registry))
         world.plane.desired.want("deployment/secret-name")
         async with world.running(agent):
             await world.clock.advance(20)

@@ -75,7 +75,7 @@ def test_r4_what_reaches_a_worker_late_is_not_applied_over_what_is_known(tmp_pat
         async with Rig(tmp_path, plane=plane, cluster=cluster) as rig:
             await rig.settle()
             cluster.objects.clear()  # so that the cluster itself would not refuse it
-            rig.controller._station.inbox.offer(old)
+            rig.controller._context.inbox.offer(old)
             await rig.settle()
             assert ("deployment/a", 1) not in cluster.applied
 
@@ -418,7 +418,7 @@ def test_a_cluster_that_has_a_newer_version_than_we_know_makes_us_ask(tmp_path: 
             cluster.objects["deployment/a"] = newer
             cached = rig.cache.get("deployment/a")
             assert cached is not None
-            rig.controller._station.inbox.offer(cached)
+            rig.controller._context.inbox.offer(cached)
             await rig.settle()
             assert rig.cluster.applied == [("deployment/a", 1), ("deployment/a", 2)]
 

@@ -9,9 +9,18 @@ from krane_doubles import Desired, event
 from krane_model import OBJECTS, ModelAgent, hello_of
 
 from shoal.control.database.position import Position
-from shoal.control.service.desired.index import Entry, Index
+from shoal.control.service.desired.index import DesiredEntry, DesiredIndex
 from shoal.control.service.desired.model import Loaded
-from shoal.control.service.stream.protocol import FullSync, Load, Resume, Send, Session, SessionConfig, Wait, decide
+from shoal.control.service.stream.protocol import (
+    FullSync,
+    Load,
+    Resume,
+    Send,
+    SessionConfig,
+    Wait,
+    WatchSession,
+    decide,
+)
 from shoal.krane.protocol import is_removal, version_of
 from shoal.sync.keys import Place, StreamKind
 from shoal.sync.versions import decode_cursor, read_cursor
@@ -25,9 +34,9 @@ class Service:
 
     def __init__(self) -> None:
         self.desired = Desired()
-        self.index = Index(SIGNING_KEYS)
+        self.index = DesiredIndex(SIGNING_KEYS)
         self.index.moved("main", Position(1, 0, 0))
-        self.session: Session | None = None
+        self.session: WatchSession | None = None
         self.now = 0.0
 
     def change(self, kind: str, key: str) -> None:
@@ -37,7 +46,7 @@ class Service:
         elif kind == "want" or key in self.desired.items:
             item = self.desired.want(key) if kind == "want" else self.desired.unwant(key)
             action = "delete" if is_removal(item) else "apply"
-            entry = Entry("main", version_of(item).number, action, item.by_user)
+            entry = DesiredEntry("main", version_of(item).number, action, item.by_user)
             self.index.put(PLACE, StreamKind.DEPLOYMENTS, key, entry)
         self.index.moved("main", Position(1, self.desired.number, 0))
 
@@ -48,7 +57,7 @@ class Service:
         config = SessionConfig(batch=2)
         if self.session is not None:
             self.session.close()
-        self.session = Session(self.index, place_index, config, wake=lambda: None, random=lambda: 0.5)
+        self.session = WatchSession(self.index, place_index, config, wake=lambda: None, random=lambda: 0.5)
         self.session.begin(how, self.now)
 
     def step(self) -> list[pb.WatchEvent]:

@@ -19,10 +19,10 @@ from shoal.errors import BadRequest, Forbidden, NotFound, ServiceUnavailable, Ti
 from shoal.krane import stream as stream_module
 from shoal.krane.cache import Cache, CacheOwner
 from shoal.krane.config import JoinFile, Limits
-from shoal.krane.controller import ControllerParts, DeploymentController
+from shoal.krane.controller import ControllerDeps, DeploymentController
 from shoal.krane.metrics import KraneMetrics
-from shoal.krane.model import Fenced, Side
-from shoal.krane.session import Session
+from shoal.krane.model import Fenced, StreamHandlers
+from shoal.krane.session import AgentSession
 from shoal.krane.stream import Connection, Times
 from shoal.sync.keys import StreamKind
 from shoal.testing.fleet import ControlPlane, control_plane
@@ -66,20 +66,20 @@ async def patiently(call: Callable[[], Awaitable[T]]) -> T:
                 return await call()
 
 
-async def _joined(plane: Connection, cluster: str = "c1") -> Session:
-    session = Session(cluster=cluster, region="eu", shard="default", agent="a1")
+async def _joined(plane: Connection, cluster: str = "c1") -> AgentSession:
+    session = AgentSession(cluster=cluster, region="eu", shard="default", agent="a1")
     answer = await plane.join(pb.JoinRequest(identity=session.identity, public_key=b"k" * 32))
     session.begin(answer.epoch)
     return session
 
 
-def _controller(path: Path, plane: Connection, session: Session, cluster: FakeCluster) -> DeploymentController:
+def _controller(path: Path, plane: Connection, session: AgentSession, cluster: FakeCluster) -> DeploymentController:
     owner = CacheOwner(fleet="f", cluster="c1", shard="default", stream="deployments", public_key="00")
     return DeploymentController(
-        ControllerParts(
+        ControllerDeps(
             plane=plane,
             session=session,
-            side=Side(cluster, cluster),
+            handlers=StreamHandlers(cluster, cluster),
             cache=Cache.open(path / "deployments.cache", owner),
             metrics=KraneMetrics(Metrics()),
             clock=CLOCK,
@@ -89,7 +89,7 @@ def _controller(path: Path, plane: Connection, session: Session, cluster: FakeCl
     )
 
 
-async def _hello(session: Session, cursor: str = "") -> AsyncIterator[pb.WatchRequest]:
+async def _hello(session: AgentSession, cursor: str = "") -> AsyncIterator[pb.WatchRequest]:
     from protobuf import Oneof
 
     yield pb.WatchRequest(request=Oneof("hello", pb.Hello(identity=session.identity, cursor=cursor)))

@@ -22,13 +22,13 @@ from shoal.base.metrics import Metrics
 from shoal.base.settings import setting
 from shoal.base.tasks import wait_first
 from shoal.client import Client, connect, load
-from shoal.krane.agent import Agent, AgentParts
+from shoal.krane.agent import Agent, AgentDeps
 from shoal.krane.config import KraneConfig
 from shoal.krane.election import ensure_namespace, make_elector
+from shoal.krane.handlers import make_handlers
 from shoal.krane.joining import JoinFileReader
 from shoal.krane.labels import FIELD_MANAGER_KRANE
 from shoal.krane.metrics import KraneMetrics
-from shoal.krane.sides import make_sides
 from shoal.krane.stream import Connection, Times
 
 
@@ -102,11 +102,11 @@ async def make_agent(
         correlation=name,
         times=_times(config),
     )
-    parts = AgentParts(
+    parts = AgentDeps(
         config=config,
         join=join,
         plane=connection,
-        sides=make_sides(client, clock=process.clock, random=process.random.random),
+        handlers=make_handlers(client, clock=process.clock, random=process.random.random),
         elector=elector,
         name=name,
         software=f"shoal/{__version__}",

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.control.service.desired.index import APPLY, Entry, PlaceIndex
+from shoal.control.service.desired.index import APPLY, DesiredEntry, PlaceIndex
 from shoal.control.service.desired.model import Loaded
-from shoal.control.service.stream.protocol import FullSync, Resume, Session, SessionConfig
+from shoal.control.service.stream.protocol import FullSync, Resume, SessionConfig, WatchSession
 from shoal.sync.digest import bucket_of, differing
 from shoal.sync.keys import Place
 from shoal.sync.versions import Cursor, Version, read_cursor
@@ -134,7 +134,7 @@ class Mirror:
         if not version.is_after(self._versions.get(item.key)):
             return
         action = item.action.field if item.action.field in ("delete", "release") else APPLY
-        entry = Entry(version.database, version.number, action, item.by_user)
+        entry = DesiredEntry(version.database, version.number, action, item.by_user)
         self._versions[item.key], self._data[item.key] = version, data
         self.index.entries.pop(item.key, None)  # to the end, so that the oldest tombstones come first
         self.index.entries[item.key] = entry
@@ -245,7 +245,7 @@ def _points(cursor: Cursor) -> tuple[tuple[str, tuple[int, int]], ...]:
     return tuple(sorted(cursor.positions.items()))
 
 
-class RelaySession(Session):
+class RelaySession(WatchSession):
     """A session of the cluster service over a mirror. Its cursor is one that was given to the relay or the agent."""
 
     def __init__(

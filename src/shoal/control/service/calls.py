@@ -26,7 +26,7 @@ from shoal.control.service.reports.reports import Reports
 from shoal.control.service.stream.counts import StreamCounts
 from shoal.control.service.stream.hub import Hub
 from shoal.control.service.stream.opened import OpenStream, to_connect
-from shoal.control.service.stream.protocol import FullSync, Resume, Session, SessionConfig
+from shoal.control.service.stream.protocol import FullSync, Resume, SessionConfig, WatchSession
 from shoal.control.service.stream.sender import BatchSender, StreamSender
 from shoal.errors import ShoalError
 from shoal.sync import keys
@@ -228,7 +228,9 @@ class ClusterCalls(ClusterService):
         self._metrics.hellos.labels(stream, result).inc()
         return how
 
-    def _session(self, member: Member, stream: keys.StreamKind, wake: Callable[[], None], *, once: bool) -> Session:
+    def _session(
+        self, member: Member, stream: keys.StreamKind, wake: Callable[[], None], *, once: bool
+    ) -> WatchSession:
         config = SessionConfig(
             batch=self._config.batch,
             digest_every_s=self._config.digest_every_s,
@@ -239,12 +241,12 @@ class ClusterCalls(ClusterService):
             heartbeats=True,
         )
         place_index = self._hub.index.of(member.place, stream)
-        return Session(self._hub.index, place_index, config, wake=wake, random=self._random)
+        return WatchSession(self._hub.index, place_index, config, wake=wake, random=self._random)
 
     async def _read(
         self,
         requests: AsyncIterator[pb.WatchRequest],
-        session: Session,
+        session: WatchSession,
         opened: OpenStream,
         stream: keys.StreamKind,
         member: Member,

@@ -36,7 +36,7 @@ from shoal.control.service.stream.driver import Found, SessionDriver
 from shoal.control.service.stream.hub import Hub
 from shoal.control.service.stream.opened import OpenStream, to_connect
 from shoal.control.service.stream.outgoing import outgoing
-from shoal.control.service.stream.protocol import Resume, Session, SessionConfig
+from shoal.control.service.stream.protocol import Resume, SessionConfig, WatchSession
 from shoal.errors import ShoalError
 from shoal.sync import keys
 from shoal.sync.keys import Place
@@ -104,7 +104,7 @@ class _Channel:
     """One place that the relay follows; the alarm of its driver."""
 
     number: int
-    session: Session
+    session: WatchSession
     due: list[tuple[float, int]]  # of all channels: a heap of moments and numbers
     until: float = float("inf")
 
@@ -198,7 +198,7 @@ class _Relay:
             retry_cap_s=deps.config.retry_cap_s,
         )  # fmt: skip
         place_index = deps.hub.index.of(place, self.stream)
-        session = Session(deps.hub.index, place_index, config, wake=lambda: self._look(number), random=deps.random)
+        session = WatchSession(deps.hub.index, place_index, config, wake=lambda: self._look(number), random=deps.random)
         channel = self._channels[number] = _Channel(number, session, self._due)
         self._drivers[number] = SessionDriver(
             session, load=self._load, send=partial(self._tell, number), alarm=channel, wake=partial(self._look, number),

@@ -20,7 +20,7 @@ from shoal.control.database.engine import Databases
 from shoal.control.domain.fleet import Fleet
 from shoal.control.domain.model import Actor, Sealed
 from shoal.control.service.desired.directory import AgentFacts, Directory
-from shoal.control.service.desired.index import Entry, Index
+from shoal.control.service.desired.index import DesiredEntry, DesiredIndex
 from shoal.control.service.desired.loader import Loader, Result
 from shoal.control.service.desired.model import Failure, Loaded
 from shoal.control.service.metrics import ServiceMetrics
@@ -54,7 +54,7 @@ class Bench:
         self.keys = Keys()
         self.keys.databases = databases
         self.fleet = Fleet(databases, clock, Ids(), self.keys)
-        self.index = Index({databases.fleet.name: databases.fleet.signing_key})
+        self.index = DesiredIndex({databases.fleet.name: databases.fleet.signing_key})
         self.directory = Directory(databases, clock)
         self.loader = Loader(
             databases, self.index, self.directory, self.keys, ServiceMetrics(Metrics()), cache_bytes=1 << 20
@@ -147,7 +147,7 @@ def test_keys_are_asked_for_while_no_connection_of_the_database_waits_for_them(t
 def test_an_object_that_is_made_while_it_is_looked_for_is_not_forgotten(tmp_path: Path) -> None:
     async def test(bench: Bench) -> None:
         place = await bench.prepare()
-        made = Entry("main", 99, "apply", False)
+        made = DesiredEntry("main", 99, "apply", False)
 
         async def reads_too_early(*_: Any) -> dict[Any, Any]:
             bench.index.put(place, StreamKind.DEPLOYMENTS, "deployment/new", made)

@@ -8,16 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.control.database.position import Position
-from shoal.control.service.desired.index import Entry, Index
+from shoal.control.service.desired.index import DesiredEntry, DesiredIndex
 from shoal.control.service.desired.model import Failure, Loaded
 from shoal.control.service.stream.protocol import (
     FullSync,
     Load,
     Resume,
     Send,
-    Session,
     SessionConfig,
     Wait,
+    WatchSession,
     WentBack,
     decide,
 )
@@ -29,23 +29,25 @@ PLACE = Place("c1", "s1")
 KEYS = {"main": b"key", "other": b"other"}
 
 
-def an_index() -> Index:
-    index = Index(KEYS)
+def an_index() -> DesiredIndex:
+    index = DesiredIndex(KEYS)
     index.moved("main", Position(1, 0, 0))
     return index
 
 
-def put(index: Index, key: str, number: int, action: str = "apply", *, by_user: bool = False) -> None:
-    index.put(PLACE, StreamKind.DEPLOYMENTS, key, Entry("main", number, action, by_user))
+def put(index: DesiredIndex, key: str, number: int, action: str = "apply", *, by_user: bool = False) -> None:
+    index.put(PLACE, StreamKind.DEPLOYMENTS, key, DesiredEntry("main", number, action, by_user))
     index.moved("main", Position(1, number, index.positions["main"].oldest))
 
 
-def a_session(index: Index, **options: object) -> Session:
+def a_session(index: DesiredIndex, **options: object) -> WatchSession:
     place_index = index.of(PLACE, StreamKind.DEPLOYMENTS)
-    return Session(index, place_index, SessionConfig(**options), wake=lambda: None, random=lambda: 0.5)  # type: ignore[arg-type]
+    return WatchSession(index, place_index, SessionConfig(**options), wake=lambda: None, random=lambda: 0.5)  # type: ignore[arg-type]
 
 
-def load(index: Index, command: Load, failing: frozenset[str] = frozenset()) -> dict[str, Loaded | Failure | None]:
+def load(
+    index: DesiredIndex, command: Load, failing: frozenset[str] = frozenset()
+) -> dict[str, Loaded | Failure | None]:
     entries = index.of(PLACE, StreamKind.DEPLOYMENTS).entries
     return {
         key: Failure.LATER if key in failing else Loaded(entries[key].number, key.encode()) if key in entries else None
@@ -53,7 +55,7 @@ def load(index: Index, command: Load, failing: frozenset[str] = frozenset()) -> 
     }
 
 
-def drain(index: Index, session: Session, now: float = 0.0) -> list[str]:
+def drain(index: DesiredIndex, session: WatchSession, now: float = 0.0) -> list[str]:
     """Everything said until it waits: names of events, and keys of objects."""
     said: list[str] = []
     while True:
@@ -211,7 +213,7 @@ class Receiver:
         self.named: set[str] = set()
         self.buckets: set[int] = set()
 
-    def take(self, index: Index, event: object) -> None:
+    def take(self, index: DesiredIndex, event: object) -> None:
         said = event.event  # type: ignore[attr-defined]
         if said.field == "sync_begin":
             self.named, self.buckets = set(), set(said.value.buckets)
@@ -258,15 +260,15 @@ def test_whatever_breaks_on_the_way_the_agent_ends_with_what_is_desired(steps: l
     failing: set[str] = set()
     now, number = 0.0, 0
 
-    def connect() -> Session:
+    def connect() -> WatchSession:
         config = SessionConfig(batch=2, digest_every_s=5.0, progress_every_s=chance.choice([0.0, 1.0]))
-        session = Session(index, place_index, config, wake=lambda: None, random=chance.random)
+        session = WatchSession(index, place_index, config, wake=lambda: None, random=chance.random)
         how = decide(decode_cursor(agent.cursor, KEYS), index.positions)
         assert not isinstance(how, WentBack)
         session.begin(how, now)
         return session
 
-    def step(session: Session) -> bool:
+    def step(session: WatchSession) -> bool:
         match session.next(now):
             case Send(events):
                 for event in events:

@@ -12,14 +12,14 @@ import pytest
 from shoal.base.clock import FakeClock
 from shoal.base.metrics import Distribution, Value
 from shoal.control.database.position import Position
-from shoal.control.service.desired.index import Entry, Index
+from shoal.control.service.desired.index import DesiredEntry, DesiredIndex
 from shoal.control.service.desired.model import Failure, Loaded
 from shoal.control.service.stream import outgoing
 from shoal.control.service.stream.counts import StreamCounts
 from shoal.control.service.stream.driver import Found
 from shoal.control.service.stream.opened import OpenStream
 from shoal.control.service.stream.outgoing import Outgoing
-from shoal.control.service.stream.protocol import FullSync, Resume, Session, SessionConfig
+from shoal.control.service.stream.protocol import FullSync, Resume, SessionConfig, WatchSession
 from shoal.control.service.stream.sender import BatchSender, StreamSender
 from shoal.sync.keys import Place
 from shoal.wire.fleet.v1 import cluster_pb as pb
@@ -56,11 +56,11 @@ class World:
             changes=self.changes, syncs=self.syncs, sent=Distribution((1.0,)), sync_s=Distribution((1.0,))
         )
         self.sender = StreamSender(BatchSender(), self.opened, self.database.request, counts, self.clock)
-        self.index = Index({"main": b"key"})
+        self.index = DesiredIndex({"main": b"key"})
         self.index.restart("main", Position(1, 0, 0))
         config = SessionConfig(once=once)
         place = self.index.of(PLACE, "deployments")
-        self.session = Session(self.index, place, config, wake=self.sender.wake, random=lambda: 0.5)
+        self.session = WatchSession(self.index, place, config, wake=self.sender.wake, random=lambda: 0.5)
         self.out = Outgoing(self.send)
         self.pieces: list[bytes] = []
         self.written: list[bytes] = []  # by the task
@@ -91,7 +91,7 @@ class World:
     def change(self, *keys: str, number: int = 1) -> None:
         self.index.moved("main", Position(1, number, 0))
         for key in keys:
-            self.index.put(PLACE, "deployments", key, Entry("main", number, "apply", False))
+            self.index.put(PLACE, "deployments", key, DesiredEntry("main", number, "apply", False))
 
     async def turns(self) -> None:
         for _ in range(8):

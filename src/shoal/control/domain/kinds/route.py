@@ -15,7 +15,7 @@ REDIRECTS = (301, 302, 303, 307, 308)
 
 
 @dataclass(frozen=True, slots=True)
-class Backend:
+class RouteBackend:
     """An app and its share. ``deployment`` pins one revision; else it is the app's live one."""
 
     app: str
@@ -46,7 +46,7 @@ class RouteSpec:
     host: str
     path: str = "/"
     headers: tuple[tuple[str, TextMatch], ...] = ()
-    backends: tuple[Backend, ...] = ()
+    backends: tuple[RouteBackend, ...] = ()
     sticky: Sticky | None = None
     mirror: tuple[str, float] | None = None  # app and percent
     redirect: dict[str, Any] | None = None
@@ -94,14 +94,14 @@ def read_route(spec: Reader) -> RouteSpec:
     return made
 
 
-def _backends(spec: Reader) -> tuple[Backend, ...]:
+def _backends(spec: Reader) -> tuple[RouteBackend, ...]:
     app = spec.text("app", check=is_name)
     if app:
         spec.raw("backends")
-        return (Backend(app),)
-    found: list[Backend] = []
+        return (RouteBackend(app),)
+    found: list[RouteBackend] = []
     for part in spec.parts("backends", MAX_BACKENDS):
-        backend = Backend(
+        backend = RouteBackend(
             part.text("app", need=True, check=is_name),
             part.integer("weight", 100, 0, 1_000_000),
             part.text("deployment"),

@@ -21,7 +21,7 @@ APPLY = "apply"
 
 
 @dataclass(slots=True)
-class Entry:
+class DesiredEntry:
     database: str
     number: int
     action: str  # apply, delete or release
@@ -36,7 +36,7 @@ class Entry:
 class Listener(Protocol):
     """A session that wants to hear of the changes of its place."""
 
-    def changed(self, key: str, entry: Entry) -> None: ...
+    def changed(self, key: str, entry: DesiredEntry) -> None: ...
 
     def forgotten(self, key: str) -> None: ...
 
@@ -49,7 +49,7 @@ class PlaceIndex:
     def __init__(self, place: Place, stream: str) -> None:
         self.place = place
         self.stream = stream
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, DesiredEntry] = {}
         self.digest = Digest()  # of what is wanted; tombstones are not in it
         self.listeners: set[Listener] = set()
 
@@ -76,7 +76,7 @@ class PlaceIndex:
         return keys
 
 
-class Index:
+class DesiredIndex:
     """All places, and the positions up to which they are complete."""
 
     def __init__(self, keys: Mapping[str, bytes]) -> None:
@@ -92,7 +92,7 @@ class Index:
             place_index = self._places[place, stream] = PlaceIndex(place, stream)
         return place_index
 
-    def put(self, place: Place, stream: str, key: str, entry: Entry) -> bool:
+    def put(self, place: Place, stream: str, key: str, entry: DesiredEntry) -> bool:
         """Take a newer version of a key; False when it was known. The sessions of the place hear of it."""
         place_index = self.of(place, stream)
         known = place_index.entries.get(key)
@@ -146,7 +146,7 @@ class Index:
             dropped += len(old)
         return dropped
 
-    def version(self, entry: Entry) -> Version:
+    def version(self, entry: DesiredEntry) -> Version:
         return Version(entry.database, self.positions[entry.database].incarnation, entry.number)
 
     def now(self) -> Cursor:
@@ -160,7 +160,7 @@ class Index:
             self._encoded = (cursor, encode_cursor(cursor, self._keys, marks))
         return self._encoded[1]
 
-    def _stamp(self, place_index: PlaceIndex, key: str, entry: Entry) -> None:
+    def _stamp(self, place_index: PlaceIndex, key: str, entry: DesiredEntry) -> None:
         if entry.wanted:
             # as ``Version`` is written
             place_index.digest.put(key, f"{entry.database}:{self.positions[entry.database].incarnation}:{entry.number}")

@@ -22,7 +22,7 @@ from shoal.control.database.rows import Ask
 from shoal.control.domain.model import Sealer
 from shoal.control.service.desired import render
 from shoal.control.service.desired.directory import Directory
-from shoal.control.service.desired.index import Entry, Index
+from shoal.control.service.desired.index import DesiredEntry, DesiredIndex
 from shoal.control.service.desired.model import Failure, Loaded
 from shoal.control.service.desired.queries import queries
 from shoal.control.service.desired.reading import RENDERED, Reading, Where, desired_rows
@@ -56,7 +56,7 @@ class Loader:
     def __init__(
         self,
         databases: Databases,
-        index: Index,
+        index: DesiredIndex,
         directory: Directory,
         sealer: Sealer,
         metrics: ServiceMetrics,
@@ -178,7 +178,7 @@ class Loader:
             self._count(None)
             batch[place, key].settle(None)
 
-    def _entry(self, place: Place, key: str) -> Entry | None:
+    def _entry(self, place: Place, key: str) -> DesiredEntry | None:
         return self._index.of(place, stream_of(key)).entries.get(key)
 
     def _count(self, result: Result) -> None:
@@ -244,7 +244,7 @@ class Loader:
             self._uncache(next(iter(self._cached)))
         known = self._entry(place, key)
         if known is None or row.gone or (known.database, known.number) != (version.database, row.number):
-            entry = Entry(version.database, row.number, row.action, row.by_user, row.gone)
+            entry = DesiredEntry(version.database, row.number, row.action, row.by_user, row.gone)
             self._index.put(place, stream_of(key), key, entry)
         return loaded
 

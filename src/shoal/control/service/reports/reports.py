@@ -27,7 +27,7 @@ from shoal.control.domain import gateways
 from shoal.control.service.agents.agents import Member
 from shoal.control.service.agents.auth import Caller
 from shoal.control.service.config import ServiceConfig
-from shoal.control.service.desired.index import Index
+from shoal.control.service.desired.index import DesiredIndex
 from shoal.control.service.desired.reported import Reported
 from shoal.control.service.metrics import ServiceMetrics
 from shoal.control.service.reports import rows as report_rows
@@ -86,7 +86,7 @@ class Reports:
     def __init__(
         self,
         databases: Databases,
-        index: Index,
+        index: DesiredIndex,
         reported: Reported,
         config: ServiceConfig,
         metrics: ServiceMetrics,

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from shoal.base.clock import Clock
 from shoal.control.service.desired.model import Failure, Loaded
-from shoal.control.service.stream.protocol import Load, Send, Session, Wait
+from shoal.control.service.stream.protocol import Load, Send, Wait, WatchSession
 from shoal.sync.keys import Place
 
 Found = Mapping[str, Loaded | Failure | None]
@@ -56,7 +56,7 @@ class SessionDriver:
 
     def __init__(
         self,
-        session: Session,
+        session: WatchSession,
         *,
         load: LoadKeys,
         send: Callable[[list[bytes]], bool],

@@ -25,7 +25,7 @@ from shoal.base.tasks import run_all
 from shoal.control.database.engine import Database, Databases
 from shoal.control.database.position import Position
 from shoal.control.service.config import ServiceConfig
-from shoal.control.service.desired.index import Entry, Index
+from shoal.control.service.desired.index import DesiredEntry, DesiredIndex
 from shoal.control.service.desired.marks import MarkedChange
 from shoal.control.service.desired.queries import ChangedRow, queries
 from shoal.control.service.desired.reported import Reported
@@ -65,7 +65,7 @@ class Hub:
         self._clock = clock
         self._random = random
         self._keys = {database.name: database.signing_key for database in databases.all}
-        self.index = Index(self._keys)
+        self.index = DesiredIndex(self._keys)
         self.streams: set[OpenStream] = set()
         self._stopping: ConnectError | None = None
         self._moved = asyncio.Condition()
@@ -269,7 +269,7 @@ class Hub:
             async for page in result.partitions(_PAGE):
                 for row in map(statement.make, page):
                     place = places.setdefault((row.cluster_id, row.shard), Place(row.cluster_id, row.shard))
-                    entry = Entry(database.name, row.number, row.action, bool(row.by_user), row.gone_at > 0)
+                    entry = DesiredEntry(database.name, row.number, row.action, bool(row.by_user), row.gone_at > 0)
                     self.index.put(place, row.stream, row.key, entry)
                     self._reported.put(place, row.stream, row.key, row.fingerprint)
                 count += len(page)
@@ -319,7 +319,7 @@ class Hub:
             if row.number is None:
                 self.index.forget(place, row.stream, row.key)
             else:
-                entry = Entry(database.name, row.number, row.action, bool(row.by_user), row.gone_at > 0)
+                entry = DesiredEntry(database.name, row.number, row.action, bool(row.by_user), row.gone_at > 0)
                 self.index.put(place, row.stream, row.key, entry)
         complete = len(rows) < _CHANGES
         last = rows[-1].change if rows else 0

@@ -18,7 +18,7 @@ from typing import Any, Protocol, cast
 from protobuf import Oneof
 
 from shoal.control.database.position import Position
-from shoal.control.service.desired.index import Entry, PlaceIndex
+from shoal.control.service.desired.index import DesiredEntry, PlaceIndex
 from shoal.control.service.desired.model import Failure, Loaded
 from shoal.sync.keys import Place, chunks
 from shoal.sync.versions import Cursor
@@ -135,7 +135,7 @@ class Moments(Protocol):
     def encode(self, cursor: Cursor) -> str: ...
 
 
-class Session:
+class WatchSession:
     """``wake`` is called when ``next`` may have something else to say. ``random`` gives numbers from 0 to 1."""
 
     def __init__(
@@ -193,7 +193,7 @@ class Session:
         self.closed = True
         self._place.listeners.discard(self)
 
-    def changed(self, key: str, entry: Entry) -> None:
+    def changed(self, key: str, entry: DesiredEntry) -> None:
         """The key has a newer version than was sent."""
         if key in self._loading:
             return  # what is being loaded may be older: ``loaded`` compares

@@ -24,7 +24,7 @@ from shoal.control.service.stream.driver import ItemCounts, LoadKeys, SessionDri
 from shoal.control.service.stream.events import PreparedEvent
 from shoal.control.service.stream.opened import OpenStream
 from shoal.control.service.stream.outgoing import Outgoing, outgoing
-from shoal.control.service.stream.protocol import Session
+from shoal.control.service.stream.protocol import WatchSession
 from shoal.wire.fleet.v1 import cluster_pb as pb
 
 _AT_ONCE = 100  # streams in one turn of the loop
@@ -97,7 +97,7 @@ class StreamSender:
         _log.error("a stream failed", place=str(self._opened.place), error=error)
         self._opened.end("failed", ConnectError(Code.INTERNAL, "the stream failed: connect again"))
 
-    async def events(self, session: Session) -> AsyncIterator[pb.WatchEvent]:
+    async def events(self, session: WatchSession) -> AsyncIterator[pb.WatchEvent]:
         """What the task of the stream writes, until the stream is ended or a one-time sync is over."""
         opened, out = self._opened, outgoing()
         self._out = out

@@ -1,4 +1,4 @@
-"""Builds the cluster's side of both controllers from a client."""
+"""Builds the applier and the observer of both streams from a client of the cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shoal.base.clock import Clock
 from shoal.client import Client
 from shoal.krane.deployments.apply import DeploymentApplier
 from shoal.krane.deployments.observe import DeploymentObserver
-from shoal.krane.model import Owner, Side, Sides
+from shoal.krane.model import MakeHandlers, Owner, StreamHandlers
 from shoal.krane.objects.memory import Memory
 from shoal.krane.sentinels.apply import SentinelApplier
 from shoal.krane.sentinels.install import Installation
@@ -18,20 +18,20 @@ from shoal.krane.unsealing import unseal
 from shoal.sync.keys import StreamKind
 
 
-def make_sides(client: Client, *, clock: Clock, random: Callable[[], float]) -> Sides:
+def make_handlers(client: Client, *, clock: Clock, random: Callable[[], float]) -> MakeHandlers:
     """What an agent needs to know its fleet for. Nothing is read or written before the controllers run."""
     installation = Installation(client, clock=clock)
 
-    def build(owner: Owner, private_key: bytes) -> dict[StreamKind, Side]:
+    def build(owner: Owner, private_key: bytes) -> dict[StreamKind, StreamHandlers]:
         # The Secrets of sentinels are watched, and so in memory anyway: digests, and the certificate of the gateways.
         deployments, sentinels = Memory(), Memory(keeps_secrets=True)
         open_secret = partial(unseal, private_key=private_key)
         return {
-            StreamKind.DEPLOYMENTS: Side(
+            StreamKind.DEPLOYMENTS: StreamHandlers(
                 DeploymentApplier(client, owner, deployments, open_secret),
                 DeploymentObserver(client, owner, deployments, clock=clock, random=random),
             ),
-            StreamKind.SENTINELS: Side(
+            StreamKind.SENTINELS: StreamHandlers(
                 SentinelApplier(client, owner, sentinels, installation, open_secret),
                 SentinelObserver(client, owner, sentinels, installation, clock=clock, random=random),
             ),

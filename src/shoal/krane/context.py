@@ -13,14 +13,14 @@ from shoal.base.deadline import within
 from shoal.base.logs import Logger
 from shoal.client import TransportError
 from shoal.errors import ApiError, BadRequest, Forbidden, NotFound, ServiceUnavailable, Unauthorized
-from shoal.krane.books import Books
 from shoal.krane.cache import Cache
 from shoal.krane.config import Limits
 from shoal.krane.inbox import Inbox
+from shoal.krane.key_state import KeyState
 from shoal.krane.metrics import KraneMetrics
 from shoal.krane.model import Applier, ControlPlane, Fenced, Live, Observer
 from shoal.krane.protocol import WatchMachine
-from shoal.krane.session import Session
+from shoal.krane.session import AgentSession
 from shoal.sync.brake import DeletionBrake
 from shoal.sync.keys import StreamKind
 from shoal.wire.fleet.v1 import cluster_pb as pb
@@ -43,16 +43,16 @@ class Outage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Station:
+class ControllerContext:
     """One per controller."""
 
     stream: StreamKind
     plane: ControlPlane
-    session: Session
+    session: AgentSession
     machine: WatchMachine
     cache: Cache
     inbox: Inbox
-    books: Books
+    key_state: KeyState
     brake: DeletionBrake
     breaker: Breaker
     applier: Applier
@@ -107,7 +107,7 @@ class Station:
 
     def may_be_there(self, key: str) -> bool:
         """False when the cluster surely has nothing of the key: then a tombstone takes nothing away."""
-        return self.books.is_running(key) or not self.observer.synced or self.observer.report(key) is not None
+        return self.key_state.is_running(key) or not self.observer.synced or self.observer.report(key) is not None
 
     def now_ms(self) -> int:
         return round(self.clock.wall_s() * 1000)

@@ -29,7 +29,7 @@ class Failure:
     since_ms: int
 
 
-class Books:
+class KeyState:
     def __init__(self) -> None:
         self.applied: dict[str, Applied] = {}
         self.failures: dict[str, Failure] = {}
