@@ -203,7 +203,7 @@ class ChangedObject(ObjectRef, kw_only=True):
 class Diff(Struct):
     added: list[ObjectRef]
     removed: list[ObjectRef]
-    changed: list[Json]
+    changed: list[ChangedObject]
     totals: dict[str, int]
     complete: bool
 
