@@ -99,6 +99,11 @@ def test_time_randomness_and_ids_are_parameters() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_http_is_parsed_in_three_places() -> None:
+    found = {module.name for module in modules() for name, _ in imports(module) if name.split(".")[0] == "httptools"}
+    assert found == {"shoal.apiserver.http", "shoal.base.http1.connection", "shoal.base.http1.server"}
+
+
 def test_no_task_is_started_without_a_name() -> None:
     wrong = [
         f"{module.shown}:{node.lineno} create_task without name="
