@@ -13,12 +13,14 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any
 
 from shoal.errors import ShoalError
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _CONTROL_LIMIT = 125
+_TRANSLATED_BYTES = 8 * 1024
 MESSAGE_LIMIT = 32 * 1024 * 1024
 
 
@@ -113,12 +115,23 @@ def encode_close(code: CloseCode = CloseCode.NORMAL, reason: str = "", *, mask: 
 
 
 def masked(data: bytes, mask: bytes) -> bytes:
-    """Apply or take off a mask: one operation on large numbers, not one per byte."""
+    """Apply or take off a mask: one operation on large numbers, not one per byte. From some size on four translations,
+    each of every fourth byte, are quicker."""
     size = len(data)
     if not size:
         return data
+    if size >= _TRANSLATED_BYTES:
+        translated = bytearray(data)
+        for at in range(4):
+            translated[at::4] = translated[at::4].translate(_xor_table(mask[at]))
+        return bytes(translated)
     pattern = mask * (size // 4 + 1)
     return (int.from_bytes(data, "big") ^ int.from_bytes(pattern[:size], "big")).to_bytes(size, "big")
+
+
+@lru_cache(maxsize=256)
+def _xor_table(key: int) -> bytes:
+    return bytes(key ^ byte for byte in range(256))
 
 
 class Decoder:

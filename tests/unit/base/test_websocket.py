@@ -116,3 +116,11 @@ def test_a_close_frame_carries_its_code_and_a_short_reason() -> None:
     (message,) = Decoder(server=False).feed(ws.encode_close(CloseCode.TOO_BIG, "ü" * 200))
     assert (message.opcode, message.close_code) == (Opcode.CLOSE, CloseCode.TOO_BIG)
     assert Message(Opcode.CLOSE, b"").close_code == CloseCode.NO_STATUS
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 4, 5, 1023, 8191, 8192, 8193, 32767, 32768])
+def test_a_mask_is_applied_byte_by_byte_whatever_the_size(size: int) -> None:
+    data, mask = bytes(index * 7 % 256 for index in range(size)), b"\x01\xfe\x00\x9c"
+    expected = bytes(byte ^ mask[index % 4] for index, byte in enumerate(data))
+    assert ws.masked(data, mask) == expected
+    assert ws.masked(expected, mask) == data
