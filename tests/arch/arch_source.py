@@ -76,10 +76,13 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), filename=str(path))
 
 
-def imports(module: Module, *, with_typing: bool = True) -> Iterator[tuple[str, int]]:
+def imports(module: Module, *, with_typing: bool = True, inside_functions: bool = True) -> Iterator[tuple[str, int]]:
     """(dotted name, line) of everything a module imports, anywhere in it. ``from a import b`` gives ``a`` and ``a.b``.
-    Without ``with_typing`` imports under ``if TYPE_CHECKING`` are left out."""
+    Without ``with_typing`` imports under ``if TYPE_CHECKING`` are left out, without ``inside_functions`` those that are only
+    made when a function is called."""
     skipped = set() if with_typing else _typing_only(tree(module.path))
+    if not inside_functions:
+        skipped |= _inside_functions(tree(module.path))
     for node in ast.walk(tree(module.path)):
         if node in skipped:
             continue
@@ -110,6 +113,15 @@ def _typing_only(top: ast.Module) -> set[ast.AST]:
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
         for statement in node.body
         for inner in ast.walk(statement)
+    }
+
+
+def _inside_functions(top: ast.Module) -> set[ast.AST]:
+    return {
+        inner
+        for node in ast.walk(top)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for inner in ast.walk(node)
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from shoal.apiserver.audit.config import AuditConfig
@@ -13,6 +14,7 @@ from shoal.apiserver.paths import ResourcePath
 from shoal.apiserver.registry import Registry, Served
 from shoal.base.clock import Clock
 from shoal.base.ids import Ids
+from shoal.kube.objects import Obj
 from shoal.store import Store
 
 
@@ -93,3 +95,6 @@ class Call:
     @property
     def name(self) -> str:
         return self.target.name
+
+
+Guard = Callable[[Call, Obj, Obj | None], None]  # (call, new, old): raises when this user may not write this

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from shoal.apiserver import objects
 from shoal.apiserver.objects import LazyFields
 from shoal.kube.kinds import rules_for
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.objects import Obj
 from shoal.kube.resources import BUILTIN, Resource
+from shoal.kube.rules import KindRules
 from shoal.kube.schema import Type, type_of_kind
 from shoal.store import Attrs, Entry, Key
 

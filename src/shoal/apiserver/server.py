@@ -7,7 +7,7 @@ import gc
 import ssl
 from collections.abc import Mapping, Sequence
 
-from shoal.apiserver.admission.builtin import QuotaEffects, QuotaStatus, builtin_chain
+from shoal.apiserver.admission.builtin import builtin_chain
 from shoal.apiserver.admission.builtin.node_restriction import NodeRestriction
 from shoal.apiserver.admission.chain import Chain, Plans
 from shoal.apiserver.admission.policies.model import VALIDATING
@@ -31,6 +31,7 @@ from shoal.apiserver.handler import Handler
 from shoal.apiserver.housekeeping import Housekeeping, NamespaceEffects
 from shoal.apiserver.http import HttpLimits, HttpServer
 from shoal.apiserver.nodes.service import hands_on
+from shoal.apiserver.quota_status import QuotaEffects, QuotaStatus
 from shoal.apiserver.registry import Registry
 from shoal.apiserver.watch import WatchHub
 from shoal.apiserver.write import Writer

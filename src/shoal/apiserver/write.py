@@ -33,7 +33,7 @@ from shoal.apiserver.body import (
     tidy,
     write_options,
 )
-from shoal.apiserver.context import Call, Core, User
+from shoal.apiserver.context import Call, Core, Guard, User
 from shoal.apiserver.effects import Effects
 from shoal.apiserver.http import Response
 from shoal.apiserver.negotiate import PLAIN, representation
@@ -45,7 +45,7 @@ from shoal.apiserver.shapes import Shapes
 from shoal.apiserver.writing.commit import Committer
 from shoal.apiserver.writing.content import prepare, validate, warnings
 from shoal.apiserver.writing.identity import default, identify, settle
-from shoal.apiserver.writing.model import Author, Guard, Retry, Write, author_of
+from shoal.apiserver.writing.model import Author, Retry, Write, author_of
 from shoal.apiserver.writing.ownership import own
 from shoal.errors import Conflict, Invalid, NotFound, invalid
 from shoal.kube.objects import Obj

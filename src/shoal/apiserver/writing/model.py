@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -17,8 +16,6 @@ from shoal.kube.objects import Obj
 from shoal.store import Entry
 
 OWN_OPTIONS = WriteOptions(False, "", "Ignore")  # of the server's own writes
-
-Guard = Callable[[Call, Obj, Obj | None], None]  # (call, new, old): raises when this user may not write this
 
 
 @dataclass(frozen=True, slots=True)

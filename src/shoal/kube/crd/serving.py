@@ -13,9 +13,9 @@ from shoal.errors import FieldError, invalid
 from shoal.kube import names
 from shoal.kube.crd.definition import names_of, resources_of, schema_of, spec_of, subresources_of, version_of
 from shoal.kube.crd.structural import Structural
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.objects import Obj
 from shoal.kube.resources import Resource
+from shoal.kube.rules import KindRules
 
 _MAX_INT32 = 2**31 - 1
 _STANDARD_FINALIZERS = frozenset({"orphan", "foregroundDeletion", "kubernetes"})

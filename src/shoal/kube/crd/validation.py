@@ -29,8 +29,8 @@ from shoal.kube.crd.definition import (
 from shoal.kube.crd.fieldpath import FieldPathError, resolve
 from shoal.kube.crd.schema_rules import shape_errors, walk
 from shoal.kube.crd.schema_validation import schema_errors
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 Map = Mapping[str, Any]
 

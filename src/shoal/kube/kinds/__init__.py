@@ -10,7 +10,7 @@ from functools import cache
 from importlib import import_module
 from typing import Final
 
-from shoal.kube.kinds.rules import GENERIC, KindRules
+from shoal.kube.rules import GENERIC, KindRules
 
 __all__ = ["GENERIC", "KindRules", "rules_for"]
 

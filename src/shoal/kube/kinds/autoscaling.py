@@ -17,10 +17,10 @@ from shoal.kube.kinds.checks import (
 )
 from shoal.kube.kinds.common import check_nonnegative_fields, read, spec_of
 from shoal.kube.kinds.hpa import DEFAULT_CPU_PERCENT, METRICS, cpu_metric, to_v2
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.kinds.scale import scale_errors
 from shoal.kube.names import is_dns1123_label, is_path_segment_name
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 _MAX_PERIOD_S: Final = 1800
 _MAX_WINDOW_S: Final = 3600

@@ -14,8 +14,8 @@ from shoal.kube.kinds.checks import (
     check_not_above_100_percent,
 )
 from shoal.kube.kinds.common import check_nonnegative_fields, read
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 _EVICTION_POLICIES: Final = ("AlwaysAllow", "IfHealthyBudget")
 _COUNTERS: Final = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")

@@ -8,9 +8,9 @@ from typing import Final
 from shoal.errors import FieldError, invalid, not_supported, required
 from shoal.kube.kinds.checks import Errors, check_label_selector, check_syntax, path_segment_name
 from shoal.kube.kinds.common import check_frozen, child, fill, read, selector_matches
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.names import is_dns1123_subdomain, is_path_segment_name
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 GROUP: Final = "rbac.authorization.k8s.io"
 _ROLE_KINDS: Final = ("ClusterRole", "Role")

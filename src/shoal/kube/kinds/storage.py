@@ -16,9 +16,9 @@ from shoal.kube.kinds.checks import (
     size_bytes,
 )
 from shoal.kube.kinds.common import MAX_INT32, check_frozen, check_frozen_fields, deep_same, read, spec_of
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.names import is_dns1123_subdomain, is_qualified_name
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 _MAX_PARAMETERS: Final = 512
 _MAX_PARAMETERS_BYTES: Final = 256 * 1024

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from shoal.kube.kinds import rules_for
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 ABSENT = object()
 _EXAMPLES = {each["kind"]: each for each in yaml.safe_load_all((Path(__file__).parent / "examples.yaml").read_text())}

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from shoal.errors import FieldError
 from shoal.kube.kinds import GENERIC, rules_for
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.resources import BUILTIN
+from shoal.kube.rules import KindRules
 from shoal.kube.schema.builtin import type_of_kind
 from shoal.kube.schema.model import Form, Type
 

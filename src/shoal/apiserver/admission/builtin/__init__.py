@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from shoal.apiserver.admission.builtin.quota_status import QuotaEffects, QuotaStatus
 from shoal.apiserver.admission.builtin.wiring import BuiltIn, builtin_chain
 
-__all__ = ["BuiltIn", "QuotaEffects", "QuotaStatus", "builtin_chain"]
+__all__ = ["BuiltIn", "builtin_chain"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal.kube.kinds.access import reviews, signing
-from shoal.kube.kinds.rules import KindRules
+from shoal.kube.rules import KindRules
 
 _AUTHENTICATION = "authentication.k8s.io"
 _AUTHORIZATION = "authorization.k8s.io"

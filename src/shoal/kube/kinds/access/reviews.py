@@ -7,9 +7,9 @@ from typing import Final
 from shoal.errors import FieldError, forbidden, invalid, required
 from shoal.kube.kinds.checks import Errors, check_syntax
 from shoal.kube.kinds.common import read, spec_of
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.names import is_label_value, is_qualified_name
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 DEFAULT_TOKEN_S: Final = 3600
 _MIN_TOKEN_S: Final = 600

@@ -15,9 +15,9 @@ from typing import Final
 from shoal.errors import FieldError, duplicate, forbidden, invalid, not_supported, required, too_long
 from shoal.kube.kinds.checks import CONDITION_STATUSES, Errors, path_segment_name
 from shoal.kube.kinds.common import child, deep_same, read, spec_of
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.names import DNS1123_SUBDOMAIN_MAX, is_dns1123_label, is_dns1123_subdomain
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 _LEGACY_SIGNER: Final = "kubernetes.io/legacy-unknown"
 _MAX_SIGNER: Final = 2 * DNS1123_SUBDOMAIN_MAX + 63 + 2

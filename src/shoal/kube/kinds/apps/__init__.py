@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal.kube.kinds.apps import daemonset, deployment, replicaset, revision, statefulset
-from shoal.kube.kinds.rules import KindRules
+from shoal.kube.rules import KindRules
 
 RULES: dict[tuple[str, str, str], KindRules] = {
     ("apps", "v1", "ControllerRevision"): revision.RULES,

@@ -23,8 +23,8 @@ from shoal.kube.kinds.common import (
     spec_of,
 )
 from shoal.kube.kinds.core.pod import validate_pod_template
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 _TEMPLATE_GENERATION: Final = "deprecated.daemonset.template.generation"
 _COUNTERS: Final = (

@@ -15,8 +15,8 @@ from shoal.kube.kinds.apps.workload import (
 )
 from shoal.kube.kinds.checks import Errors, check_int_or_percent, check_not_above_100_percent
 from shoal.kube.kinds.common import amount, check_frozen, check_nonnegative_fields, child, read, spec_of
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 _COUNTERS: Final = (
     "observedGeneration",

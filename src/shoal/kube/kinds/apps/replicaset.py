@@ -14,8 +14,8 @@ from shoal.kube.kinds.apps.workload import (
 )
 from shoal.kube.kinds.checks import Errors
 from shoal.kube.kinds.common import check_frozen, check_nonnegative_fields, read, spec_of
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 _COUNTERS: Final = (
     "replicas",

@@ -7,8 +7,8 @@ from typing import Final
 from shoal.errors import FieldError, required
 from shoal.kube.kinds.checks import Errors, check_nonnegative
 from shoal.kube.kinds.common import check_frozen
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 
 def _validate(obj: Obj) -> list[FieldError]:

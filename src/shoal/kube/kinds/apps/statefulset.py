@@ -26,9 +26,9 @@ from shoal.kube.kinds.checks import (
 from shoal.kube.kinds.common import amount, check_frozen, check_nonnegative_fields, child, read, spec_of
 from shoal.kube.kinds.core.claims import check_claim_spec
 from shoal.kube.kinds.core.pod import validate_pod_template
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.names import is_dns1123_label
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 _COUNTERS: Final = (
     "replicas",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal.kube.kinds.batch import cronjob, job
-from shoal.kube.kinds.rules import KindRules
+from shoal.kube.rules import KindRules
 
 RULES: dict[tuple[str, str, str], KindRules] = {
     ("batch", "v1", "CronJob"): cronjob.RULES,

@@ -11,8 +11,8 @@ from shoal.kube.kinds.batch.schedule import is_time_zone, parse_schedule
 from shoal.kube.kinds.checks import Errors, check_nonnegative, check_required_enum
 from shoal.kube.kinds.common import check_nonnegative_fields, child, fill, name_warning, read, spec_of
 from shoal.kube.kinds.core.pod import default_pod_template
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 _MAX_NAME: Final = 52  # a job's name adds a dash and ten digits, and is a label value
 _CONCURRENCY: Final = ("Allow", "Forbid", "Replace")

@@ -21,9 +21,9 @@ from shoal.kube.kinds.common import (
     spec_of,
 )
 from shoal.kube.kinds.core.pod import default_pod_template, template_warnings
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.names import is_dns1123_label
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 _UID: Final = "batch.kubernetes.io/controller-uid"
 _NAME: Final = "batch.kubernetes.io/job-name"

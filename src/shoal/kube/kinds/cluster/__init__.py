@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shoal.kube.kinds.cluster import event, lease, priority_class, priority_level, runtime_class
 from shoal.kube.kinds.cluster import flow_schema as flow
-from shoal.kube.kinds.rules import KindRules
+from shoal.kube.rules import KindRules
 
 _FLOW = "flowcontrol.apiserver.k8s.io"
 

@@ -11,9 +11,9 @@ from typing import Final
 from shoal.errors import FieldError, invalid, required
 from shoal.kube.kinds.checks import Errors, check_syntax, size_bytes
 from shoal.kube.kinds.common import check_frozen, read
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.names import is_qualified_name
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 _LIMITS: Final = (("reportingInstance", 128), ("action", 128), ("reason", 128))
 _NOTE_LIMIT: Final = 1024

@@ -9,9 +9,9 @@ from shoal.errors import FieldError, duplicate, forbidden, invalid, not_supporte
 from shoal.kube.kinds import bootstrap_flowcontrol
 from shoal.kube.kinds.checks import Errors, check_syntax
 from shoal.kube.kinds.common import deep_same, fill, read, spec_of
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.names import is_dns1123_label, is_dns1123_subdomain
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 _MAX_PRECEDENCE: Final = 10_000
 _DISTINGUISHERS: Final = ("ByNamespace", "ByUser")

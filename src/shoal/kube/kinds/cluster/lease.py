@@ -7,9 +7,9 @@ from typing import Final
 from shoal.errors import FieldError, forbidden, invalid, not_supported
 from shoal.kube.kinds.checks import Errors, check_syntax
 from shoal.kube.kinds.common import read
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.names import is_qualified_name
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 _STRATEGY: Final = "OldestEmulationVersion"
 

@@ -7,8 +7,8 @@ from typing import Final
 from shoal.errors import FieldError, forbidden
 from shoal.kube.kinds.checks import Errors, check_enum
 from shoal.kube.kinds.common import check_frozen
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 HIGHEST_USER_PRIORITY: Final = 1_000_000_000
 SYSTEM_CLASSES: Final = {

@@ -11,8 +11,8 @@ from shoal.kube.kinds import bootstrap_flowcontrol
 from shoal.kube.kinds.checks import Errors
 from shoal.kube.kinds.cluster.flow_schema import check_conditions, validate_status
 from shoal.kube.kinds.common import deep_same, fill, read, spec_of
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 _MAX_QUEUES: Final = 10_000_000
 _HASH_BITS: Final = 60

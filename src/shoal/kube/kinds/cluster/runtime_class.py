@@ -9,9 +9,9 @@ from shoal.kube.kinds.checks import Errors, check_labels, check_syntax
 from shoal.kube.kinds.common import check_frozen, read
 from shoal.kube.kinds.core.resources import check_requirements
 from shoal.kube.kinds.core.scheduling import check_tolerations
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.names import is_dns1123_label
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 _TOLERATION_KEYS: Final = ("key", "operator", "value", "effect")
 _DEPRECATED_LABELS: Final = {

@@ -14,7 +14,7 @@ from shoal.kube.kinds.core.quota import LIMIT_RANGE, RESOURCE_QUOTA
 from shoal.kube.kinds.core.service import SERVICE
 from shoal.kube.kinds.core.storage import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM
 from shoal.kube.kinds.core.workloads import BINDING, POD_TEMPLATE, REPLICATION_CONTROLLER
-from shoal.kube.kinds.rules import GENERIC, KindRules
+from shoal.kube.rules import GENERIC, KindRules
 
 RULES: Final[dict[tuple[str, str, str], KindRules]] = {
     ("", "v1", "Binding"): BINDING,

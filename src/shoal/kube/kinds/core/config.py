@@ -10,9 +10,9 @@ from typing import Final
 
 from shoal.errors import FieldError, forbidden, invalid, required, too_long
 from shoal.kube.kinds.checks import IMMUTABLE, Errors, check_syntax, size_bytes
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.names import is_config_map_key
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 MAX_DATA_BYTES: Final = 1024 * 1024
 SERVICE_ACCOUNT_NAME: Final = "kubernetes.io/service-account.name"

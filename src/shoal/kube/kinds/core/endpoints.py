@@ -9,9 +9,9 @@ import ipaddress
 
 from shoal.errors import FieldError, invalid, required
 from shoal.kube.kinds.checks import PROTOCOLS, Errors, check_ip, check_port_number, check_required_enum, check_syntax
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.names import is_dns1123_label, is_dns1123_subdomain, is_qualified_name, parse_ip
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 _LINK_LOCAL_MULTICAST = (ipaddress.ip_network("224.0.0.0/24"), ipaddress.ip_network("ff02::/16"))
 

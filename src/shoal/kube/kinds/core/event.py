@@ -7,9 +7,9 @@ from typing import Final
 
 from shoal.errors import FieldError, invalid, required
 from shoal.kube.kinds.checks import Errors, check_syntax, path_segment_name, size_bytes
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.names import is_qualified_name
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 _LIMITS: Final = {"reportingInstance": 128, "action": 128, "reason": 128, "message": 1024}
 _REFERENCE_FIELDS = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")

@@ -6,9 +6,9 @@ from typing import Final
 
 from shoal.errors import FieldError, invalid
 from shoal.kube.kinds.checks import Errors, check_qualified_finalizer, check_syntax, label_name
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.names import is_qualified_name
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 NAME_LABEL: Final = "kubernetes.io/metadata.name"
 FINALIZER: Final = "kubernetes"

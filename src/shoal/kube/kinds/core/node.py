@@ -9,9 +9,9 @@ from shoal.errors import FieldError, duplicate, forbidden, invalid
 from shoal.kube.kinds.checks import NEGATIVE, NOT_INTEGER, Errors, check_cidr, check_positive, quantity_of
 from shoal.kube.kinds.core.resources import is_counted, round_up_to_milli
 from shoal.kube.kinds.core.scheduling import check_taints
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.names import parse_cidr
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 _is_feature = re.compile(r"[A-Z][a-zA-Z0-9]*(/[a-zA-Z][a-zA-Z0-9]*)*").fullmatch
 _CIDR_FROZEN = 'node updates may not change podCIDR except from "" to valid'

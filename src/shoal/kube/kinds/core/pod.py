@@ -28,8 +28,8 @@ from shoal.kube.kinds.core.pod_update import (
 )
 from shoal.kube.kinds.core.pod_warnings import metadata_warnings, pod_warnings, template_warnings
 from shoal.kube.kinds.core.scheduling import merge_label_keys
-from shoal.kube.kinds.rules import KindRules, SpecAlone
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules, SpecAlone
 
 __all__ = [
     "POD",

@@ -14,10 +14,10 @@ from shoal.kube.kinds.core.resources import (
     resource_name_faults,
     round_up_to_milli,
 )
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.names import is_qualified_name
 from shoal.kube.objects import Obj
 from shoal.kube.quantity import Quantity
+from shoal.kube.rules import KindRules
 
 _POD_COUNTS = frozenset({"pods"})
 _POD_RESOURCES = _POD_COUNTS | {

@@ -17,8 +17,8 @@ from shoal.kube.kinds.core.service_validation import (
     validate_status,
     validate_update,
 )
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 DEFAULT_AFFINITY_S: Final = 10800
 _IP_FAMILY: Final = "IPv4"

@@ -28,9 +28,9 @@ from shoal.kube.kinds.core.pod_defaults import default_claim_spec, default_persi
 from shoal.kube.kinds.core.resources import is_native, round_up_to_milli
 from shoal.kube.kinds.core.scheduling import check_node_selector
 from shoal.kube.kinds.core.volumes import SOURCES, check_csi_driver_name, check_required_fields, check_storage_os
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.names import is_dns1123_label, is_dns1123_subdomain, is_qualified_name
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 _RECLAIM_POLICIES = frozenset({"Delete", "Recycle", "Retain"})
 _RESIZE_STATUSES = frozenset({

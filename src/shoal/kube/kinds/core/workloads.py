@@ -5,9 +5,9 @@ from __future__ import annotations
 from shoal.errors import FieldError, forbidden, invalid, not_supported, required
 from shoal.kube.kinds.checks import Errors, check_nonnegative, check_syntax
 from shoal.kube.kinds.core.pod import default_pod_template, template_warnings, validate_pod_template
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.names import is_dns1123_label, is_dns1123_subdomain
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 _COUNTS = ("replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "observedGeneration")
 

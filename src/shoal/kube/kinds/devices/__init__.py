@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal.kube.kinds.devices import claim, device_class, resource_slice, taint_rule
-from shoal.kube.kinds.rules import KindRules
+from shoal.kube.rules import KindRules
 
 _GROUP = "resource.k8s.io"
 

@@ -25,10 +25,10 @@ from shoal.kube.kinds.devices.shared import (
     itself,
     name_of,
 )
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.kinds.storage import check_driver_name
 from shoal.kube.names import is_dns1123_label, is_dns1123_subdomain, is_label_value, is_qualified_name
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 _MAX_ALTERNATIVES: Final = 8
 _MAX_RESERVED: Final = 256

@@ -9,8 +9,8 @@ from shoal.kube.kinds.checks import Errors
 from shoal.kube.kinds.common import deep_same, read
 from shoal.kube.kinds.core.resources import is_extended
 from shoal.kube.kinds.devices.shared import MAX_LIST, check_configuration, check_selectors
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 
 def _check_class(spec: Obj, old: Obj | None, errors: Errors) -> None:

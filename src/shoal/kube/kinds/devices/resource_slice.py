@@ -10,10 +10,10 @@ from shoal.kube.kinds.checks import Errors, check_required_enum, check_syntax, s
 from shoal.kube.kinds.common import check_frozen, check_frozen_fields, read
 from shoal.kube.kinds.core.scheduling import check_node_selector
 from shoal.kube.kinds.devices.shared import check_attribute_name, check_pool_name, check_set, name_of
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.kinds.storage import check_driver_name
 from shoal.kube.names import is_dns1123_label, is_dns1123_subdomain, is_label_value, is_qualified_name
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 _MAX_DEVICES: Final = 128
 _MAX_ATTRIBUTES: Final = 32

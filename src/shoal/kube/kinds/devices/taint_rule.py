@@ -8,9 +8,9 @@ from shoal.errors import FieldError, too_many
 from shoal.kube.kinds.checks import Errors, check_conditions, check_syntax
 from shoal.kube.kinds.devices.resource_slice import check_taint
 from shoal.kube.kinds.devices.shared import check_pool_name
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.names import is_dns1123_label, is_dns1123_subdomain
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 _MAX_CONDITIONS: Final = 8
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal.kube.kinds.extension import api_service, definition, policy, webhook
-from shoal.kube.kinds.rules import KindRules
+from shoal.kube.rules import KindRules
 
 _ADMISSION = "admissionregistration.k8s.io"
 

@@ -7,9 +7,9 @@ from typing import Final
 from shoal.errors import FieldError, invalid, not_supported, required
 from shoal.kube.kinds.checks import CONDITION_STATUSES, Errors, check_syntax, path_segment_name
 from shoal.kube.kinds.common import read
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.names import is_dns1035_label, is_dns1123_subdomain, is_port_number
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 _KEPT_METADATA: Final = ("labels", "annotations", "finalizers", "ownerReferences")
 

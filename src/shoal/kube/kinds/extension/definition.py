@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from shoal.errors import FieldError
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 
 def _default(obj: Obj) -> None:

@@ -26,7 +26,6 @@ from shoal.kube.kinds.extension.matching import (
     check_match,
     default_match,
 )
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.names import (
     is_dns1035_label,
     is_dns1123_subdomain,
@@ -34,6 +33,7 @@ from shoal.kube.names import (
     is_qualified_name,
 )
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 if TYPE_CHECKING:
     from shoal.kube.cel.admission import VariableScope

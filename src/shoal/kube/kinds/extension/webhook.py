@@ -16,9 +16,9 @@ from shoal.kube.kinds.extension.matching import (
     check_rule,
     default_rules,
 )
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.names import is_dns1035_label, is_dns1123_subdomain
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 _REVIEW_VERSIONS: Final = ("v1", "v1beta1")
 _SIDE_EFFECTS: Final = ("None", "NoneOnDryRun")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal.kube.kinds.networking import addresses, endpoint_slice, ingress, network_policy
-from shoal.kube.kinds.rules import KindRules
+from shoal.kube.rules import KindRules
 
 _GROUP = "networking.k8s.io"
 

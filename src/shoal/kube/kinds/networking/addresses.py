@@ -7,9 +7,9 @@ from typing import Final
 from shoal.errors import FieldError, invalid, required
 from shoal.kube.kinds.checks import IMMUTABLE, Errors, check_required_name, check_syntax
 from shoal.kube.kinds.common import check_frozen, read
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.names import is_cidr, is_dns1123_subdomain, is_ip, is_path_segment_name, parse_cidr
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 _CIDRS: Final = "spec.cidrs"
 

@@ -17,7 +17,6 @@ from shoal.kube.kinds.checks import (
     check_syntax,
 )
 from shoal.kube.kinds.common import check_frozen, deep_same
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.names import (
     is_dns1123_label,
     is_dns1123_subdomain,
@@ -28,6 +27,7 @@ from shoal.kube.names import (
     parse_ip,
 )
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 _ADDRESS_TYPES: Final = ("FQDN", "IPv4", "IPv6")
 _MAX_ADDRESSES: Final = 100

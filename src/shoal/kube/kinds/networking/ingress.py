@@ -12,7 +12,6 @@ from shoal.kube.kinds.checks import (
     check_syntax,
 )
 from shoal.kube.kinds.common import check_domain_prefixed_path, check_frozen, fill, read
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.names import (
     is_dns1123_label,
     is_dns1123_subdomain,
@@ -23,6 +22,7 @@ from shoal.kube.names import (
     parse_ip,
 )
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 _CLASS_ANNOTATION: Final = "kubernetes.io/ingress.class"
 _PATH_TYPES: Final = ("Exact", "ImplementationSpecific", "Prefix")

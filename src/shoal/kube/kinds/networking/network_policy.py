@@ -16,9 +16,9 @@ from shoal.kube.kinds.checks import (
     check_syntax,
 )
 from shoal.kube.kinds.common import read, spec_of
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.names import is_cidr_legacy, parse_cidr
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 _TYPES: Final = ("Egress", "Ingress")
 _DIRECTIONS: Final = (("ingress", "from"), ("egress", "to"))

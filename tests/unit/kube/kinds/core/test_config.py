@@ -7,8 +7,8 @@ import base64
 import pytest
 
 from shoal.kube.kinds.core.config import CONFIG_MAP, MAX_DATA_BYTES, SECRET, SERVICE_ACCOUNT
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 
 def b64(text: str) -> str:

@@ -12,8 +12,8 @@ from shoal.kube.kinds.core.node import NODE
 from shoal.kube.kinds.core.quota import LIMIT_RANGE, RESOURCE_QUOTA
 from shoal.kube.kinds.core.storage import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM
 from shoal.kube.kinds.core.workloads import REPLICATION_CONTROLLER
-from shoal.kube.kinds.rules import KindRules
 from shoal.kube.objects import Obj
+from shoal.kube.rules import KindRules
 
 
 def create(rules: KindRules, obj: Obj) -> Obj:

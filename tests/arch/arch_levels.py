@@ -1,0 +1,130 @@
+"""Levels inside the large packages: which sub-package or module may import which.
+
+Each package has its levels from the bottom up, the names of one level separated by spaces. A name is a module or a
+sub-package below the package; a dotted one (``nodes.config``) stands on a level of its own, apart from the sub-package
+it is in. Imports go to lower levels only, and names of one level do not know each other.
+"""
+
+from __future__ import annotations
+
+LEVELS: dict[str, tuple[str, ...]] = {
+    "apiserver": (
+        "audit.policy effects flow.config messages negotiate network_errors nodes.config objects paths",
+        "audit.config exchange flow framing registry",
+        "http shapes",
+        "context fencing",
+        "audit authz body creation ranges selection",
+        "admission allocation protection read",
+        "custom nodes protection_metrics watch writing",
+        "metrics write",
+        "authn authz.aggregation authz.bootstrap delete patch quota_status",
+        "housekeeping pages reviews subresources",
+        "boot handler",
+        "inprocess server",
+    ),
+    "app": (
+        "children connect demo files home kubectl main ports processes settings welcome",
+        "config pki",
+        "components credentials",
+        "embedded reload runtimes simulated",
+        "fleet nodes",
+        "navigator sharding",
+        "cluster up",
+        "commands",
+    ),
+    "base": (
+        "asgi_common backoff bounded clock coalescing files ids memo metrics proxies spdy tracing websocket",
+        "breaker deadline http2 logs tasks",
+        "asgi connect http1 settings stdlib_logs",
+    ),
+    "cli": (
+        "apps catalog contexts durations fleet.kinds printers",
+        "dispatch fleet.times rest",
+        "fleet.session fleet.watching",
+        "navigator",
+        "fleet",
+    ),
+    "control": (
+        "database",
+        "domain",
+        "secrets service",
+        "api relay",
+    ),
+    "controllers": (
+        "context discovery periodic",
+        "autoscaling disruption garbagecollector namespace persistentvolume podindex pods ttl",
+        "endpointslice job nodelifecycle podgc replicaset revisions servicecidr taints",
+        "cronjob daemonset deployment endpoints replicationcontroller statefulset",
+        "mirroring",
+        "wiring",
+    ),
+    "krane": (
+        "beats cache config drift election identity metrics model protocol unsealing",
+        "inbox joining key_state labels reports session stream",
+        "context objects",
+        "actual deployments following working",
+        "resync sentinels",
+        "controller handlers rbac",
+        "agent",
+    ),
+    "kube": (
+        "fieldselector jsonpath jsonutil names objects quantity resources schema times",
+        "cel discovery labels patch podsecurity protobuf rules tables yamlcodec",
+        "crd decode openapi",
+        "kinds ownership",
+        "quota",
+    ),
+    "navigator": (
+        "connections digest model summaries",
+        "edge istio view",
+        "answers manager",
+    ),
+    "node": (
+        "config errors limits proxy references runtime.model",
+        "pods.model streams",
+        "pods.containers probes runtime",
+        "env events resources",
+        "admission eviction images node_object volumes",
+        "pods pressure registration",
+        "agent",
+        "server",
+        "simulated wiring",
+    ),
+    "scheduler": (
+        "model nodematch",
+        "amounts config messages",
+        "shapes",
+        "nodes queue",
+        "counters local metrics volumes",
+        "actions snapshot",
+        "hints topology",
+        "table",
+        "preemption",
+        "plan",
+        "intake",
+        "service",
+        "wiring",
+        "explain",
+    ),
+    "sentinel": (
+        "admin config status translate.envoy translate.model xds",
+        "arrivals isolation issuers policies snapshot zone",
+        "translate",
+        "bootstrap inputs",
+        "stats supervisor",
+        "health",
+        "service",
+    ),
+    "sharding": (
+        "following model rbac",
+        "leases manifests ring",
+        "migration plan worker",
+        "manager proxy",
+    ),
+    "store": (
+        "control model thread",
+        "copy journal ordered ring",
+        "memory postgres sqlite view",
+        "copy_postgres copy_sqlite group",
+    ),
+}
