@@ -266,7 +266,7 @@ def test_nobody_defines_anew_what_is_built_in(plural: str, group: str, version: 
         approved = {"api-approved.kubernetes.io": "https://github.com/kubernetes/kubernetes/pull/1"}
         body = {"metadata": {"name": name, "annotations": approved}, "spec": spec}
         answer = await server.call("POST", DEFINITIONS, body)
-        assert answer.status == 422 and "built in" in answer.json["message"]
+        assert answer.status == 422 and "built-in" in answer.json["message"]
         assert (await server.call("DELETE", f"{DEFINITIONS}/{name}")).status == 404
         assert len((await server.get(f"{RBAC}/clusterroles"))["items"]) > 10
 

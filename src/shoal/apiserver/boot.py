@@ -43,7 +43,7 @@ async def create_boot_objects(core: Core, writer: Writer) -> None:
         await _create_all(core, writer, (_object("v1", "Namespace", name) for name in NAMESPACES))
         await asyncio.gather(_create_all(core, writer, (*_network(core), *_policies())), reconcile_policy(core, writer))
     except StoreReadOnly as refused:  # reads are served all the same
-        get_logger("boot").warning("nothing was created at the start", reason=str(refused))
+        get_logger("boot").warning("default objects not created", reason=str(refused))
 
 
 async def _create_all(core: Core, writer: Writer, wanted: Iterable[Obj]) -> None:

@@ -178,7 +178,7 @@ class Definitions:
         name = new["metadata"]["name"]
         known = self.core.registry.stored(name)
         if known is not None and not known.resource.custom:
-            errors = [invalid("metadata.name", name, "is the name of a resource that is built in")]
+            errors = [invalid("metadata.name", name, "is the name of a built-in resource")]
             raise Invalid.of("CustomResourceDefinition", "apiextensions.k8s.io", name, errors)
 
     # -- effects ---------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ def fences(request: Request) -> tuple[Require, ...]:
     holder, _, transitions = rest.rpartition(";")
     namespace, _, name = place.strip().partition("/")
     if not (namespace and name and holder and transitions.strip().isdigit()):
-        raise BadRequest("the Shoal-Fence header must read namespace/lease;holder;transitions")
+        raise BadRequest("invalid Shoal-Fence header: expected namespace/lease;holder;transitions")
     return (Fence(Key(LEASES, namespace, name), f"{holder.strip()}/{int(transitions)}"),)
 
 

@@ -115,7 +115,7 @@ class Housekeeping:
                 try:
                     await self._do[job[0]](job[1])
                 except (ApiError, Retry, StoreReadOnly, StoreUnavailable) as error:
-                    self._log.info("housekeeping will try again", job=job[0], name=job[1], error=str(error))
+                    self._log.info("housekeeping job failed, will retry", job=job[0], name=job[1], error=str(error))
                     failed.append(job)
                     read_only = read_only or isinstance(error, StoreReadOnly)
             if read_only:  # nothing more can be done for a while; a server serves reads all the same

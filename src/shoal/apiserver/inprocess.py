@@ -121,7 +121,7 @@ class InProcessTransport:
             answer = await self._answer(method, target, headers, body)
         if not isinstance(answer, Response):
             answer.on_closed()
-            raise TypeError("this request is not answered at once: use stream()")
+            raise TypeError("the response is a stream: use stream()")
         return InProcessReply(answer.status, _headers(answer), _body(answer))
 
     async def stream(
@@ -132,7 +132,7 @@ class InProcessTransport:
             return _Error(answer)
         if isinstance(answer, Upgrade):
             answer.on_closed()
-            raise TypeError("this request takes the connection over, and there is none")
+            raise TypeError("connection upgrades are not supported in process")
         reply = InProcessStream(answer)
         answer.attach(reply)
         return reply

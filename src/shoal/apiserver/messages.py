@@ -285,7 +285,7 @@ _REFUSALS = {
     413: ("RequestEntityTooLarge", _TOO_LARGE),
     429: ("TooManyRequests", "too many connections from this address: close some, or try again later"),
     431: ("RequestHeaderFieldsTooLarge", _TOO_LARGE),
-    503: ("ServiceUnavailable", "the server has too many connections or bodies coming in: try again later"),
+    503: ("ServiceUnavailable", "the server has too many connections or unfinished request bodies: try again later"),
 }
 
 

@@ -136,7 +136,7 @@ class Pages:
             return Response(500, b"[-]boot failed: not ready yet\n", _TEXT)
         name = path.partition("/")[2].partition("/")[2]
         if name and name not in _CHECKS:
-            raise NotFound(f"there is no health check named {name}")
+            raise NotFound(f"health check {name} not found")
         if "verbose" in query(request.query):
             listed = "".join(f"[+]{check} ok\n" for check in _CHECKS)
             return Response(200, f"{listed}{path.strip('/')} check passed\n".encode(), _TEXT)

@@ -223,5 +223,5 @@ class QuotaStatus:
         except Retry:
             self._schedule(key, _SETTLE_S)
         except (ApiError, StoreReadOnly, StoreUnavailable) as error:
-            self._log.info("will count the quota again", namespace=key.namespace, name=key.name, error=str(error))
+            self._log.info("quota count failed, will retry", namespace=key.namespace, name=key.name, error=str(error))
             self._schedule(key, _LAZY_S)

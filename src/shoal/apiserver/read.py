@@ -242,7 +242,7 @@ def _parse_token(token: str) -> tuple[int, str, str]:
 
 def parse_revision(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= MAX_REVISION_DIGITS):
-        errors = [invalid("resourceVersion", text[:100], "must be a decimal number as the server gave it")]
+        errors = [invalid("resourceVersion", text[:100], "must be a decimal number returned by the server")]
         raise Invalid.of("ListOptions", "meta.k8s.io", "", errors)
     return int(text)
 

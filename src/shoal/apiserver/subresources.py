@@ -340,7 +340,7 @@ class Subresources:
         request = self.body(call, "authentication.k8s.io", "v1", "TokenRequest")
         account = call.served.decode(await self._entry(call))
         if self.issue_token is None:
-            raise InternalError("this server has no key to sign service account tokens with")
+            raise InternalError("this server has no signing key for service account tokens")
         request = await self._admitted(call, request, CREATE, ("authentication.k8s.io", "v1", "TokenRequest"))
         return Response(201, orjson.dumps(await self.issue_token(call, request, account)))
 

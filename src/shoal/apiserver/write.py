@@ -221,6 +221,6 @@ def _given_revision(metadata: Obj, served: Served) -> str:
         errors = [invalid("metadata.resourceVersion", 0, "must be specified for an update")]
         raise Invalid.of(served.resource.kind, served.resource.group, metadata.get("name", ""), errors)
     if given and not given.isdigit():
-        errors = [invalid("metadata.resourceVersion", given, "must be a number as the server gave it")]
+        errors = [invalid("metadata.resourceVersion", given, "must be a number returned by the server")]
         raise Invalid.of(served.resource.kind, served.resource.group, metadata.get("name", ""), errors)
     return given

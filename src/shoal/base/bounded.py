@@ -44,7 +44,7 @@ class _Gate:
 
 def _checked(limit: int) -> int:
     if limit < 1:
-        raise ValueError("the limit of a queue is at least 1")
+        raise ValueError("the limit of a queue must be 1 or more")
     return limit
 
 

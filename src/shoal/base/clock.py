@@ -120,7 +120,7 @@ class FakeClock:
         """Let ``seconds`` pass. Every timer that falls due fires at its own instant, the earliest first, and the
         tasks it wakes run until they wait again before the next one fires; timers they add in between count too."""
         if seconds < 0:
-            raise ValueError("time does not go back")
+            raise ValueError("time cannot go back")
         end_s = self._elapsed_s + seconds
         await self.settle()
         while self._timers and self._timers[0][0] <= end_s:

@@ -114,7 +114,7 @@ class ConnectClient:
                         _raise_error(content)
                         return
                     yield _decoded(answer, content)
-            raise CallFailed("unavailable", "the stream ended in the middle")
+            raise CallFailed("unavailable", "the stream ended in the middle of a message")
         except LinkError as error:
             raise _broken(error) from None
         finally:
@@ -134,9 +134,9 @@ class ConnectClient:
             return None
         flags, length = _ENVELOPE.unpack_from(buffer)
         if flags & ~(_COMPRESSED | _END):
-            raise CallFailed("internal", f"a message of the stream has the unknown flags {flags}")
+            raise CallFailed("internal", f"unknown flags {flags} in a stream message")
         if length > self._max_bytes:
-            raise CallFailed("resource_exhausted", f"a message has {length} bytes, more than {self._max_bytes}")
+            raise CallFailed("resource_exhausted", f"message too large: {length} bytes, limit {self._max_bytes}")
         end = _ENVELOPE.size + length
         if len(buffer) < end:
             return None
@@ -151,7 +151,7 @@ class ConnectClient:
             parts.append(piece)
             size += len(piece)
             if size > max_bytes:
-                raise CallFailed("resource_exhausted", f"the answer has more than {max_bytes} bytes")
+                raise CallFailed("resource_exhausted", f"response too large: more than {max_bytes} bytes")
         return b"".join(parts)
 
 
@@ -168,7 +168,7 @@ async def _send_all(
     except LinkError:
         return  # who receives hears of it
     except Exception as error:
-        stream.abandon(LinkError(f"what should be sent failed: {error}"))
+        stream.abandon(LinkError(f"sending requests failed: {error}"))
         raise
 
 
@@ -178,11 +178,11 @@ def _plain(content: bytes, max_bytes: int) -> bytes:
     try:
         plain = unpacking.decompress(content, max_bytes)
     except zlib.error as error:
-        raise CallFailed("internal", f"an answer cannot be decompressed: {error}") from None
+        raise CallFailed("internal", f"the response cannot be decompressed: {error}") from None
     if unpacking.unconsumed_tail:
-        raise CallFailed("resource_exhausted", f"an answer has more than {max_bytes} bytes")
+        raise CallFailed("resource_exhausted", f"response too large: more than {max_bytes} bytes")
     if not unpacking.eof:
-        raise CallFailed("internal", "an answer cannot be decompressed: it is cut off")
+        raise CallFailed("internal", "the response cannot be decompressed: it is truncated")
     return plain
 
 
@@ -190,7 +190,7 @@ def _decoded(answer: type[Answer], content: bytes) -> Answer:
     try:
         return answer.from_binary(content)
     except Exception as error:  # whatever the library of the messages raises for what is none
-        raise CallFailed("internal", f"an answer is no {answer.__name__}: {error}") from None
+        raise CallFailed("internal", f"the response is not a {answer.__name__}: {error}") from None
 
 
 def _raise_error(content: bytes) -> None:
@@ -203,7 +203,7 @@ def _raise_error(content: bytes) -> None:
 def _failure(status: int, headers: Mapping[str, str], body: bytes) -> CallFailed:
     told = _parsed(body) if headers.get("content-type", "").startswith("application/json") else {}
     code = str(told.get("code") or _STATUSES.get(status, "unknown"))
-    return CallFailed(code, str(told.get("message") or f"the answer has the status {status}"))
+    return CallFailed(code, str(told.get("message") or f"the response has status {status}"))
 
 
 def _parsed(content: bytes) -> dict[str, object]:

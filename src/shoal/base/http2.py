@@ -253,7 +253,7 @@ class _Connection(asyncio.Protocol):
             self._h2.send_headers(id_, headers)
         except H2Error as error:
             self._usable = False
-            raise LinkError(f"the connection takes no more calls: {error}") from error
+            raise LinkError(f"the connection accepts no more streams: {error}") from error
         self._streams[id_] = stream = Http2Stream(self, id_)
         self._flush()
         return stream
@@ -263,13 +263,13 @@ class _Connection(asyncio.Protocol):
         try:
             return min(self._h2.local_flow_control_window(id_), self._h2.max_outbound_frame_size)
         except H2Error as error:
-            raise LinkError(f"the stream is over: {error}") from error
+            raise LinkError(f"the stream has ended: {error}") from error
 
     def send(self, id_: int, data: bytes, end: bool) -> None:
         try:
             self._h2.send_data(id_, data, end_stream=end)
         except H2Error as error:
-            raise LinkError(f"the stream is over: {error}") from error
+            raise LinkError(f"the stream has ended: {error}") from error
         self._flush()
 
     def consumed(self, id_: int, taken: int) -> None:
@@ -313,7 +313,7 @@ class _Connection(asyncio.Protocol):
             events = self._h2.receive_data(data)
         except ProtocolError as error:
             self._flush()
-            self._give_up(LinkError(f"the peer does not speak HTTP/2 as it should: {error}"))
+            self._give_up(LinkError(f"HTTP/2 protocol error by the peer: {error}"))
             return
         for event in events:
             self._heed(event)
@@ -411,7 +411,7 @@ async def _dial(peer: Peer) -> _Connection:
     except TimeoutError:
         raise LinkError(f"no connection to {peer.authority} within {_CONNECT_S:g} s") from None
     except ssl.SSLCertVerificationError as error:
-        raise LinkError(f"{peer.authority} is not trusted: {error.verify_message}") from None
+        raise LinkError(f"the certificate of {peer.authority} is not trusted: {error.verify_message}") from None
     except OSError as error:
         raise LinkError(f"no connection to {peer.authority}: {error}") from None
     secured = transport.get_extra_info("ssl_object")

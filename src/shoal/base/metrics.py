@@ -183,7 +183,7 @@ class Metrics:
 
     def _add(self, family: F) -> F:
         if family.name in self._families:
-            raise ValueError(f"the metric {family.name} exists already")
+            raise ValueError(f"the metric {family.name} already exists")
         self._families[family.name] = family
         return family
 

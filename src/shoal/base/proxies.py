@@ -24,7 +24,7 @@ def for_host(host: str, port: int, environ: Mapping[str, str] = os.environ) -> S
         return None
     proxy = urlsplit(named if "://" in named else f"http://{named}")
     if proxy.scheme != "http" or not proxy.hostname:
-        raise OSError(f"the proxy of the environment is {proxy.scheme}://…: only http:// can be used")
+        raise OSError(f"the proxy in the environment is {proxy.scheme}://…: only http:// is supported")
     return proxy
 
 

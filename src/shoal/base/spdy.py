@@ -128,7 +128,7 @@ def _frame(head: bytes, payload: bytes) -> Frame:
         return Frame(0, head[4], payload, word)
     version = word >> 16 & 0x7FFF
     if version != _VERSION:
-        raise SpdyError(f"version {version} is not spoken here")
+        raise SpdyError(f"SPDY version {version} is not supported")
     return Frame(word & 0xFFFF, head[4], payload)
 
 
@@ -166,7 +166,7 @@ class HeaderUnpacker:
         try:
             block = self._zlib.decompress(packed, _HEADER_LIMIT)
         except zlib.error as error:
-            raise SpdyError(f"headers cannot be read: {error}") from None
+            raise SpdyError(f"invalid headers: {error}") from None
         if self._zlib.unconsumed_tail:
             raise SpdyError(f"headers are longer than {_HEADER_LIMIT} bytes")
         return _headers(block)
@@ -181,7 +181,7 @@ def _headers(block: bytes) -> dict[str, str]:
             size = _number(block, place)
             place += 4 + size
             if place > len(block):
-                raise SpdyError("headers are cut off")
+                raise SpdyError("headers are truncated")
             parts.append(block[place - size : place].decode("utf-8", "replace"))
         found.setdefault(parts[0].lower(), parts[1].partition("\x00")[0])
     return found
@@ -189,7 +189,7 @@ def _headers(block: bytes) -> dict[str, str]:
 
 def _number(block: bytes, place: int) -> int:
     if place + 4 > len(block):
-        raise SpdyError("headers are cut off")
+        raise SpdyError("headers are truncated")
     return int.from_bytes(block[place : place + 4], "big")
 
 
@@ -262,7 +262,7 @@ class Session:
         known = self._streams.get(frame.stream)
         if known is None or not known.receiving:
             if frame.stream > self._last or not frame.stream:
-                raise SpdyError(f"data of stream {frame.stream}, which was never opened")
+                raise SpdyError(f"data on stream {frame.stream}, which was never opened")
             return  # on its way when we ended the stream
         if frame.payload:
             events.append(Data(frame.stream, frame.payload))
@@ -275,12 +275,12 @@ class Session:
             self._on_open(frame, events)
         elif frame.kind == _PING:
             if len(payload) != 4:
-                raise SpdyError("a ping has the wrong size")
+                raise SpdyError("a ping frame has the wrong size")
             if payload[3] & 1:  # theirs; the even ones would be ours
                 self._out.append(control_frame(_PING, 0, payload))
         elif frame.kind == _RST_STREAM:
             if len(payload) != 8:
-                raise SpdyError("a reset has the wrong size")
+                raise SpdyError("a reset frame has the wrong size")
             stream = int.from_bytes(payload[:4], "big")
             if self._streams.pop(stream, None) is not None:
                 events.append(Reset(stream))
@@ -292,11 +292,11 @@ class Session:
         elif frame.kind == _GOAWAY:
             events.append(GoneAway())
         elif frame.kind == _SYN_REPLY:
-            raise SpdyError("a reply to a stream that we did not open")
+            raise SpdyError("a reply to a stream that this side did not open")
 
     def _on_open(self, frame: Frame, events: list[Event]) -> None:
         if len(frame.payload) < 10:
-            raise SpdyError("the opening of a stream is cut off")
+            raise SpdyError("a SYN_STREAM frame is truncated")
         stream = int.from_bytes(frame.payload[:4], "big") & 0x7FFFFFFF
         headers = self._unpacker.unpack(frame.payload[10:])
         if stream % 2 == 0 or stream <= self._last:

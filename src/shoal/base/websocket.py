@@ -188,7 +188,7 @@ class Decoder:
         except ValueError:
             raise WebSocketError(CloseCode.PROTOCOL_ERROR, f"unknown opcode {first & 0x0F}") from None
         if opcode >= Opcode.CLOSE and not first & 0x80:
-            raise WebSocketError(CloseCode.PROTOCOL_ERROR, "a control frame is cut into parts")
+            raise WebSocketError(CloseCode.PROTOCOL_ERROR, "a control frame is fragmented")
         return opcode
 
     def _check_size(self, opcode: Opcode, size: int) -> None:
@@ -201,7 +201,7 @@ class Decoder:
         if opcode >= Opcode.CLOSE:
             return Message(opcode, data)
         if (opcode is Opcode.CONTINUATION) != (self._opcode is not None):
-            raise WebSocketError(CloseCode.PROTOCOL_ERROR, "frames of messages are mixed up")
+            raise WebSocketError(CloseCode.PROTOCOL_ERROR, "frames of different messages are interleaved")
         if self._opcode is None:
             if final:
                 return Message(opcode, data)
@@ -252,13 +252,13 @@ def encode_channel(channel: int, data: bytes, subprotocol: str, *, mask: bytes =
 def decode_channel(message: Message, subprotocol: str) -> tuple[int, bytes]:
     """The channel of a message, and its data."""
     if not message.data:
-        raise WebSocketError(CloseCode.INVALID_DATA, "a message names no channel")
+        raise WebSocketError(CloseCode.INVALID_DATA, "a message has no channel number")
     if not is_base64(subprotocol):
         return message.data[0], message.data[1:]
     try:
         return int(message.data[:1]), base64.b64decode(message.data[1:], validate=True)
     except ValueError:
-        raise WebSocketError(CloseCode.INVALID_DATA, "a message is not in base64") from None
+        raise WebSocketError(CloseCode.INVALID_DATA, "a message is not valid base64") from None
 
 
 def decode_size(data: bytes) -> tuple[int, int] | None:

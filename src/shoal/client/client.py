@@ -119,7 +119,7 @@ class Client:
         try:
             return orjson.loads(reply.body)
         except ValueError as error:
-            raise InternalError(f"{method} {path} was answered by what is not JSON: {reply.body[:80]!r}") from error
+            raise InternalError(f"the response to {method} {path} is not JSON: {reply.body[:80]!r}") from error
 
     async def send(
         self,
@@ -156,7 +156,7 @@ class Client:
             async with while_left(self.clock, lambda: fence.remaining_s):
                 return await self._transport.request(method, target, headers=sent, body=data)
         except TimeoutError:
-            raise LostLease(f"the lease ran out during {method} {target}; its outcome is not known") from None
+            raise LostLease(f"the lease expired during {method} {target}; its outcome is unknown") from None
 
     async def stream(
         self, method: str, path: str, *, params: Params | None = None, headers: Mapping[str, str] | None = None

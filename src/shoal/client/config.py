@@ -62,7 +62,7 @@ class AccessConfig:
             raise ConfigError("insecure-skip-tls-verify is true and a certificate authority is given: use one of them")
         if bool(self.client_cert_pem) != bool(self.client_key_pem):
             missing = "client-key" if self.client_cert_pem else "client-certificate"
-            raise ConfigError(f"{missing} is missing: a client certificate and its key go together")
+            raise ConfigError(f"{missing} is missing: set the client certificate and its key together")
         if self.username and (self.token or self.token_file):
             raise ConfigError("both a token and a username are given: use one of them")
 

@@ -147,7 +147,7 @@ class ExecCredentials:
 async def _run(plugin: ExecPlugin) -> bytes:
     interactive = plugin.interactive_mode != "Never" and sys.stdin is not None and sys.stdin.isatty()
     if plugin.interactive_mode == "Always" and not interactive:
-        raise ConfigError(f"the exec plugin {plugin.command} needs a terminal, and there is none")
+        raise ConfigError(f"the exec plugin {plugin.command} needs a terminal, but standard input is not one")
     spec: dict[str, Any] = {"interactive": interactive}
     if plugin.cluster_info is not None:
         spec["cluster"] = plugin.cluster_info
@@ -167,13 +167,13 @@ async def _run(plugin: ExecPlugin) -> bytes:
         async with asyncio.timeout(_EXEC_BUDGET_S):
             output, _ = await process.communicate()
     except TimeoutError:
-        raise Unauthorized(f"the exec plugin {plugin.command} did not end within {_EXEC_BUDGET_S:.0f} s") from None
+        raise Unauthorized(f"the exec plugin {plugin.command} did not finish within {_EXEC_BUDGET_S:.0f} s") from None
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     if process.returncode:
-        raise Unauthorized(f"the exec plugin {plugin.command} ended with code {process.returncode}")
+        raise Unauthorized(f"the exec plugin {plugin.command} failed with exit code {process.returncode}")
     return output
 
 
@@ -186,7 +186,7 @@ def _parse(plugin: ExecPlugin, output: bytes, given: Identity) -> tuple[Identity
         token = status.get("token") or ""
         certificate, key = status.get("clientCertificateData") or "", status.get("clientKeyData") or ""
         if bool(certificate) != bool(key):
-            raise ValueError("a certificate and its key go together")
+            raise ValueError("a certificate and its key must be set together")
         if not token and not certificate:
             raise ValueError("it has neither a token nor a certificate")
         until = status.get("expirationTimestamp")
@@ -211,7 +211,7 @@ def tls_context(config: AccessConfig, identity: Identity) -> ssl.SSLContext:
         try:
             _load_pair(context, identity)
         except ssl.SSLError as error:
-            raise ConfigError(f"client-certificate for {config.url} does not fit its key: {error}") from error
+            raise ConfigError(f"client-certificate for {config.url} does not match its key: {error}") from error
     return context
 
 

@@ -41,7 +41,7 @@ class Discovery:
             found = self._look_up(kind, api_version)
         if found is None:
             wanted = f"{kind} of {api_version}" if api_version else kind
-            raise NotFound(f"the server has no resource of the kind {wanted}")
+            raise NotFound(f"the server has no resource of kind {wanted}")
         return found
 
     def _look_up(self, kind: str, api_version: str) -> ResourceType | None:

@@ -41,7 +41,7 @@ class _Entry:
         if value is None:
             return ""
         if not isinstance(value, str):
-            raise self.fault(name, f"is {type(value).__name__}: use text")
+            raise self.fault(name, f"is {type(value).__name__}: use a string")
         return value
 
     def flag(self, name: str) -> bool:
@@ -56,7 +56,7 @@ class _Entry:
             try:
                 return base64.b64decode(data, validate=True).decode()
             except (binascii.Error, UnicodeDecodeError):
-                raise self.fault(f"{name}-data", "is not base64 of PEM") from None
+                raise self.fault(f"{name}-data", "is not base64-encoded PEM") from None
         if named := self.text(name):
             return read_text(self.path.parent / Path(named).expanduser(), f"{self.path}: {self.where}.{name}")
         return ""
@@ -76,7 +76,7 @@ class _Merged:
             known = ", ".join(sorted(self.sections[section])) or "none"
             files = ", ".join(map(str, self.paths))
             raise ConfigError(
-                f"{files}: {needed_by} names {section[:-1]} {name!r}, which is not there (known: {known})"
+                f"{files}: {needed_by} names {section[:-1]} {name!r}, which does not exist (known: {known})"
             )
         return found
 
@@ -92,7 +92,7 @@ def load(paths: Sequence[Path], *, context: str = "", must_exist: bool = False) 
         raise ConfigError(f"no kubeconfig: {', '.join(map(str, paths))} does not exist")
     chosen = context or merged.current
     if not chosen:
-        raise ConfigError(f"{merged.paths[0]}: current-context is not set and no context was named")
+        raise ConfigError(f"{merged.paths[0]}: current-context is not set; set it or name a context")
     about = merged.entry("contexts", chosen, "context" if context else "current-context")
     where = f'contexts["{chosen}"]'
     cluster = merged.entry("clusters", about.text("cluster"), f"{where}.cluster")
@@ -114,7 +114,7 @@ def _document(path: Path) -> Section:
     if document is None:
         return {}
     if not isinstance(document, dict):
-        raise ConfigError(f"{path}: not a kubeconfig: it is no mapping")
+        raise ConfigError(f"{path}: not a kubeconfig: expected a mapping")
     return document
 
 
@@ -122,12 +122,12 @@ def _merge(merged: _Merged, path: Path, document: Section) -> None:
     merged.paths.append(path)
     current = document.get("current-context") or ""
     if not isinstance(current, str):
-        raise ConfigError(f"{path}: current-context is {current!r}: use text")
+        raise ConfigError(f"{path}: current-context is {current!r}: use a string")
     merged.current = merged.current or current
     for section, entries in merged.sections.items():
         listed = document.get(section) or []
         if not isinstance(listed, list):
-            raise ConfigError(f"{path}: {section} is no list")
+            raise ConfigError(f"{path}: {section} must be a list")
         for position, item in enumerate(listed):
             name = item.get("name") if isinstance(item, dict) else None
             if not isinstance(name, str):
@@ -135,7 +135,7 @@ def _merge(merged: _Merged, path: Path, document: Section) -> None:
             inner = item.get(section[:-1]) or {}
             where = f'{section}["{name}"].{section[:-1]}'
             if not isinstance(inner, dict):
-                raise ConfigError(f"{path}: {where} is no mapping")
+                raise ConfigError(f"{path}: {where} must be a mapping")
             entries.setdefault(name, _Entry(path, where, inner))
 
 
@@ -186,11 +186,11 @@ def _impersonation(user: _Entry) -> tuple[tuple[str, str], ...]:
     headers += [("impersonate-group", group) for group in _texts(user, "as-groups")]
     extra = user.section.get("as-user-extra") or {}
     if not isinstance(extra, dict):
-        raise user.fault("as-user-extra", "is no mapping")
+        raise user.fault("as-user-extra", "must be a mapping")
     values = _Entry(user.path, f"{user.where}.as-user-extra", extra)
     headers += [(f"impersonate-extra-{quote(key)}", value) for key in extra for value in _texts(values, key)]
     if headers and not user.text("as"):
-        raise user.fault("as", "is missing, and other as-* fields need it")
+        raise user.fault("as", "is missing: the other as-* fields need it")
     return tuple(headers)
 
 
@@ -199,7 +199,7 @@ def _exec(user: _Entry, cluster: _Entry, ca_pem: str) -> ExecPlugin | None:
     if not section:
         return None
     if not isinstance(section, dict):
-        raise user.fault("exec", "is no mapping")
+        raise user.fault("exec", "must be a mapping")
     plugin = _Entry(user.path, f"{user.where}.exec", section)
     if not plugin.text("command"):
         raise plugin.fault("command", "is missing")
@@ -223,7 +223,7 @@ def _exec(user: _Entry, cluster: _Entry, ca_pem: str) -> ExecPlugin | None:
 def _texts(entry: _Entry, name: str) -> tuple[str, ...]:
     values = entry.section.get(name) or []
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise entry.fault(name, "must be a list of texts")
+        raise entry.fault(name, "must be a list of strings")
     return tuple(values)
 
 
@@ -231,7 +231,7 @@ def _environment(plugin: _Entry) -> dict[str, str]:
     try:
         return {str(item["name"]): str(item["value"]) for item in plugin.section.get("env") or []}
     except (TypeError, KeyError):
-        raise plugin.fault("env", "must be a list of name and value") from None
+        raise plugin.fault("env", "must be a list of name and value pairs") from None
 
 
 def _cluster_info(cluster: _Entry, ca_pem: str) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class ResourceType:
 
 def _segment(text: str) -> str:
     if text in (".", "..") or "/" in text:
-        raise ValueError(f"{text!r} cannot be a part of a path")
+        raise ValueError(f"{text!r} is not a valid path segment")
     return quote(text, safe=":~")
 
 

@@ -76,7 +76,7 @@ def decode_event(line: bytes) -> WatchEvent:
         event = orjson.loads(line)
         kind, obj = event["type"], event["object"]
     except (ValueError, TypeError, KeyError) as error:
-        raise Disconnected(f"the watch sent what is no event: {line[:80]!r}") from error
+        raise Disconnected(f"invalid watch event: {line[:80]!r}") from error
     if kind == ERROR:
         raise from_status(obj)
     return WatchEvent(kind, obj)
@@ -143,7 +143,7 @@ class Watch:
             if failure is not None:
                 raise failure
         if decoder.partial:
-            raise Disconnected("the watch was cut inside an event")
+            raise Disconnected("the watch ended in the middle of an event")
 
     async def __aiter__(self) -> AsyncIterator[WatchEvent]:
         async for batch in self.batches():

@@ -214,7 +214,7 @@ def read_policy(spec: Any) -> PolicySpec:
     made = msgspec.convert(spec, PolicySpec)
     given = [name for name in POLICY_KINDS if name in spec]
     if len(given) != 1:
-        raise msgspec.ValidationError(f"exactly one of {', '.join(POLICY_KINDS)} is needed, not {given or 'none'}")
+        raise msgspec.ValidationError(f"exactly one of {', '.join(POLICY_KINDS)} must be set; got {given or 'none'}")
     return made
 
 
@@ -268,7 +268,7 @@ _STATUS = {
     "properties": {
         "gateways": {
             "type": "array",
-            "description": "per gateway whether it has taken this over, and if not why",
+            "description": "per gateway: whether it applies this object, and if not, the reason",
             "items": {
                 "type": "object",
                 "required": ["name"],

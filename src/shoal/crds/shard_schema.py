@@ -131,11 +131,11 @@ _CONFIG_SPEC = _object(
         ("self.minShards <= self.maxShards", "minShards must not exceed maxShards"),
         (
             "self.scaleDownThreshold < self.scaleUpThreshold",
-            "scaleDownThreshold must be below scaleUpThreshold, else shards come and go for ever",
+            "scaleDownThreshold must be below scaleUpThreshold, otherwise the number of shards never settles",
         ),
         (
             "duration(self.leaseDuration).getMilliseconds() >= 3 * duration(self.heartbeatInterval).getMilliseconds()",
-            "leaseDuration must be at least three times heartbeatInterval, else one lost heartbeat fails a shard",
+            "leaseDuration must be at least three times heartbeatInterval, otherwise one lost heartbeat fails a shard",
         ),
         ("duration(self.heartbeatInterval) >= duration('100ms')", "heartbeatInterval must be 100ms or more"),
         ("duration(self.leaseDuration) >= duration('1s')", "leaseDuration must be 1s or more"),
@@ -178,14 +178,14 @@ _CONFIG_STATUS = _object(
 )
 
 CONFIG: Obj = {
-    "description": "How a controller's work is shared out over several active workers.",
+    "description": "How a controller's work is distributed over several active workers.",
     **_object(
         {"spec": _CONFIG_SPEC, "status": _CONFIG_STATUS},
         required=("spec",),
         rules=(
             (
                 f"self.metadata.name.size() <= {NAME_LIMIT}",
-                f"the name must have {NAME_LIMIT} characters or fewer: it becomes a part of labels and of pods' names",
+                f"the name must have {NAME_LIMIT} characters or fewer: labels and pod names contain it",
             ),
             ("!self.metadata.name.contains('.')", "the name must not contain dots: pods are named after it"),
         ),
@@ -308,7 +308,7 @@ SLOTS_COLUMNS = [
 ]
 
 STATE: Obj = {
-    "description": "What a worker keeps of a slot for the next owner. Written once, read once, removed by the manager.",
+    "description": "The state of a slot that a worker saves for its next owner. Written once; the manager removes it.",
     **_object(
         {
             "spec": _object(

@@ -72,7 +72,7 @@ class DeletionBrake:
         minutes = int(self._window_s // 60)
         return (
             f"{len(self._done)} objects were deleted within {minutes} minutes and {len(self._held)} more should be: "
-            "more than usual, so they wait; check that they are really not wanted, then confirm"
+            "more than usual, so they wait; check that they should be deleted, then confirm"
         )
 
     def _expire(self, now: float) -> None:

@@ -39,7 +39,7 @@ class BufferEntry(Generic[T]):
 class KeyedBuffer(Generic[T]):
     def __init__(self, limit: int = LIMIT) -> None:
         if limit < 1:
-            raise ValueError("the limit of a buffer is at least 1")
+            raise ValueError("the limit of a buffer must be 1 or more")
         self.limit = limit
         self._urgent: dict[str, BufferEntry[T]] = {}  # in the order they came
         self._waiting: dict[str, BufferEntry[T]] = {}

@@ -37,7 +37,7 @@ class Place(NamedTuple):
 def key_of(kind: str, id_: str) -> str:
     """``deployment/dep_…``; the kind must be one that travels."""
     if kind not in STREAM_OF:
-        raise ValueError(f"{kind!r} does not travel to agents; use one of {', '.join(STREAM_OF)}")
+        raise ValueError(f"objects of kind {kind!r} are not sent to agents; use one of {', '.join(STREAM_OF)}")
     return f"{kind}/{id_}"
 
 
@@ -45,7 +45,7 @@ def split_key(key: str) -> tuple[str, str]:
     """Kind and id. Raises ``ValueError`` for what is not a key."""
     kind, slash, id_ = key.partition("/")
     if not slash or not id_ or kind not in STREAM_OF:
-        raise ValueError(f"{key!r} is not a key: use KIND/ID with one of {', '.join(STREAM_OF)}")
+        raise ValueError(f"invalid key {key!r}: use KIND/ID with one of {', '.join(STREAM_OF)}")
     return kind, id_
 
 

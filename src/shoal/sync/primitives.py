@@ -122,7 +122,7 @@ class OpenSsl:
             )
             if self._finish(state, None, byref(rest)) != 1:
                 self._forget_errors()
-                raise WrongKey("it takes another key, or a byte was changed")
+                raise WrongKey("the key is wrong, or the data was changed")
             return plain.raw[: length.value]
         finally:
             self._free_state(state)
@@ -135,7 +135,7 @@ class OpenSsl:
     def _must(self, went_well: bool) -> None:
         if not went_well:
             self._forget_errors()
-            raise ValueError("invalid key: expected 32 bytes that are a point or a scalar of X25519")
+            raise ValueError("invalid key: expected 32 bytes that are an X25519 point or scalar")
 
 
 class Packaged:
@@ -159,7 +159,7 @@ class Packaged:
         try:
             return AESGCM(key).decrypt(nonce, text, purpose)
         except InvalidTag:
-            raise WrongKey("it takes another key, or a byte was changed") from None
+            raise WrongKey("the key is wrong, or the data was changed") from None
 
 
 def _check_lengths(key: bytes, nonce: bytes, text: bytes) -> None:

@@ -50,7 +50,7 @@ def seal_values(values: Mapping[str, str], data_key: bytes, *, random_bytes: Ran
 def open_values(ciphertext: bytes, data_key: bytes) -> dict[str, str]:
     values = _parsed(_unlocked(data_key, ciphertext, _VALUES, "the values"))
     if values is None:
-        raise CannotOpen("the values were opened, but are not a set of variables")
+        raise CannotOpen("the values were decrypted, but are not a set of variables")
     return values
 
 
@@ -84,14 +84,14 @@ def unwrap_with(wrapped: bytes, private_key: bytes) -> bytes:
         key, nonce = _agreed(known.agree(private_key, announced), announced, known.public(private_key))
         data_key = known.decrypt(key, nonce, text, _FOR_AGENT)
     except ValueError:  # also no key that anybody could agree on
-        raise CannotOpen("the wrapped key is for another agent, or was changed on the way") from None
+        raise CannotOpen("the wrapped key is for another agent, or was changed in transit") from None
     return _sized(data_key)
 
 
 def open_sealed(wrapped_key: bytes, ciphertext: bytes, private_key: bytes) -> dict[str, str]:
     """The values of a ``SealedSecret``, for the agent whose key it was wrapped for."""
     if not wrapped_key:
-        raise CannotOpen("there is no key with the values: the control plane knew no public key of this agent")
+        raise CannotOpen("the values come without a key: the control plane had no public key of this agent")
     return open_values(ciphertext, unwrap_with(wrapped_key, private_key))
 
 
@@ -107,14 +107,14 @@ def _unlocked(key: bytes, sealed: bytes, purpose: bytes, what: str) -> bytes:
     try:
         return primitives().decrypt(key, body[:_NONCE_BYTES], body[_NONCE_BYTES:], purpose)
     except WrongKey:
-        raise CannotOpen(f"{what} cannot be opened: it takes another key, or a byte was changed") from None
+        raise CannotOpen(f"{what} cannot be opened: the key is wrong, or the data was changed") from None
 
 
 def _body(sealed: bytes, head_bytes: int, what: str) -> bytes:
     if len(sealed) < 1 + head_bytes + _TAG_BYTES:
-        raise CannotOpen(f"{what} cannot be opened: {len(sealed)} bytes are too few")
+        raise CannotOpen(f"{what} cannot be opened: {len(sealed)} bytes are too short")
     if sealed[0] != _VERSION:
-        raise CannotOpen(f"{what} cannot be opened: form {sealed[0]} is not known here; is this program too old?")
+        raise CannotOpen(f"{what} cannot be opened: unknown format {sealed[0]}; a newer version may support it")
     return sealed[1:]
 
 
@@ -136,7 +136,7 @@ def _hkdf(secret: bytes, info: bytes, length: int) -> bytes:
 
 def _sized(data_key: bytes) -> bytes:
     if len(data_key) != KEY_BYTES:
-        raise CannotOpen(f"the data key has {len(data_key)} bytes, not {KEY_BYTES}")
+        raise CannotOpen(f"invalid data key: got {len(data_key)} bytes, expected {KEY_BYTES}")
     return data_key
 
 

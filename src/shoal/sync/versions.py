@@ -28,7 +28,7 @@ class BadCursor(BadRequest):
     """Not a cursor that this control plane gave out."""
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"cursor is malformed: {why}; leave it empty to begin with a full sync")
+        super().__init__(f"cursor is malformed: {why}; leave it empty to start with a full sync")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Version:
         """Reads what ``str`` wrote; raises ``ValueError`` for anything else."""
         database, incarnation, number = text.split(":")
         if not database or not _is_number(incarnation) or not _is_number(number):
-            raise ValueError(f"{text!r} is not a version: use DATABASE:INCARNATION:NUMBER")
+            raise ValueError(f"invalid version {text!r}: use DATABASE:INCARNATION:NUMBER")
         return cls(database, int(incarnation), int(number))
 
 
@@ -98,7 +98,7 @@ def decode_cursor(text: str, keys: Mapping[str, bytes]) -> Cursor:
         if key is None:
             continue
         if not hmac.compare_digest(_tag(key, database, incarnation, number, mark).encode(), tag.encode()):
-            raise BadCursor("its signature is wrong")
+            raise BadCursor("its signature is invalid")
         positions[database] = (incarnation, number)
         marks[database] = mark
     return Cursor(positions, marks)
@@ -115,7 +115,7 @@ def _parts(text: str) -> Iterator[tuple[str, int, int, str, str]]:
     for part in text.split(",") if text else ():
         fields = part.split(".")
         if len(fields) not in (4, 5) or not _is_number(fields[1]) or not _is_number(fields[2]):
-            raise BadCursor("it does not have the form of one")
+            raise BadCursor("it has the wrong format")
         mark = fields[3] if len(fields) == 5 else ""
         yield fields[0], int(fields[1]), int(fields[2]), mark, fields[-1]
 

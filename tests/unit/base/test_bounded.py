@@ -123,5 +123,5 @@ def test_latest_by_key_keeps_the_newest_of_each_key_in_the_order_of_their_first_
 
 
 def test_a_queue_without_room_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least 1"):
+    with pytest.raises(ValueError, match="must be 1 or more"):
         WaitingQueue(0)

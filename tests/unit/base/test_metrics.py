@@ -62,7 +62,7 @@ def test_wrong_labels_and_repeated_names_are_refused() -> None:
     counter = metrics.counter("c_total", "C.", ["verb"])
     with pytest.raises(ValueError, match="has the labels"):
         counter.labels("a", "b")
-    with pytest.raises(ValueError, match="exists already"):
+    with pytest.raises(ValueError, match="already exists"):
         metrics.gauge("c_total", "C.")
 
 

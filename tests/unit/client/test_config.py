@@ -73,7 +73,7 @@ def test_a_context_can_be_named(tmp_path: Path) -> None:
     path = write(tmp_path / "config", content)
     assert load(path).url == "https://one:6443"
     assert load(path, context="two").url == "https://two"
-    with pytest.raises(ConfigError, match=r"context names context 'three', which is not there .known: one, two"):
+    with pytest.raises(ConfigError, match=r"context names context 'three', which does not exist .known: one, two"):
         load(path, context="three")
 
 
@@ -88,7 +88,7 @@ def test_a_context_can_be_named(tmp_path: Path) -> None:
         ({"insecure-skip-tls-verify": "yes"}, {}, "insecure-skip-tls-verify is 'yes': use true or false"),
         ({}, {"client-certificate-data": encoded("c")}, "client-key is missing"),
         ({}, {"auth-provider": {"name": "gcp"}}, 'users["one"].user.auth-provider is not supported'),
-        ({}, {"token": 5}, 'users["one"].user.token is int: use text'),
+        ({}, {"token": 5}, 'users["one"].user.token is int: use a string'),
         ({}, {"token": "t", "username": "u"}, "both a token and a username"),
         ({}, {"exec": {"command": "x", "apiVersion": "v1"}}, "users[\"one\"].user.exec.apiVersion is 'v1'"),
         ({}, {"exec": {"apiVersion": "client.authentication.k8s.io/v1"}}, "exec.command is missing"),

@@ -117,10 +117,10 @@ def test_a_plugin_can_give_a_certificate(tmp_path: Path, clock: FakeClock) -> No
 @pytest.mark.parametrize(
     ("script", "fault"),
     [
-        ("exit 3", "ended with code 3"),
+        ("exit 3", "failed with exit code 3"),
         ("echo nonsense", "printed no usable credential"),
         (printed(), "neither a token nor a certificate"),
-        (printed(clientKeyData="k", token="t"), "go together"),
+        (printed(clientKeyData="k", token="t"), "set together"),
         (printed(token="t").replace("/v1", "/v2"), "not of client.authentication.k8s.io/v1"),
     ],
 )

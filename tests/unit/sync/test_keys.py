@@ -15,12 +15,12 @@ def test_a_key_says_kind_id_and_stream() -> None:
 
 @pytest.mark.parametrize("text", ["", "deployment", "deployment/", "pod/x", "/x"])
 def test_what_is_no_key_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="not a key"):
+    with pytest.raises(ValueError, match="invalid key"):
         split_key(text)
 
 
 def test_a_kind_that_does_not_travel_has_no_key() -> None:
-    with pytest.raises(ValueError, match="does not travel"):
+    with pytest.raises(ValueError, match="not sent to agents"):
         key_of("project", "prj_1")
 
 

@@ -131,7 +131,7 @@ def test_a_public_key_that_agrees_with_everybody_is_refused(point: bytes) -> Non
 
 
 def test_a_form_of_tomorrow_is_named() -> None:
-    with pytest.raises(CannotOpen, match="form 2 is not known"):
+    with pytest.raises(CannotOpen, match="unknown format 2"):
         open_values(b"\2" + SEALED[1:], DATA)
 
 

@@ -24,4 +24,4 @@ class AuditConfig:
             raise ConfigError(f"audit_max_size is {self.max_size_mb}: use 1 or more megabytes")
         for name, value in (("audit_max_backups", self.max_backups), ("audit_max_age", self.max_age_days)):
             if value < 0:
-                raise ConfigError(f"{name} is {value}: use 0 or more; 0 is no limit")
+                raise ConfigError(f"{name} is {value}: use 0 or more; 0 means no limit")

@@ -73,9 +73,7 @@ class LogWriter(Generic[T]):
         try:
             self._open()
         except OSError as error:
-            raise ConfigError(
-                f"audit_log is {str(self.path)!r}: {error.strerror}; give a path that can be written"
-            ) from None
+            raise ConfigError(f"audit_log is {str(self.path)!r}: {error.strerror}; use a writable path") from None
         self._thread.start()
 
     def put(self, record: T) -> None:
@@ -165,4 +163,4 @@ class LogWriter(Generic[T]):
         now = self._clock.monotonic()
         if now - self._complained_s >= _COMPLAIN_S:
             self._complained_s = now
-            _log.error("audit events are lost", error=error, path=str(self.path), lost=self.failed)
+            _log.error("audit events lost", error=error, path=str(self.path), lost=self.failed)

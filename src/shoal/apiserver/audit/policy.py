@@ -136,7 +136,7 @@ def parse(content: Any) -> AuditPolicy:
     managed = not _boolean(content, "omitManagedFields", "", default=False)
     rules = content.get("rules")
     if not isinstance(rules, list) or not rules:
-        raise ConfigError("rules is empty: give at least one, such as {level: Metadata}")
+        raise ConfigError("rules is empty: add at least one rule, such as {level: Metadata}")
     compiled = [_rule(rule, f"rules[{number}]", omitted, managed) for number, rule in enumerate(rules)]
     by_name = any(part.get("resourceNames") for rule in rules for part in rule.get("resources") or ())
     return AuditPolicy(compiled, by_name=by_name, refusals=False)
@@ -164,11 +164,11 @@ def _match(rule: dict[str, Any], at: str) -> Match:
     resources = [_resources(part, f"{at}.resources[{number}]") for number, part in enumerate(parts)]
     for number, url in enumerate(urls):
         if url != "*" and not url.startswith("/"):
-            raise ConfigError(f"{at}.nonResourceURLs[{number}] is {url!r}: begin it with a slash")
+            raise ConfigError(f"{at}.nonResourceURLs[{number}] is {url!r}: it must begin with a slash")
         if "*" in url[:-1]:
             raise ConfigError(f"{at}.nonResourceURLs[{number}] is {url!r}: a star can only be the last character")
     if urls and (resources or namespaces):
-        raise ConfigError(f"{at}.nonResourceURLs: a rule is about resources or about URLs; make two rules of it")
+        raise ConfigError(f"{at}.nonResourceURLs: a rule with resources cannot have URLs; make it two rules")
     exact = frozenset(urls)
     starts = tuple(url.rstrip("*") for url in urls if url.endswith("*"))
 
@@ -197,7 +197,7 @@ def _resources(part: Any, at: str) -> Match:
         raise ConfigError(f"{at}.group is {group!r}: give the group without its version")
     resources, names = _texts(part, "resources", at), _texts(part, "resourceNames", at)
     if names and not resources:
-        raise ConfigError(f"{at}.resourceNames needs resources: say of which resource these are the names")
+        raise ConfigError(f"{at}.resourceNames needs resources: add the resources that the names belong to")
 
     def matches(asked: AuditAttributes) -> bool:
         if group not in ("*", asked.group):
@@ -221,13 +221,13 @@ def _known(content: dict[str, Any], fields: frozenset[str], at: str) -> None:
     for name in content:
         if name not in fields:
             where = f"{at}.{name}" if at else str(name)
-            raise ConfigError(f"{where} is not a field here: known are {', '.join(sorted(fields))}")
+            raise ConfigError(f"{where}: unknown field; known fields: {', '.join(sorted(fields))}")
 
 
 def _texts(content: dict[str, Any], name: str, at: str) -> frozenset[str]:
     values = content.get(name) or []
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise ConfigError(f"{at}.{name} must be a list of texts")
+        raise ConfigError(f"{at}.{name} must be a list of strings")
     return frozenset(values)
 
 

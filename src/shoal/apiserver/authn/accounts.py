@@ -47,7 +47,7 @@ class AccountReader:
             if claims["iss"] == LEGACY_ISSUER:
                 return self._accept_legacy(claims, token, audiences)
             if claims["iss"] != self.core.config.issuer:
-                raise Rejected("the token is not one of this cluster")
+                raise Rejected("the token was not issued by this cluster")
             return self._accept_bound(claims, audiences)
         except (LookupError, TypeError, ValueError):
             raise Rejected("service account token claims could not be validated") from None
@@ -64,7 +64,7 @@ class AccountReader:
         about = claims["kubernetes.io"]
         namespace, account = about["namespace"], about["serviceaccount"]
         holds = _Holding(self.core, claims["exp"] + LEEWAY_S)
-        holds.on("serviceaccounts", namespace, account, f"service account {namespace}/{account['name']} is not there")
+        holds.on("serviceaccounts", namespace, account, f"service account {namespace}/{account['name']} not found")
         extra = [(CREDENTIAL_ID, (f"JTI={claims['jti']}",))]
         pod, node, secret = about.get("pod"), about.get("node"), about.get("secret")
         if secret is not None:

@@ -55,7 +55,7 @@ class SigningKeys:
         except ValueError:
             raise Rejected("the token cannot be parsed") from None
         if not isinstance(head, dict) or not isinstance(claims, dict) or head.get("alg") != ALGORITHM:
-            raise Rejected("the token is not one of this cluster")
+            raise Rejected("the token was not issued by this cluster")
         for key in self._candidates(head.get("kid")):
             if _is_signed(key, signed, raw):
                 return claims

@@ -73,13 +73,13 @@ class StoreLoop:
                 try:
                     await self._look(key)
                 except (ApiError, Retry, StoreReadOnly, StoreUnavailable) as error:
-                    self._log.info("will look again", resource=self._resource, name=key.name, reason=str(error))
+                    self._log.info("object will be retried", resource=self._resource, name=key.name, reason=str(error))
                     failed.append(key)
                 except StoreClosed:
                     return
                 except Exception as error:
                     # one object that cannot be handled must not end the work on the others
-                    self._log.error("cannot handle object", resource=self._resource, name=key.name, reason=repr(error))
+                    self._log.error("object not handled", resource=self._resource, name=key.name, reason=repr(error))
             if failed:
                 await self._core.clock.sleep(_RETRY_S)
                 for key in failed:

@@ -58,7 +58,7 @@ class Aggregation:
             try:
                 await self.gather()
             except (ApiError, Retry) as error:
-                self._log.info("aggregation will try again", error=str(error))
+                self._log.info("role aggregation failed, will retry", error=str(error))
                 await self.core.clock.sleep(_RETRY_S)
                 self._wake.set()
             if not self._wake.is_set():

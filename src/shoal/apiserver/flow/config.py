@@ -12,17 +12,17 @@ from shoal.errors import ConfigError
 class FlowConfig:
     """How much one server does at a time, and what one user may take of it while others wait."""
 
-    max_requests_in_flight: int = setting(400, doc="concurrent reads; with writes the seats that priority levels share")
+    max_requests_in_flight: int = setting(400, doc="concurrent reads; priority levels share these and the writes")
     max_mutating_requests_in_flight: int = setting(200, doc="concurrent writes")
-    requests_per_second: float = setting(200.0, doc="of one user, counted only while requests have to wait")
-    burst: float = setting(500.0, doc="what one user may ask for at once")
+    requests_per_second: float = setting(200.0, doc="requests per second of one user while requests queue")
+    burst: float = setting(500.0, doc="requests that one user may send in a burst")
     flow_requests_per_second: float = setting(
-        400.0, doc="of one flow: all requests that a FlowSchema does not tell apart"
+        400.0, doc="requests per second of one flow (a FlowSchema divides requests into flows)"
     )
-    flow_burst: float = setting(1000.0, doc="what one flow may ask for at once")
-    slice_s: float = setting(0.005, doc="work of limited levels per turn of the event loop; the rest waits in queues")
-    queue_wait_s: float = setting(15.0, doc="how long a request may wait in a queue")
-    retry_after_s: int = setting(1, doc="what a refused client is told to wait")
+    flow_burst: float = setting(1000.0, doc="requests that one flow may send in a burst")
+    slice_s: float = setting(0.005, doc="time for limited levels per event loop iteration; other requests queue")
+    queue_wait_s: float = setting(15.0, doc="longest wait of a request in a queue")
+    retry_after_s: int = setting(1, doc="Retry-After of rejected requests")
     # The control plane's own levels: fair queues, but no buckets. A server that refused its controllers would only
     # make the work they have left grow.
     unmetered_levels: frozenset[str] = setting(

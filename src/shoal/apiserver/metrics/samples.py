@@ -25,12 +25,12 @@ PODS: Final = Resource(
 
 _USAGE: Final = {
     "type": "object",
-    "description": "What is used of each resource; of memory the working set.",
+    "description": "Usage of each resource; for memory, the working set.",
     "additionalProperties": {"type": "string", "description": "A quantity."},
 }
 _INTERVAL: Final = {
-    "timestamp": {"type": "string", "format": "date-time", "description": "The end of the interval measured."},
-    "window": {"type": "string", "description": "The length of the interval measured."},
+    "timestamp": {"type": "string", "format": "date-time", "description": "The end of the measured interval."},
+    "window": {"type": "string", "description": "The length of the measured interval."},
 }
 NODE_SCHEMA: Final = {
     "type": "object",
@@ -163,9 +163,9 @@ def _cells(obj: Obj, now: float) -> list[Any]:
 PRINTER: Final = Printer(
     [
         NAME,
-        column("cpu", "Processor use, in cores."),
+        column("cpu", "CPU usage, in cores."),
         column("memory", "Working set, in bytes."),
-        column("Window", "The length of the interval measured."),
+        column("Window", "The length of the measured interval."),
     ],
     _cells,
 )

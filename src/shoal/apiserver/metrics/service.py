@@ -188,7 +188,7 @@ class MetricsApi:
             found = sample(summary, clock.wall_s())
         except (ApiError, Unreachable, TimeoutError, ValueError, TypeError, AttributeError) as error:
             self._readings.pop(name, None)
-            log.debug("a kubelet did not tell its statistics", node=name, error=str(error))
+            log.debug("kubelet statistics not available", node=name, error=str(error))
             return
         before = self._readings.get(name)
         self._readings[name] = NodeReading(found, None if before is None else before.last)
@@ -198,7 +198,7 @@ class MetricsApi:
         backend, head = await self._nodes.ask(endpoint, "GET", _SUMMARY)
         body = await Collected(backend, _SUMMARY_BYTES).read()
         if head.status != 200:
-            raise Unreachable(f"it answered {head.status}")
+            raise Unreachable(f"the kubelet answered with status {head.status}")
         return orjson.loads(body)
 
 

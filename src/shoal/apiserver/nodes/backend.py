@@ -156,7 +156,7 @@ class Backend:
     @property
     def _sent(self) -> HttpAnswer:
         if self._answer is None:
-            raise RuntimeError("nothing was sent")
+            raise RuntimeError("no request was sent")
         return self._answer
 
     def _ended(self, error: TransportError | None) -> None:

@@ -37,7 +37,7 @@ class NodesConfig:
     def __post_init__(self) -> None:
         given = [self.ca, self.certificate, self.key]
         if any(given) and not all(given):
-            raise ConfigError("nodes: ca, certificate and key belong together; give all three or none")
+            raise ConfigError("nodes: set all of ca, certificate and key, or none of them")
         if min(self.dial_s, self.stats_every_s, self.stats_wait_s) <= 0:
             raise ConfigError("nodes: dial_s, stats_every_s and stats_wait_s must be more than 0")
         try:

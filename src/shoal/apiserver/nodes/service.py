@@ -115,7 +115,7 @@ class NodeAccess:
         node = await self._find("nodes", "", node_name)
         host, port = locate.kubelet_address(node, self._config.address_types, self._config.port)
         if not self.credentials.known:
-            raise InternalError("Internal error occurred: this server has no certificate to show to kubelets")
+            raise InternalError("Internal error occurred: this server has no client certificate for kubelets")
         return Endpoint(host, port, self.credentials.kubelet(insecure=insecure))
 
     async def ask(self, endpoint: Endpoint, method: str, target: str, headers: Headers = ()) -> tuple[Backend, Head]:
@@ -316,7 +316,7 @@ def _socket_headers(headers: Mapping[bytes, bytes], protocol: str) -> Headers:
     """The answer to a WebSocket's handshake."""
     key = headers.get(b"sec-websocket-key", b"").decode("latin-1")
     if headers.get(b"upgrade", b"").strip().lower() != b"websocket" or not websocket.is_key(key):
-        raise BadRequest("the WebSocket handshake is not valid")
+        raise BadRequest("invalid WebSocket handshake")
     made = [
         (b"Upgrade", b"websocket"),
         (b"Connection", b"Upgrade"),

@@ -66,7 +66,7 @@ class InSocket:
     def unwrap(self, data: bytes) -> bytes:
         messages = self._socket.receive(data)
         if any(message.opcode is not Opcode.BINARY for message in messages):
-            self._socket.close(CloseCode.INVALID_DATA, "only binary messages are understood")
+            self._socket.close(CloseCode.INVALID_DATA, "only binary messages are supported")
             return b""
         return b"".join(message.data for message in messages)
 

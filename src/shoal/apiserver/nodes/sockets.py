@@ -88,7 +88,7 @@ class KubeletSocket:
                     )
                 elif message.opcode is Opcode.CLOSE:
                     fine = message.close_code in (CloseCode.NORMAL, CloseCode.NO_STATUS)
-                    self._end("" if fine else "the node hung up")
+                    self._end("" if fine else "the kubelet closed the connection")
                     return
                 elif message.opcode is not Opcode.PONG and message.data and self._listener is not None:
                     self._listener.on_message(*websocket.decode_channel(message, self._subprotocol))

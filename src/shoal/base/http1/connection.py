@@ -319,7 +319,7 @@ class ClientConnection(asyncio.Protocol):
             elif self._answer is not None:
                 self._silent_bytes = self._silent_bytes + len(data) if headed or not answer.status else 0
                 if self._silent_bytes > self._head_limit_bytes:
-                    self._too_large(f"more than {self._head_limit_bytes} bytes that bring no body")
+                    self._too_large(f"more than {self._head_limit_bytes} bytes without body content")
 
     def eof_received(self) -> bool:
         return False
@@ -376,10 +376,10 @@ class ClientConnection(asyncio.Protocol):
         length, coding = headers.get("content-length"), headers.get("transfer-encoding")
         wrong = self._ambiguous(status, coding, answer, parser)
         if wrong:
-            self._fail(InvalidAnswer(f"the answer of {self.peer} is refused: {wrong}"))
+            self._fail(InvalidAnswer(f"the answer of {self.peer} is invalid: {wrong}"))
             return
         if length is not None and answer.has_body and int(length) > self._body_limit_bytes:
-            self._too_large(f"a body of {length} bytes, and the limit is {self._body_limit_bytes}")
+            self._too_large(f"a body of {length} bytes; the limit is {self._body_limit_bytes}")
             return
         answer.status, answer.header_list = status, lines
         self._header_list = []  # what follows are trailers
@@ -397,7 +397,7 @@ class ClientConnection(asyncio.Protocol):
     ) -> str:
         """What could be understood in two ways, though the parser accepts it."""
         if coding is not None and coding.strip().lower() != "chunked":
-            return f'transfer coding "{coding[:40]}": only chunked is understood'
+            return f'transfer coding "{coding[:40]}": only chunked is supported'
         if status == _SWITCHING and not answer.upgrade:
             return "status 101 without a request to change the protocol"
         if (version := parser.get_http_version()) not in _VERSIONS:

@@ -39,5 +39,5 @@ LAST_CHUNK = b"0\r\n\r\n"
 def checked(text: str) -> str:
     """``text``, unless it would end its line; then ``ValueError``."""
     if "\r" in text or "\n" in text or "\0" in text:
-        raise ValueError(f"{text[:40]!r} cannot be sent: it has a line break")
+        raise ValueError(f"{text[:40]!r} cannot be sent: it contains a line break")
     return text

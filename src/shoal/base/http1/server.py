@@ -193,7 +193,7 @@ class Http1Server:
                 try:
                     accepted, _ = await loop.sock_accept(listening)
                 except OSError as error:
-                    log.warning("a connection was not accepted", reason=str(error))
+                    log.warning("connection not accepted", reason=str(error))
                     await self._clock.sleep(_ACCEPT_AGAIN_S)
                     continue
                 task = loop.create_task(self._handshake(accepted, context_of), name="http1/handshake")
@@ -210,7 +210,7 @@ class Http1Server:
                 accepted, ssl=context_of(accepted.getsockname()[0]),
             )  # fmt: skip
         except (OSError, ValueError) as error:
-            log.debug("a handshake failed", reason=str(error))
+            log.debug("TLS handshake failed", reason=str(error))
             accepted.close()
 
     async def close(self) -> None:
@@ -303,7 +303,7 @@ class Http1Server:
         except (ConnectionError, ssl.SSLError):
             raise
         except Exception as error:
-            log.error("a request failed", error=error, path="/".join(request.path))
+            log.error("request failed", error=error, path="/".join(request.path))
             if not request.answered:
                 await request.answer(500, b"Internal Server Error")
             request.keep_alive = False

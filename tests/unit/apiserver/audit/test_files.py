@@ -139,7 +139,7 @@ def test_one_event_that_cannot_be_encoded_costs_only_itself(tmp_path: Path) -> N
 
 
 def test_a_path_that_cannot_be_written_is_refused_at_the_start(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="audit_log is .*give a path that can be written"):
+    with pytest.raises(ConfigError, match="audit_log is .*use a writable path"):
         writer(tmp_path / "missing" / "audit.log").start()
 
 

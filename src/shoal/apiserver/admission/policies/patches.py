@@ -59,7 +59,7 @@ def patched(obj: Obj, value: Any) -> Obj:
     except (BadRequest, TooLarge) as error:
         raise PatchFailed(f"JSON Patch: {error.message}") from None
     if not isinstance(made, dict):
-        raise PatchFailed("JSON Patch: the patched document is no object")
+        raise PatchFailed("JSON Patch: the patched document is not an object")
     made = deep_copy(made)
     for name in ("apiVersion", "kind"):
         if made.get(name) != obj.get(name):
