@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from shoal.store import Compacted, Delete, Entry, FutureRevision, Key, LogStore, Page, RingLimits
+from shoal.store import Compacted, Delete, Entry, FutureRevision, Key, LogStore, RingLimits, StorePage
 
 
-def names(page: Page) -> list[str]:
+def names(page: StorePage) -> list[str]:
     return [f"{e.key.namespace}/{e.key.name}" for e in page.entries]
 
 

@@ -19,7 +19,7 @@ from shoal.apiserver.write import ATTEMPTS, Writer
 from shoal.apiserver.writing.commit import finished_deletion, put, unchanged
 from shoal.errors import Conflict, Forbidden
 from shoal.kube.objects import Obj
-from shoal.store import Delete, Entry, Op, Page, RequirementFailed
+from shoal.store import Delete, Entry, Op, RequirementFailed, StorePage
 
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 PROTECTED_NAMESPACES = ("default", "kube-system", "kube-public")
@@ -213,7 +213,7 @@ class Deleter:
             deleted.append(after)
         if call.served.converter is not None:
             deleted = list(await call.served.converter.entries(call.served, deleted))
-        done = Page(deleted, self.core.store.revision, False, 0)
+        done = StorePage(deleted, self.core.store.revision, False, 0)
         return Response(200, list_body(call, done, "", None))
 
 

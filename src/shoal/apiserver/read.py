@@ -16,7 +16,7 @@ from shoal.apiserver.registry import Served
 from shoal.apiserver.selection import Selection, select
 from shoal.errors import BadRequest, Cause, Expired, FieldError, Invalid, NotFound, Timeout, forbidden, invalid
 from shoal.kube.objects import Obj
-from shoal.store import Compacted, Entry, FutureRevision, Page, Whole
+from shoal.store import Compacted, Entry, FutureRevision, StorePage, Whole
 
 if TYPE_CHECKING:
     from shoal.kube.tables import Include
@@ -105,14 +105,14 @@ async def list_(core: Core, call: Call) -> Response:
         token = _token(page.revision, last.namespace, last.name)
     if call.served.converter is not None:
         shown = selection.of(await call.served.converter.entries(call.served, page.entries))
-        page = Page(shown, page.revision, page.more, page.remaining)
+        page = StorePage(shown, page.revision, page.more, page.remaining)
     remaining = page.remaining if page.more and selection.where is None else None
     if choice.as_kind or choice.media == YAML:
         return _list_as(core, call, page, token, remaining, choice)
     return Response(200, list_body(call, page, token, remaining))
 
 
-def list_body(call: Call, page: Page, token: str, remaining: int | None) -> bytes:
+def list_body(call: Call, page: StorePage, token: str, remaining: int | None) -> bytes:
     """The list as JSON: stored bytes with commas between them."""
     served = call.served
     meta = b'%d"' % page.revision
@@ -150,7 +150,9 @@ def _items(served: Served, entries: Sequence[Entry]) -> bytes:
     return joined
 
 
-def _list_as(core: Core, call: Call, page: Page, token: str, remaining: int | None, choice: Representation) -> Response:
+def _list_as(
+    core: Core, call: Call, page: StorePage, token: str, remaining: int | None, choice: Representation
+) -> Response:
     from shoal.kube import tables
 
     meta: Obj = {"resourceVersion": str(page.revision)}
@@ -175,7 +177,7 @@ def _list_as(core: Core, call: Call, page: Page, token: str, remaining: int | No
     return document(body, choice)
 
 
-async def _page(core: Core, call: Call, selection: Selection) -> Page:
+async def _page(core: Core, call: Call, selection: Selection) -> StorePage:
     """The page asked for. A token without a revision goes on with what is there now, and from then on consistently."""
     store, query, key = core.store, call.query, call.served.key
     limit = integer(query, "limit") or 0
@@ -200,7 +202,7 @@ async def _page(core: Core, call: Call, selection: Selection) -> Page:
                 revision = wanted
     named = selection.entries(store, call.served) if not token and not revision else None
     if named is not None:
-        return Page(named, store.revision, False, 0)
+        return StorePage(named, store.revision, False, 0)
     try:
         return store.range(
             key, selection.namespace, after=after, limit=limit, revision=revision,

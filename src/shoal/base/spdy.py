@@ -1,8 +1,8 @@
 """SPDY/3.1 as far as Kubernetes uses it: many streams on one connection, for exec and port-forward. Pure: bytes in,
 events out.
 
-``Session`` is the server's side of a connection. It answers pings, keeps track of which streams are open in which
-direction and refuses what the protocol does not allow; whoever holds the socket feeds ``receive`` and sends what
+``SpdyConnection`` is the server's side of a connection. It answers pings, keeps track of which streams are open in
+which direction and refuses what the protocol does not allow; whoever holds the socket feeds ``receive`` and sends what
 ``outgoing`` gives. There is no flow control per stream: no client of Kubernetes has any.
 """
 
@@ -200,7 +200,7 @@ class _Stream:
     accepted: bool = False
 
 
-class Session:
+class SpdyConnection:
     """The server's side of a connection. Output is gathered until ``outgoing`` is called."""
 
     def __init__(self) -> None:

@@ -156,7 +156,7 @@ class Identifier(_View, frozen=True, kw_only=True):
     principal: str = ""
 
 
-class RateLimit(_View, frozen=True, kw_only=True):
+class RateLimitRule(_View, frozen=True, kw_only=True):
     limit: int
     window: int = 60  # seconds
     scope: str = "cluster"  # local, cluster or strict
@@ -195,7 +195,7 @@ class PolicySpec(_View, frozen=True, kw_only=True):
     routes: list[str] = []  # names of routes; none: all of the environment
     key_auth: KeyAuth | None = None
     jwt: Jwt | None = None
-    rate_limit: RateLimit | None = None
+    rate_limit: RateLimitRule | None = None
     firewall: Firewall | None = None
     request_size: RequestSize | None = None
     cors: Cors | None = None

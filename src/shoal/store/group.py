@@ -26,10 +26,10 @@ from shoal.store.model import (
     FutureRevision,
     Key,
     Op,
-    Page,
     Put,
     Require,
     StoreClosed,
+    StorePage,
 )
 from shoal.store.ring import Cursor, Ring, RingLimits, Rings, superseded
 from shoal.store.view import View
@@ -147,7 +147,7 @@ class LogStore:
         revision: int = 0,
         where: Callable[[Attrs], bool] | None = None,
         index: str = "",
-    ) -> Page:
+    ) -> StorePage:
         now = self._revision
         undo = None
         if revision:
@@ -157,7 +157,7 @@ class LogStore:
                 raise Compacted(revision, self._rings.aged)
             undo = self._rings.ring(resource).undo(revision)
         entries, remaining = self._view.page(resource, namespace, after, limit, where, index, undo)
-        return Page(entries, revision or now, remaining > 0, remaining)
+        return StorePage(entries, revision or now, remaining > 0, remaining)
 
     def count(self, resource: str, namespace: str | None = None) -> int:
         return self._view.count(resource, namespace)

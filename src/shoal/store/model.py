@@ -157,7 +157,7 @@ class StoreUnavailable(Exception):
     may not have happened; if it did, it becomes visible."""
 
 
-class Page(msgspec.Struct, frozen=True):
+class StorePage(msgspec.Struct, frozen=True):
     """A slice of a range at one revision. ``remaining`` counts the matching entries after the last one (namespace,
     index and filter applied); ``more`` is whether there are any."""
 
@@ -223,7 +223,7 @@ class Store(Protocol):
         revision: int = 0,  # 0 = now; older ones are rebuilt from the ring, else Compacted
         where: Callable[[Attrs], bool] | None = None,  # filter; ``remaining`` then counts matching entries only
         index: str = "",  # only entries that have this string in ``attrs.indexed``
-    ) -> Page: ...
+    ) -> StorePage: ...
 
     def count(self, resource: str, namespace: str | None = None) -> int: ...
 

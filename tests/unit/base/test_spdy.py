@@ -19,7 +19,7 @@ from shoal.base.spdy import (
     HeaderUnpacker,
     Opened,
     Reset,
-    Session,
+    SpdyConnection,
     SpdyError,
     control_frame,
     data_frame,
@@ -51,7 +51,7 @@ def test_the_dictionary_is_that_of_the_protocol() -> None:
 
 
 def test_a_stream_is_opened_answered_used_and_finished() -> None:
-    client, session = Client(), Session()
+    client, session = Client(), SpdyConnection()
     events = session.receive(client.open(1, {"streamType": "data", "port": "8080"}))
     assert events == [Opened(1, {"streamtype": "data", "port": "8080"})]
     session.send(1, b"too early")  # not accepted yet: dropped
@@ -70,7 +70,7 @@ def test_a_stream_is_opened_answered_used_and_finished() -> None:
 
 
 def test_a_stream_may_be_half_closed_from_its_beginning() -> None:
-    client, session = Client(), Session()
+    client, session = Client(), SpdyConnection()
     assert session.receive(client.open(1, {"streamtype": "error"}, fin=True)) == [
         Opened(1, {"streamtype": "error"}),
         Finished(1),
@@ -81,7 +81,7 @@ def test_a_stream_may_be_half_closed_from_its_beginning() -> None:
 
 
 def test_pings_of_the_client_come_back_and_our_own_do_not() -> None:
-    session = Session()
+    session = SpdyConnection()
     ping = control_frame(PING, 0, (7).to_bytes(4, "big"))
     session.receive(ping)
     assert session.outgoing() == ping
@@ -90,7 +90,7 @@ def test_pings_of_the_client_come_back_and_our_own_do_not() -> None:
 
 
 def test_a_reset_ends_a_stream_for_both() -> None:
-    client, session = Client(), Session()
+    client, session = Client(), SpdyConnection()
     session.receive(client.open(1, {}))
     session.receive(client.open(3, {}))
     session.accept(1)
@@ -103,7 +103,7 @@ def test_a_reset_ends_a_stream_for_both() -> None:
 
 
 def test_what_needs_no_answer_gets_none() -> None:
-    session = Session()
+    session = SpdyConnection()
     assert session.receive(control_frame(SETTINGS, 0, bytes(4))) == []
     assert session.receive(control_frame(WINDOW_UPDATE, 0, bytes(8))) == []
     assert session.receive(control_frame(GOAWAY, 0, bytes(8))) == [GoneAway()]
@@ -111,7 +111,7 @@ def test_what_needs_no_answer_gets_none() -> None:
 
 
 def test_too_many_streams_are_refused_one_by_one() -> None:
-    client, session = Client(), Session()
+    client, session = Client(), SpdyConnection()
     for number in range(4096):
         assert session.receive(client.open(2 * number + 1, {}))
     assert session.receive(client.open(8193, {})) == []
@@ -134,18 +134,18 @@ def test_too_many_streams_are_refused_one_by_one() -> None:
 )
 def test_what_breaks_the_protocol_is_an_error(wrong: bytes) -> None:
     with pytest.raises(SpdyError):
-        Session().receive(wrong)
+        SpdyConnection().receive(wrong)
 
 
 def test_streams_are_opened_in_order() -> None:
-    client, session = Client(), Session()
+    client, session = Client(), SpdyConnection()
     session.receive(client.open(5, {}))
     with pytest.raises(SpdyError):
         session.receive(client.open(3, {}))
 
 
 def test_headers_that_unpack_to_too_much_are_an_error() -> None:
-    client, session = Client(), Session()
+    client, session = Client(), SpdyConnection()
     with pytest.raises(SpdyError):
         session.receive(client.open(1, {"bomb": "0" * 1_000_000}))
 
@@ -169,10 +169,10 @@ def test_how_bytes_are_cut_into_pieces_changes_nothing(data: st.DataObject) -> N
     wire = b"".join(
         [client.open(1, {"a": "b"}), data_frame(1, b"one"), client.open(3, {}), data_frame(1, b"two", fin=True)]
     )
-    whole = Session().receive(wire)
+    whole = SpdyConnection().receive(wire)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(wire)), max_size=10)))
     pieces = [wire[start:end] for start, end in zip([0, *cuts], [*cuts, len(wire)], strict=True)]
-    session = Session()
+    session = SpdyConnection()
     found: list[Event] = [event for piece in pieces for event in session.receive(piece)]
     assert found == whole
 
@@ -180,7 +180,7 @@ def test_how_bytes_are_cut_into_pieces_changes_nothing(data: st.DataObject) -> N
 @given(st.binary(max_size=300))
 @settings(max_examples=300, deadline=None)
 def test_any_bytes_are_understood_or_refused(junk: bytes) -> None:
-    client, session = Client(), Session()
+    client, session = Client(), SpdyConnection()
     session.receive(client.open(1, {}))
     try:
         session.receive(junk)

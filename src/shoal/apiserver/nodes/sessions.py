@@ -85,7 +85,7 @@ class SpdySession(Upgrade):
     def __init__(self, headers: Headers, carry: Callable[[Wire], Carrier]) -> None:
         super().__init__(headers)
         self._carry = carry
-        self._session = spdy.Session()
+        self._session = spdy.SpdyConnection()
         self._carrier: Carrier | None = None
         self._wire: Wire | None = None
 

@@ -23,7 +23,7 @@ from shoal.base.tasks import wait_first
 from shoal.client import AccessConfig, Client, connect, load
 from shoal.client.client import error_of
 from shoal.client.http import HttpTransport
-from shoal.navigator.edge.config import EdgeConfig, JoinFile, RequestConfig, read_join_file
+from shoal.navigator.edge.config import EdgeConfig, EdgeJoinFile, RequestConfig, read_join_file
 from shoal.navigator.edge.edge import Edge, EdgeDeps
 from shoal.navigator.edge.metrics import EdgeMetrics
 from shoal.navigator.edge.requests.connections import Connections, Fetch
@@ -117,7 +117,7 @@ def _cluster_label(config: RequestConfig) -> tuple[str, str] | None:
     return (label, value) if equals else None
 
 
-def _reread(config: EdgeConfig, last: JoinFile) -> JoinFile:
+def _reread(config: EdgeConfig, last: EdgeJoinFile) -> EdgeJoinFile:
     """The join file as it is now, so that its token can be replaced; the one from the start when it cannot be read."""
     try:
         return read_join_file(config.join)

@@ -90,7 +90,7 @@ def compile_check(schema: Schema) -> Check:
     kind = types[0] if len(types) == 1 else ""
     if kind in ("string", "integer", "number", "boolean") and not any(_says(schema.get(key)) for key in _CONSTRAINTS):
         return _plain_scalar(kind, bool(schema.get("nullable")))
-    parts = _Parts(schema, types)
+    parts = _SchemaPieces(schema, types)
     if kind == "object" and not parts.has_composites and not parts.enum:
         return _plain_object(parts)
     return parts.check
@@ -112,7 +112,7 @@ def _plain_scalar(kind: str, nullable: bool) -> Check:
     return check
 
 
-def _plain_object(parts: _Parts) -> Check:
+def _plain_object(parts: _SchemaPieces) -> Check:
     nullable, check_object = parts.nullable, parts.check_object
 
     def check(value: Any, path: str, errors: list[FieldError], old: Any) -> None:
@@ -141,7 +141,7 @@ def _check_type(
     errors.append(type_invalid(path, found, f"{path} in body must be of type {wanted}: {quoted(found)}"))
 
 
-class _Parts:
+class _SchemaPieces:
     """The constraints of one node, parsed once."""
 
     def __init__(self, schema: Schema, types: tuple[str, ...]) -> None:

@@ -12,7 +12,7 @@ MIN_MESSAGE_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JoinFile:
+class EdgeJoinFile:
     """Where the manager is and which cluster this edge claims there. Keep it secret: it has the token."""
 
     url: str = setting(doc="address of the manager, https://HOST:PORT")
@@ -31,9 +31,9 @@ class JoinFile:
             raise ConfigError("token is empty in the join file: make a new one with shoal navigator token create")
 
 
-def read_join_file(path: Path) -> JoinFile:
+def read_join_file(path: Path) -> EdgeJoinFile:
     """JSON or YAML; ``ConfigError`` says what is wrong with it."""
-    return load(JoinFile, file=path)
+    return load(EdgeJoinFile, file=path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

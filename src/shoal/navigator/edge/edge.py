@@ -19,7 +19,7 @@ from shoal.base.logs import get_logger
 from shoal.base.tasks import run_all
 from shoal.client import Client, TransportError
 from shoal.errors import ApiError
-from shoal.navigator.edge.config import EdgeConfig, JoinFile
+from shoal.navigator.edge.config import EdgeConfig, EdgeJoinFile
 from shoal.navigator.edge.identity import ClusterIdentity, identify
 from shoal.navigator.edge.kind_rows import FAILING, FORBIDDEN, SYNCED, WAITING
 from shoal.navigator.edge.mesh.watching import ControlPlanes
@@ -44,7 +44,7 @@ class EdgeDeps:
     """What an edge is made of. ``join`` is asked for each connection."""
 
     config: EdgeConfig
-    join: Callable[[], JoinFile]
+    join: Callable[[], EdgeJoinFile]
     client: Client
     ports: PodPorts
     connections: Connections | None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from shoal.base.logs import get_logger
 from shoal.client import Client, Scope, TransportError, builtin
 from shoal.errors import ApiError, NotFound
-from shoal.navigator.edge.config import JoinFile
+from shoal.navigator.edge.config import EdgeJoinFile
 from shoal.navigator.edge.mesh.plan import istiod_of
 
 log = get_logger("navigator.edge.identity")
@@ -21,7 +21,7 @@ class ClusterIdentity:
     metadata: dict[str, str] = field(default_factory=dict)
 
 
-async def identify(client: Client, join: JoinFile) -> ClusterIdentity:
+async def identify(client: Client, join: EdgeJoinFile) -> ClusterIdentity:
     """Without a name in the join file: the mesh's name of the cluster, else the uid of its kube-system namespace. Then
     the cluster must answer; with a name, what it does not say is left out."""
     metadata = {"region": join.region, "environment": join.environment}

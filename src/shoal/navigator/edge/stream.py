@@ -23,7 +23,7 @@ from shoal.base.http2 import Http2Link, Peer
 from shoal.base.logs import get_logger
 from shoal.base.tasks import wait_first
 from shoal.errors import ApiError, Forbidden, ServiceUnavailable, ShoalError, Unauthorized
-from shoal.navigator.edge.config import ConnectionConfig, JoinFile
+from shoal.navigator.edge.config import ConnectionConfig, EdgeJoinFile
 from shoal.navigator.edge.metrics import EdgeMetrics
 from shoal.navigator.edge.protocol import Accept, Claim, Command, EdgeMachine, Reject, Run, Stop
 from shoal.wire.navigator.v1 import navigator_pb as pb
@@ -66,7 +66,7 @@ class RequestAnswerer(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamDeps:
     machine: EdgeMachine
-    join: Callable[[], JoinFile]
+    join: Callable[[], EdgeJoinFile]
     claim: Callable[[], Claim]
     requests: RequestAnswerer
     config: ConnectionConfig

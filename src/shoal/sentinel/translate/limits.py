@@ -19,7 +19,7 @@ from envoy.type.matcher.v3 import string_pb2
 from envoy.type.v3 import token_bucket_pb2
 from google.protobuf import wrappers_pb2
 
-from shoal.crds.sentinel import RateLimit
+from shoal.crds.sentinel import RateLimitRule
 from shoal.sentinel.translate import envoy, rules
 from shoal.sentinel.translate.gates import is_judged, subject_path
 from shoal.sentinel.translate.model import GatewayPolicy, Settings
@@ -94,7 +94,7 @@ def _generic(key: str, value: str) -> _Action:
     return _Action(generic_key=_Action.GenericKey(descriptor_key=key, descriptor_value=value))
 
 
-def _identifier(policy: GatewayPolicy, limit: RateLimit, policies: Sequence[GatewayPolicy]) -> _Action:
+def _identifier(policy: GatewayPolicy, limit: RateLimitRule, policies: Sequence[GatewayPolicy]) -> _Action:
     by = limit.identifier
     if by.header:
         return _Action(request_headers=_Action.RequestHeaders(header_name=by.header.lower(), descriptor_key="by"))

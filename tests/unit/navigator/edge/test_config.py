@@ -12,7 +12,7 @@ from shoal.errors import ConfigError
 from shoal.navigator.edge.config import (
     ConnectionConfig,
     EdgeConfig,
-    JoinFile,
+    EdgeJoinFile,
     NamespaceConfig,
     RequestConfig,
     SyncConfig,
@@ -64,7 +64,7 @@ def test_a_setting_that_makes_no_sense_is_refused_by_name(make: Any, key: str) -
 def test_a_join_file_says_what_it_lacks(tmp_path: Path) -> None:
     path = tmp_path / "join.yaml"
     path.write_text("url: https://h:1\ntoken: t\nca: PEM\ncluster: east\n")
-    assert read_join_file(path) == JoinFile(url="https://h:1", token="t", ca="PEM", cluster="east")
+    assert read_join_file(path) == EdgeJoinFile(url="https://h:1", token="t", ca="PEM", cluster="east")
     for text, fix in (
         ("url: https://h:1\ntoken: t\n", "ca is not set"),
         ("url: h:1\ntoken: t\n", "https://HOST:PORT"),

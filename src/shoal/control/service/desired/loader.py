@@ -70,8 +70,8 @@ class Loader:
         self._cache_bytes = cache_bytes
         self._cached: OrderedDict[Where, _Cached] = OrderedDict()
         self._cached_bytes = 0
-        self._urgent: dict[Where, _Asked] = {}
-        self._calm: dict[Where, _Asked] = {}
+        self._urgent: dict[Where, _PendingLoad] = {}
+        self._calm: dict[Where, _PendingLoad] = {}
         self._states = StateCache()
         self._asked = asyncio.Event()
         self._counts = {name: metrics.loads.labels(name) for name in ("hit", "read", "gone", "later", "broken")}
@@ -81,7 +81,7 @@ class Loader:
     ) -> dict[str, Result] | None:
         """The state of each key of the place as it is now, or why not; None when ``done`` will be called with it."""
         found: dict[str, Result] = {}
-        missing: dict[str, _Asked] = {}
+        missing: dict[str, _PendingLoad] = {}
         for key in keys:
             cached = self._fresh(place, key)
             if cached is not None:
@@ -133,19 +133,19 @@ class Loader:
         self._cached.move_to_end((place, key))
         return cached
 
-    def _ask(self, where: Where, *, urgent: bool) -> _Asked:
+    def _ask(self, where: Where, *, urgent: bool) -> _PendingLoad:
         asked = self._urgent.get(where) or self._calm.get(where)
         if asked is None:
-            asked = _Asked()
+            asked = _PendingLoad()
             (self._urgent if urgent else self._calm)[where] = asked
             self._asked.set()
         elif urgent and where in self._calm:
             self._urgent[where] = self._calm.pop(where)
         return asked
 
-    def _next_batch(self) -> dict[Where, _Asked]:
+    def _next_batch(self) -> dict[Where, _PendingLoad]:
         """Whoever asks for a key from here on gets a reading of its own: the one under way may be too old for it."""
-        batch: dict[Where, _Asked] = {}
+        batch: dict[Where, _PendingLoad] = {}
         for queue in (self._urgent, self._calm):
             for where in list(queue)[: _BATCH - len(batch)]:
                 batch[where] = queue.pop(where)
@@ -153,7 +153,7 @@ class Loader:
                 break  # what users wait for is not held up by the rest of a batch
         return batch
 
-    async def _round(self, batch: Mapping[Where, _Asked]) -> None:
+    async def _round(self, batch: Mapping[Where, _PendingLoad]) -> None:
         rest = set(batch)
         before = {(place, key): self._entry(place, key) for place, key in rest}
         for database in self._databases.all:
@@ -262,7 +262,7 @@ class LoadFailed(ShoalError):
         self.failure = failure
 
 
-class _Asked:
+class _PendingLoad:
     """A key that somebody waits for: one reading, for all who ask before it begins."""
 
     __slots__ = ("done", "result", "waiting")
@@ -290,7 +290,7 @@ class _Waiter:
     __slots__ = ("_found", "asked", "done", "left")
 
     def __init__(
-        self, found: dict[str, Result], asked: Mapping[str, _Asked], done: Callable[[dict[str, Result]], None]
+        self, found: dict[str, Result], asked: Mapping[str, _PendingLoad], done: Callable[[dict[str, Result]], None]
     ) -> None:
         self._found = found
         self.asked = asked

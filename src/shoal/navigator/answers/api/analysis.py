@@ -39,7 +39,7 @@ class ListedMistakes(At, frozen=True, kw_only=True):
     severity: Annotated[bodies.Severity | None, Meta(description="Only these")] = None
 
 
-class AskedDiff(At, frozen=True, kw_only=True):
+class DiffParameters(At, frozen=True, kw_only=True):
     from_: Annotated[Moment, Meta(description="The earlier moment")] = field(name="from", default="")
     to: Annotated[Moment, Meta(description="The later one; default now")] = ""
     left: Annotated[str, Meta(description="One cluster")] = ""
@@ -50,7 +50,7 @@ class AskedDiff(At, frozen=True, kw_only=True):
     limit: Limit = 200
 
 
-class AskedHistory(Struct, frozen=True, kw_only=True):
+class HistoryParameters(Struct, frozen=True, kw_only=True):
     cluster: OfCluster = ""
     kind: OfKinds = ""
     key: Annotated[str, Meta(description="NAMESPACE/NAME, or NAME")] = ""
@@ -121,7 +121,7 @@ class Analysis:
         shown = [each for each in found if query.severity in (None, each["severity"])]
         return {"items": shown, "total": len(shown), **about(view)}
 
-    async def diff(self, call: RestCall[Any], query: AskedDiff) -> Json:
+    async def diff(self, call: RestCall[Any], query: DiffParameters) -> Json:
         scope = DiffScope(kinds=kinds_of(query.kind), namespace=query.namespace, cluster=query.cluster)
         if query.left or query.right:
             if query.from_ or query.to:
@@ -137,7 +137,7 @@ class Analysis:
         found = await diff_moments(before, after, scope, limit=query.limit)
         return {"from": moment_text(from_s), "to": moment_text(after.at_s), **found}
 
-    async def _diff_clusters(self, query: AskedDiff, scope: DiffScope) -> Json:
+    async def _diff_clusters(self, query: DiffParameters, scope: DiffScope) -> Json:
         view = await self._sources.seen(query.at)
         for parameter, name in (("left", query.left), ("right", query.right)):
             if not name:
@@ -147,7 +147,7 @@ class Analysis:
         found = await diff_clusters(view, query.left, query.right, scope, limit=query.limit)
         return {"left": query.left, "right": query.right, **found, **about(view)}
 
-    async def history(self, call: RestCall[Any], query: AskedHistory) -> Json:
+    async def history(self, call: RestCall[Any], query: HistoryParameters) -> Json:
         to_s = self._sources.moment("to", query.to) or self._sources.clock.wall_s()
         from_s = self._sources.moment("from", query.from_)
         from_s = to_s - _DAY_S if from_s is None else from_s

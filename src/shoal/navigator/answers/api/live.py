@@ -59,7 +59,7 @@ class ListedEvents(Struct, frozen=True, kw_only=True):
     limit: Limit = 200
 
 
-class AskedGraph(Struct, frozen=True, kw_only=True):
+class GraphParameters(Struct, frozen=True, kw_only=True):
     cluster: OfCluster = ""
     namespace: OfNamespace = ""
     service: Annotated[str, Meta(description="Only what calls it and what it calls")] = ""
@@ -141,7 +141,7 @@ class Live:
         except ValueError as error:
             raise InternalError(f"the edge's answer is not understood: {error}") from None
 
-    async def graph(self, call: RestCall[Any], query: AskedGraph) -> Json:
+    async def graph(self, call: RestCall[Any], query: GraphParameters) -> Json:
         view = self._sources.view()
         chosen = known_cluster(view, query.cluster)
         end_s = self._sources.moment("end", query.end) or self._sources.clock.wall_s()

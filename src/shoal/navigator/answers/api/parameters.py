@@ -41,7 +41,7 @@ class Paged(At, frozen=True, kw_only=True):
     )
 
 
-class Listed(Paged, frozen=True, kw_only=True):
+class ListParameters(Paged, frozen=True, kw_only=True):
     cluster: OfCluster = ""
     namespace: OfNamespace = ""
 

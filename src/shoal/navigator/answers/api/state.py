@@ -11,7 +11,7 @@ from shoal.navigator.answers.api import bodies
 from shoal.navigator.answers.api.parameters import (
     At,
     Limit,
-    Listed,
+    ListParameters,
     OfCluster,
     OfKinds,
     Paged,
@@ -38,11 +38,11 @@ PAST: tuple[type[ApiError], ...] = (NotFound, Expired)
 Json = dict[str, Any]
 
 
-class AskedQuery(Paged, frozen=True, kw_only=True):
+class QueryParameters(Paged, frozen=True, kw_only=True):
     q: Annotated[str, Meta(max_length=4096, description="`pods where image ~ 'v2' and not ready`")]
 
 
-class ListedPods(Listed, frozen=True, kw_only=True):
+class ListedPods(ListParameters, frozen=True, kw_only=True):
     exposed: Annotated[bool | None, Meta(description="Only pods that are endpoints of a service, or are of none")] = (
         None
     )
@@ -119,7 +119,7 @@ class State:
             ]
         }
 
-    async def query(self, call: RestCall[Any], query: AskedQuery) -> Json:
+    async def query(self, call: RestCall[Any], query: QueryParameters) -> Json:
         view = await self._sources.seen(query.at)
         return await self._asked(query, view, query.q)
 
@@ -131,7 +131,7 @@ class State:
             parts.append("exposed" if query.exposed else "not exposed")
         return await self._asked(query, view, f"pods where {' and '.join(parts)}" if parts else "pods")
 
-    async def services(self, call: RestCall[Any], query: Listed) -> Json:
+    async def services(self, call: RestCall[Any], query: ListParameters) -> Json:
         view = await self._sources.seen(query.at)
         after = parts_of_position(query.position, 2)
         page = services(
@@ -146,7 +146,7 @@ class State:
         view = await self._sources.seen(query.at)
         return {**service(view, call.path["namespace"], call.path["name"]), **about(view)}
 
-    async def workloads(self, call: RestCall[Any], query: Listed) -> Json:
+    async def workloads(self, call: RestCall[Any], query: ListParameters) -> Json:
         view = await self._sources.seen(query.at)
         after = parts_of_position(query.position, 3)
         page = await in_turns(workloads(
