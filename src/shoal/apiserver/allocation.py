@@ -1,7 +1,7 @@
 """Cluster IPs and node ports: chosen here, reserved by keys that are created in the Service's own transaction.
 
-A cluster IP is reserved by its ``IPAddress`` object, which is what users see of the allocation; a node port by a key
-of the store alone. Two Services can therefore never get the same address, on any number of servers, and a Service
+A cluster IP is reserved by its ``IPAddress`` object, which users can see; a node port by a key
+in the store only. Two Services can therefore never get the same address, on any number of servers, and a Service
 that is not created leaves nothing behind.
 """
 
@@ -34,7 +34,7 @@ class ServiceEffects:
     def __init__(self, core: Core) -> None:
         self.core = core
         self.ranges = ServiceRanges(core)
-        self._full: dict[Range, float] = {}  # ranges that were found full lately, and until when they count as such
+        self._full: dict[Range, float] = {}  # ranges recently found full, and until when to skip them
         low, high = core.config.node_ports
         self.ports = range(low, high + 1)
 

@@ -55,7 +55,7 @@ def write_options(call: Call, kind: str = "CreateOptions") -> WriteOptions:
 
 
 def manager_of(call: Call, options: WriteOptions) -> str:
-    """Who owns the fields of this write: ``fieldManager``, else the program that the User-Agent names."""
+    """The field manager of this write: ``fieldManager``, else the program that the User-Agent names."""
     if options.field_manager:
         return options.field_manager
     agent = call.request.headers.get(b"user-agent", b"").partition(b"/")[0].decode("latin-1")
@@ -70,7 +70,7 @@ def read_object(call: Call, options: WriteOptions) -> Obj:
 
 
 def read_raw(call: Call, options: WriteOptions) -> tuple[Obj, list[str]]:
-    """The object in the body as it came, of the kind the URL names, and the complaints of its decoder."""
+    """The decoded object of the body, of the kind in the URL, and the errors of strict decoding."""
     body = call.request.body
     if not body:
         raise BadRequest("the request has no body: send the object")
@@ -82,7 +82,7 @@ def read_raw(call: Call, options: WriteOptions) -> tuple[Obj, list[str]]:
 
 
 def tidy(obj: Obj, served: Served) -> list[str]:
-    """Prune and canonicalise in place; returns the strict-decoding complaints."""
+    """Prune and canonicalise in place; return the strict decoding errors."""
     found = obj.get("metadata")
     if found is None:
         obj["metadata"] = {}
@@ -111,7 +111,7 @@ def decode(body: bytes, media: str, faults: list[str], validation: str) -> Obj:
 
 
 def report_faults(call: Call, options: WriteOptions, faults: list[str]) -> None:
-    """Unknown and duplicate fields: an error when strict, warnings by default, silence when ignored."""
+    """Unknown and duplicate fields: an error when strict, warnings by default, nothing when ignored."""
     if not faults or options.validation == "Ignore":
         return
     if options.validation == "Strict":

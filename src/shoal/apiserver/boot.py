@@ -1,4 +1,4 @@
-"""The objects that must exist before the first client comes: namespaces, the kubernetes Service, default policy."""
+"""Creates the objects that must exist before the first request: namespaces, the kubernetes Service, default policy."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _AUTHOR = Author("shoal-apiserver")
 
 
 def check_same_cluster(core: Core) -> None:
-    """Refuse to serve a store that other servers share with keys that are not theirs: clients of one would not trust
-    the other, and both would write their own certificate into every namespace for ever."""
+    """Refuse to serve a shared store with another certificate authority: clients of one server would not trust
+    the other, and each would overwrite the other's certificate in every namespace."""
     if not core.store.shared:
         return
     entry = core.store.get(Key("configmaps", "kube-system", ROOT_CA))
@@ -47,7 +47,7 @@ async def create_boot_objects(core: Core, writer: Writer) -> None:
 
 
 async def _create_all(core: Core, writer: Writer, wanted: Iterable[Obj]) -> None:
-    """All at once, so that they share few commits."""
+    """Concurrently, so that they share few commits."""
     await asyncio.gather(*(_create(core, writer, obj) for obj in wanted))
 
 

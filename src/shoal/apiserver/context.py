@@ -1,4 +1,4 @@
-"""What every verb needs: the store, the registry, the clock, ids; and the request as the verbs see it."""
+"""The dependencies of every verb (store, registry, clock, ids), and the request as the verbs receive it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shoal.store import Store
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who asks."""
+    """An authenticated user."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class ServerConfig:
     advertise_port: int = 6443
     ca_certificate: str = ""  # PEM, published as kube-root-ca.crt
     issuer: str = "https://kubernetes.default.svc.cluster.local"
-    anonymous: bool = False  # let requests without credentials through to authorization
+    anonymous: bool = False  # pass requests without credentials to authorization
     watch_timeout_s: tuple[float, float] = (1800.0, 3600.0)
     bookmark_every_s: float = 60.0
     event_ttl_s: float = 3600.0
@@ -49,7 +49,7 @@ class ServerConfig:
 
     @property
     def audiences(self) -> tuple[str, ...]:
-        """Whom a token must be meant for to be good here."""
+        """The audiences that this server accepts in tokens."""
         return (self.issuer,)
 
 
@@ -78,7 +78,7 @@ class Core:
 
 @dataclass(slots=True)
 class Call:
-    """One resource request on its way through the verbs."""
+    """One resource request."""
 
     request: Request
     target: ResourcePath

@@ -1,4 +1,4 @@
-"""What the creation of an object requires of the store, and what its author is told when that is not so."""
+"""The store conditions of a create, and the errors when one of them fails."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shoal.store import Absent, Exists, Key, Require, RequirementFailed, Store
 
 
 def explain(failed: RequirementFailed, storage: Served, obj: Obj, generate: str) -> None:
-    """Raise what the client is told of a create that was not committed; return when it may be tried again."""
+    """Raise the error for a create that was not committed; return when it may be retried."""
     resource, metadata, key = storage.resource, obj["metadata"], failed.require.key
     error = deposed(failed) or _namespace_error(failed, storage, metadata["name"])
     if error is not None:
@@ -38,7 +38,7 @@ def create_requires(storage: Served, key: Key) -> list[Require]:
 
 
 def check_dry_run(store: Store, storage: Served, obj: Obj) -> None:
-    """What the commit of a create would refuse."""
+    """Raise the error that the commit of this create would raise."""
     resource, metadata = storage.resource, obj["metadata"]
     metadata.pop("resourceVersion", None)
     key = storage.key_of(metadata.get("namespace"), metadata["name"])

@@ -31,7 +31,7 @@ CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 
 
 class CustomVersion:
-    """What the verbs need of one served version of a definition, beyond what built-in kinds have."""
+    """One served version of a definition: the parts that built-in kinds do not have."""
 
     def __init__(self, definition: Obj, version: serving.ServedVersion, converter: Converter | None) -> None:
         self.version = version
@@ -55,7 +55,7 @@ class CustomVersion:
         return self.version.deprecation
 
     def normalize(self, obj: Obj) -> list[str]:
-        """Prune in place; what strict validation complains about."""
+        """Prune in place; return the strict validation errors."""
         unknown = decode.normalize(
             obj["metadata"], self.version.structural.type.fields["metadata"].type, path="metadata"
         )
@@ -174,7 +174,7 @@ class Definitions:
             self._end_watches(key)
 
     def guard(self, call: Call, new: Obj, old: Obj | None) -> None:
-        """Nobody defines what the server has itself: the objects of both would be the same."""
+        """Reject definitions of built-in resources: both would share the same stored objects."""
         name = new["metadata"]["name"]
         known = self.core.registry.stored(name)
         if known is not None and not known.resource.custom:

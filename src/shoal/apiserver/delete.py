@@ -23,7 +23,7 @@ from shoal.store import Delete, Entry, Op, RequirementFailed, StorePage
 
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 PROTECTED_NAMESPACES = ("default", "kube-system", "kube-public")
-MAX_GRACE_S = 100 * 365 * 86_400  # what is longer is written down as asked for, but ends at a date that exists
+MAX_GRACE_S = 100 * 365 * 86_400  # longer periods are stored unchanged, but the deletion timestamp stays a valid date
 
 
 class Deleter:
@@ -157,7 +157,7 @@ class Deleter:
                 metadata.pop("finalizers", None)
 
     def _grace_s(self, obj: Obj, key: str, options: DeleteOptions) -> int:
-        """Only pods are deleted gracefully, and only those that may be running somewhere."""
+        """The grace period: only for pods that may be running on a node."""
         if key != "pods":
             return 0
         spec, status = obj.get("spec") or {}, obj.get("status") or {}
@@ -169,7 +169,7 @@ class Deleter:
         return 0 if grace is None else grace
 
     def _shorten(self, metadata: Obj, grace: int, options: DeleteOptions) -> None:
-        """A second delete may only bring the end closer."""
+        """A second delete may only shorten the grace period."""
         before = metadata.get("deletionGracePeriodSeconds") or 0
         if options.grace_s is None or grace >= before:
             if grace == 0 and before:
@@ -218,7 +218,7 @@ class Deleter:
 
 
 class _Gone(Exception):
-    """An object of a collection was deleted by somebody else first."""
+    """Another request deleted an object of the collection first."""
 
 
 def _gone(call: Call, name: str) -> _Gone:

@@ -1,7 +1,7 @@
-"""What the write of one object brings along in the same transaction: allocated addresses, termination marks.
+"""Additional writes in the transaction of an object: allocated addresses, termination marks.
 
 An effect may change the object (fill in a cluster IP) and adds operations and requirements. If one of its
-requirements fails, another server or an earlier write took what it wanted: the write is tried again from the start.
+requirements fails, another write took the resource first: the write is retried from the start.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NOTHING = Extra()
 
 
 class Effects(Protocol):
-    """Hooks of one resource. They leave nothing behind but what they return, so that a dry run can call them too."""
+    """Hooks of one resource. They have no side effects besides their result, so that a dry run can call them too."""
 
     before_validation: bool  # on_create fills in fields that validation wants to see
 

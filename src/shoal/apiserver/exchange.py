@@ -28,12 +28,12 @@ class Exchange:
         self.old = connection.speaks_old_http()
 
     def step(self, done: asyncio.Future[Any]) -> None:
-        """What the handler waited for is there: go on until it waits again or answers."""
-        if done is self.waiting_for:  # not so when the waiting was ended while this call was on its way
+        """The awaited result is ready: run the handler until it waits again or answers."""
+        if done is self.waiting_for:  # False when the wait was cancelled after this call was scheduled
             self._resume(self.coroutine.send, None)
 
     def time_out(self) -> None:
-        """The time is over. A commit that is under way goes on; only the waiting ends."""
+        """The request timed out. A commit in progress continues; only the wait ends."""
         self._stop_waiting()
         self._resume(self.coroutine.throw, RequestTimedOut())
 
@@ -67,7 +67,7 @@ class Exchange:
         waiting.add_done_callback(self.step)
 
     def cancel(self) -> None:
-        """The client went away. A commit that is under way goes on; only the waiting ends."""
+        """The client disconnected. A commit in progress continues; only the wait ends."""
         if self.answer is None:
             self._stop_waiting()
             self.coroutine.close()
@@ -77,4 +77,4 @@ class Exchange:
             self.answer.on_closed()
 
 
-_DONE: Any = object()  # stands for a finished future where there was none
+_DONE: Any = object()  # a finished future for a bare yield

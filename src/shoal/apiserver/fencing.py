@@ -1,4 +1,4 @@
-"""Writes of elected components: good only while their leader still leads.
+"""Fencing: accepts writes of an elected leader only while it holds its Lease.
 
 A leader sends the Lease it holds with every write (``Shoal-Fence: namespace/lease;holder;transitions``); the write is
 committed only if the stored Lease still says so, in the same transaction. A deposed leader's late write is therefore
@@ -16,7 +16,7 @@ LEASES = "leases.coordination.k8s.io"
 
 
 def fences(request: Request) -> tuple[Require, ...]:
-    """The requirement a request's fence stands for; nothing for ordinary requests."""
+    """The store condition of a request's fence; empty without a fence."""
     header = request.headers.get(HEADER)
     if header is None:
         return ()
@@ -29,7 +29,7 @@ def fences(request: Request) -> tuple[Require, ...]:
 
 
 def deposed(failed: RequirementFailed) -> Conflict | None:
-    """The answer to a write whose fence did not hold; None when something else failed."""
+    """The error for a write whose fence failed; None when another condition failed."""
     if not isinstance(failed.require, Fence):
         return None
     key = failed.require.key

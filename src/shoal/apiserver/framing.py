@@ -1,4 +1,4 @@
-"""How answers begin on the wire, and what a connection is after it was handed over. Parts of ``apiserver.http``."""
+"""Response heads on the wire, and connections after an upgrade. Parts of ``apiserver.http``."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def framing(stream: ResponseStream, method: str, *, old: bool) -> tuple[bytes, b
 
 
 class _Connection(Protocol):
-    """What is left of HTTP's connection."""
+    """The parts of the HTTP connection that an upgraded one uses."""
 
     transport: asyncio.Transport | None
     writable: bool
@@ -75,7 +75,7 @@ class Handover:
         transport = self._connection.transport
         assert transport is not None
         raw = transport.get_extra_info("socket")
-        if raw is not None:  # nothing else would ever tell that a silent client has gone
+        if raw is not None:  # nothing else detects that a silent client is gone
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         transport.write(head + b"\r\n")
         transport.resume_reading()

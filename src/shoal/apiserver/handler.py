@@ -1,4 +1,4 @@
-"""One request from the path to the answer: who asks, what is named, which verb, may they; then the verb."""
+"""Handles one request: authentication, path, verb, authorization; then runs the verb."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete
 _PLAIN_SUBRESOURCES = ("", "status")
 _MAX_WARNING = 256  # characters of each, once they are too many in all
 _ALL_WARNINGS = 4096
-_READ_ONLY_RETRY_S = 5  # a copy of the store takes seconds; after one, clients are told where it went
-_DOUBTFUL = frozenset({400, 403, 404, 405, 409, 422})  # refusals that rest on what is stored
+_READ_ONLY_RETRY_S = 5  # copying the store takes seconds; afterwards the response says where the copy is
+_DOUBTFUL = frozenset({400, 403, 404, 405, 409, 422})  # errors that depend on stored objects
 _NOT_FOUND = "the server could not find the requested resource"
 
 Verb = Callable[[Call], Awaitable[Answer]]
@@ -67,7 +67,7 @@ class Handler:
         self.pages = Pages(core, FlowMetrics(self.protection), self.metrics.schemas, authentication.documents)
 
     async def handle(self, request: Request) -> Answer:
-        """Who asks, and whether it is their turn; then what they ask for."""
+        """Authenticate, pass flow control, then serve the request."""
         protection = self.protection
         context = protection.begin(request)
         try:
@@ -109,13 +109,13 @@ class Handler:
     async def _serve_shared(
         self, context: RequestContext, user: User, target: ResourcePath | None, verb: str, asked: Query
     ) -> Answer:
-        """As ``_serve``, where other servers write too: what is refused must still be refused once everything that they
-        have acknowledged is seen here."""
+        """As ``_serve``, when other servers write too: an error is only final after this server has seen all the writes
+        that they have acknowledged."""
         store = self.core.store
         seen = store.revision
         try:
             answer = await self._serve(context, user, target, verb, asked)
-            # what a node has answered is not ours to ask again
+            # a kubelet's answer must not be requested twice
             if not isinstance(answer, Response) or answer.status not in _DOUBTFUL or await store.fresh() <= seen:
                 return answer
         except ApiError as error:
@@ -126,7 +126,7 @@ class Handler:
     async def _serve(
         self, context: RequestContext, user: User, target: ResourcePath | None, verb: str, asked: Query
     ) -> Answer:
-        """May they; then the verb."""
+        """Authorize, then run the verb."""
         request, trail = context.request, context.trail
         if target is None:
             if request.path not in OPEN_PATHS:
@@ -160,7 +160,7 @@ class Handler:
         return self.protection.until_sent(context, answer) if verb == "list" else answer
 
     def _run(self, call: Call, verb: str) -> Awaitable[Answer]:
-        """The verb, started; not a coroutine itself, since every level costs each time something is waited for."""
+        """Start the verb. Not a coroutine, since every level adds cost to each await."""
         target, resource = call.target, call.served.resource
         if target.name and resource.namespaced and target.namespace is None and not target.deprecated_watch:
             raise NotFound(_NOT_FOUND)
@@ -222,7 +222,7 @@ class Handler:
         )
 
     def on_error(self, request: Request, error: Exception) -> Response:
-        """A fault of ours: the client learns that it happened, the log learns what it was."""
+        """An internal error: the client gets its type, the log the details."""
         if isinstance(error, RecursionError):
             return error_response(BadRequest("the object is nested too deeply"))
         log.error("unexpected error", error=error, method=request.method, path=request.path)

@@ -1,8 +1,8 @@
-"""What the API server does by itself while no controller does it: default objects of a namespace, emptying namespaces
-and definitions that are being deleted, forgetting old events.
+"""Work that the API server does when no controller does it: default objects of namespaces, deleting the content of
+terminating namespaces and definitions, removing old events.
 
-One task works through a queue of small jobs that the store's streams fill; every job reads what is there and makes one
-step, so it can be repeated, interrupted and run on several servers.
+One task works through a queue of small jobs, which the store's streams fill. Every job reads the current state and
+makes one step, so it can be repeated, interrupted and run on several servers.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Housekeeping:
                     self._log.info("housekeeping job failed, will retry", job=job[0], name=job[1], error=str(error))
                     failed.append(job)
                     read_only = read_only or isinstance(error, StoreReadOnly)
-            if read_only:  # nothing more can be done for a while; a server serves reads all the same
+            if read_only:  # the store is read-only for a while; the server still serves reads
                 self.idle.set()
             if failed:
                 await self.core.clock.sleep(_RETRY_S)
@@ -168,7 +168,7 @@ class Housekeeping:
         await self._ensure("configmaps", name, _root_ca(name, self.core.config))
 
     async def _ensure(self, resource: str, namespace: str, wanted: Obj) -> None:
-        """Create an object that must exist, or put its data right."""
+        """Create a required object, or correct its data."""
         served = self.core.registry.stored(resource)
         assert served is not None
         name = wanted["metadata"]["name"]
@@ -192,7 +192,7 @@ class Housekeeping:
                 continue
             left += await self._delete_all(served, name)
             if left and served.key == "pods":
-                break  # other things may be needed by pods that are still ending
+                break  # pods that are still terminating may need other objects
         if left:
             await self._report_content(name, left)
             await self.core.clock.sleep(_RETRY_S)
@@ -209,7 +209,7 @@ class Housekeeping:
         await self.writer.store(Write.own(served_namespace, namespace, entry, author))
 
     async def _delete_all(self, served: Served, namespace: str | None) -> int:
-        """Ask for the deletion of every object in scope; how many are still there afterwards."""
+        """Delete every object in scope; return how many remain."""
         for entry in self.core.store.range(served.key, namespace).entries:
             call = _own_call(served, entry.key)
             try:
@@ -242,7 +242,7 @@ class Housekeeping:
     # -- definitions -----------------------------------------------------------------------------------------------
 
     async def _definition(self, name: str) -> None:
-        """Remove the objects of a definition that is being deleted, then let it go."""
+        """Remove the objects of a definition that is being deleted, then its finalizer."""
         served = self.core.registry.stored(CRDS)
         entry = self.core.store.get(Key(CRDS, "", name))
         if entry is None or served is None:

@@ -7,7 +7,7 @@ starts one and awaits it.
 
 Refused here, before any handler runs: malformed requests (400), bodies over the limit (413), header floods (431),
 connections over the limit (503, 429), clients that send or read slower than ``HttpLimits`` allows (connection closed).
-What a handler does not answer in time is ended by throwing ``RequestTimedOut`` into it.
+A handler that does not answer in time gets ``RequestTimedOut`` thrown into it.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ LAST_CHUNK = b"0\r\n\r\n"
 SWEEP_S = 1.0
 SLICE = 256 * 1024  # a long body is handed to the transport in pieces, so that other connections get their turn
 PIECE = 16 * 1024  # input is parsed in pieces of this size: between them a connection can be made to wait
-_OVERFLOW = 256  # connections over the limit that are kept for as long as it takes to tell them so
+_OVERFLOW = 256  # connections over the limit that stay open until their error is sent
 _OVERFLOW_S = 2.0
 _PIECES = 64  # of a body that are kept as they came; the rest is put together
 
 
 class HttpServer:
-    """What all connections of a listener share."""
+    """The state that all connections of a listener share."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class HttpServer:
         common_headers: Sequence[tuple[bytes, bytes]] = (),
         hands_on: Callable[[bytes], bool] | None = None,
     ) -> None:
-        """``hands_on`` tells by the target of a request whether its body is handed on while it comes in."""
+        """``hands_on`` decides by the target of a request whether its body is streamed to the handler."""
         self.handler = handler
         self.on_error = on_error
         self.loop = loop
@@ -71,10 +71,10 @@ class HttpServer:
         self.hands_on = hands_on
         self.connections: set[HttpConnection] = set()
         self.addresses: dict[str, int] = {}  # connections of each client address
-        self.pending_in = 0  # bytes of bodies that are still coming in: nobody has been asked who sends them
+        self.pending_in = 0  # bytes of unfinished request bodies, whose senders are not authenticated yet
         self.stopping = False
         self.tick = loop.time()  # about now: good enough for timeouts, and free to read
-        self.drained = asyncio.Event()  # set while nobody is connected
+        self.drained = asyncio.Event()  # set while there are no connections
         self.drained.set()
         self.head = Heads(common_headers).of
         self._sweeper: asyncio.TimerHandle | None = None
@@ -130,7 +130,7 @@ class HttpConnection(asyncio.Protocol):
         self._closes_after_stream = False
         self._unframed = False  # the stream goes to a client that knows no chunks
         self._pending_body: deque[bytes | memoryview] = deque()  # slices of a long body not yet handed to the transport
-        self._long: LongResponse | None = None  # whose body that is, if somebody wants to know
+        self._long: LongResponse | None = None  # the answer to notify when its body is sent, if any
         self._unread: deque[bytes] = deque()  # came in while this connection had to wait
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
@@ -142,13 +142,13 @@ class HttpConnection(asyncio.Protocol):
         self._in_headers = False
         self._reading = True
         self._busy_since = 0.0  # start of an unfinished request, or of idling when negative
-        self._held = False  # not read from, since its client does not wait when told to
+        self._held = False  # not read from for a while: its client ignored Retry-After
         self._refused_at = -1e9
         self._stalled_since = 0.0  # when the client last took something of what waits for it
         self._stalled_size = 0
         self._incoming: IncomingBody | None = None  # of the request that is being read, if its body is handed on
         self._upgrading = False  # what follows the last request is not HTTP
-        self._handover: Handover | None = None  # to whom this connection belongs now
+        self._handover: Handover | None = None  # the owner of this connection after an upgrade
         self._address = ""
         self.client = ""
         self.peer_certificate: bytes | None = None
@@ -205,7 +205,7 @@ class HttpConnection(asyncio.Protocol):
         if self._handover is not None:
             self._handover.upgrade.on_data(data)
             return
-        if self._upgrading:  # it should have waited; now it does
+        if self._upgrading:  # the client must wait for the answer to its upgrade
             self._unread.append(data)
             self._stop_reading()
             return
@@ -233,7 +233,7 @@ class HttpConnection(asyncio.Protocol):
             if self._in_headers and self._size > self.server.limits.header_bytes:
                 self._refuse(431)  # do not wait for headers that never end
         except httptools.HttpParserUpgrade as upgrade:
-            rest = data[upgrade.args[0] :]  # for whoever takes the connection over
+            rest = data[upgrade.args[0] :]  # for the new owner of the connection
             if self._handover is not None:
                 self._handover.upgrade.on_data(rest)
             elif rest:
@@ -274,7 +274,7 @@ class HttpConnection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         self._size += len(name) + len(value)
         if not self._in_headers:
-            return  # a trailer: what comes after the body cannot change who asks for what
+            return  # a trailer: headers after the body must not change the request
         name = name.lower()
         headers = self._headers
         if name in headers:
@@ -365,13 +365,13 @@ class HttpConnection(asyncio.Protocol):
     # -- backpressure --------------------------------------------------------------------------------------------
 
     def _stop_reading(self) -> None:
-        """Let the client feel that we cannot keep up: what it sends stays in its own buffers."""
+        """Stop reading, so that the client's data stays in its own buffers."""
         if self._reading and self.transport is not None:
             self._reading = False
             self.transport.pause_reading()
 
     def _read_on(self) -> None:
-        """Read again if nothing is in the way any more."""
+        """Resume reading if nothing blocks it any more."""
         if self._reading or self._held or self.transport is None or self._pending_body or not self.writable:
             return
         if self._upgrading or (self._incoming is not None and self._incoming.full):
@@ -383,7 +383,7 @@ class HttpConnection(asyncio.Protocol):
                 self.server.loop.call_soon(self._feed_unread)
 
     def _hold(self, hold_s: float) -> None:
-        """The client was refused. If it did not wait after the last time it will now, which costs us nothing."""
+        """The request was rejected. If the client ignored the last Retry-After, stop reading from it for a while."""
         now = self.server.loop.time()
         early, self._refused_at = now - self._refused_at < hold_s, now
         if early and not self._held:
@@ -427,7 +427,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _answer(self, answer: Answer, request: Request, exchange: Exchange | None = None) -> None:
         if request.incoming is not None and not request.incoming.complete:
-            request.keep_alive = False  # what is left of its body cannot be told from the next request
+            request.keep_alive = False  # the rest of its body would be read as the next request
         if isinstance(answer, Upgrade):
             self._hand_over(answer)
             return
@@ -515,7 +515,7 @@ class HttpConnection(asyncio.Protocol):
             self.end()
 
     def _hand_over(self, upgrade: Upgrade) -> None:
-        """From here on the connection is somebody else's."""
+        """Give the connection to its new owner after an upgrade."""
         unread, self._unread = self._unread, deque()
         self._reading = True
         self._handover = Handover(self, upgrade)
@@ -542,7 +542,7 @@ class HttpConnection(asyncio.Protocol):
     # -- ending --------------------------------------------------------------------------------------------------
 
     def _refuse(self, status: int) -> None:
-        """Answer what cannot be parsed or is too much, and hang up: the rest of the input cannot be trusted."""
+        """Answer a request that is malformed or over a limit, and close: the rest of the input cannot be trusted."""
         if self.transport is None:
             return
         self._unread.clear()
@@ -555,7 +555,7 @@ class HttpConnection(asyncio.Protocol):
         """End the stream cleanly; close at once when nothing is under way."""
         stream = self._stream
         if isinstance(stream, Relay):
-            if stream.length is None:  # nobody knows how long it goes on; it must not look complete
+            if stream.length is None:  # it may last long, and must not look complete
                 self.abort()
         elif stream is not None:
             stream.on_closed()
@@ -578,7 +578,7 @@ class HttpConnection(asyncio.Protocol):
             if exchange.answer is None and now > exchange.deadline and not exchange.request.unhurried:
                 exchange.time_out()
         if self._handover is not None or isinstance(self._stream, Relay):
-            return  # held back by their clients, who may look at a page of it for an hour
+            return  # paused by their clients, which may show one page of it for an hour
         if self._stream is not None or self._pending_body or not self.writable:
             self._enforce_reading(now)
         elif not self._exchanges and self._busy_since != 0.0 and self._reading:
@@ -588,7 +588,7 @@ class HttpConnection(asyncio.Protocol):
                 self.abort()
 
     def _enforce_reading(self, now: float) -> None:
-        """Hang up on a client that takes nothing of what it asked for."""
+        """Close the connection of a client that does not read its response."""
         if self.transport is None:
             return
         size = self.transport.get_write_buffer_size()

@@ -85,7 +85,7 @@ class InProcessStream:
 
 
 class _Error:
-    """A stream that was refused: its body is the Status."""
+    """A stream that failed to open: its body is the Status."""
 
     def __init__(self, answer: Response) -> None:
         self.status = answer.status
@@ -101,8 +101,8 @@ class _Error:
 
 class InProcessTransport:
     """Calls a handler as the holder of a token, or as a user: components in the server's process need no secret. As
-    over a network, ``requests`` at a time are under way and others wait here: a storm of them would fill the server's
-    queues, and be refused."""
+    over a network, at most ``requests`` run at a time and others wait here: a burst would otherwise fill the server's
+    queues and be rejected."""
 
     def __init__(
         self, handler: Handler, who: str | User, *, user_agent: str = "shoal", requests: int = _REQUESTS

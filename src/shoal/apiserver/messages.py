@@ -1,4 +1,4 @@
-"""What HTTP is about here, as data: requests, answers, streams, limits. ``shoal.apiserver.http`` moves them."""
+"""HTTP messages as data: requests, responses, streams, limits. ``shoal.apiserver.http`` sends and receives them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ STATUS_LINES = {code: f"HTTP/1.1 {code} {text}\r\n".encode() for code, text in R
 
 
 class RequestTimedOut(Exception):
-    """Thrown into a handler whose time is over; what it returns then is the answer."""
+    """Thrown into a handler that exceeded its time; its return value is then the response."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpLimits:
-    """What a client may ask of a connection."""
+    """Limits of a connection."""
 
     body_bytes: int = 3 * 1024 * 1024
     pending_in_bytes: int = 256 * 1024 * 1024  # of all bodies that are still coming in; then only small ones may
@@ -65,12 +65,12 @@ class Request:
         self.client = ""
         self.peer_certificate: bytes | None = None
         self.incoming: IncomingBody | None = None  # a body that is handed on while it comes in
-        self.unhurried = False  # the answer may take as long as it takes: it is somebody else's
-        self.user: User | None = None  # who asks, where code of this process says so: nothing that came over a network
+        self.unhurried = False  # no deadline for the response: a backend produces it
+        self.user: User | None = None  # the user, set by code in this process only, never from the network
 
 
 class IncomingBody:
-    """A request's body on its way in. Whoever takes it is called for each part; ``pause`` holds the client back."""
+    """A request's body on its way in. The consumer is called for each part; ``pause`` stops reading from the client."""
 
     __slots__ = ("_on_data", "_on_end", "_parts", "_size", "complete", "on_room", "paused")
 
@@ -78,7 +78,7 @@ class IncomingBody:
         self.on_room = on_room  # called when there may be room again
         self.complete = False
         self.paused = False
-        self._parts: list[bytes] = []  # came before anybody wanted them
+        self._parts: list[bytes] = []  # arrived before a consumer was attached
         self._size = 0
         self._on_data: Callable[[bytes], None] | None = None
         self._on_end: Callable[[], None] | None = None
@@ -143,14 +143,14 @@ class Response:
 
 
 class RefusedRequest(Response):
-    """An answer to a client that asks too much. One that asks again within ``hold_s`` is not read from until then."""
+    """An answer to a client over its limits. If it retries within ``hold_s``, its input waits until then."""
 
     __slots__ = ("hold_s",)
     hold_s: float
 
 
 class LongResponse(Response):
-    """An answer whose maker wants to know when it has been handed over, or never will be."""
+    """An answer that notifies its creator when it has been sent, or never will be."""
 
     __slots__ = ("on_sent",)
     on_sent: Callable[[], None]
@@ -188,8 +188,8 @@ class ResponseStream(Protocol):
 
 
 class Relay:
-    """A stream that somebody else makes and we pass on: it may say how long it is, may bring all its headers itself,
-    and its client may take its time. Subclasses are ``ResponseStream``."""
+    """A stream passed on from a backend: it may have a known length and its own complete headers,
+    and its client may read slowly. Subclasses are ``ResponseStream``."""
 
     __slots__ = ("content_type", "headers", "length", "on_end", "own_headers", "status")
 
@@ -207,7 +207,7 @@ class Relay:
         self.headers = headers
         self.length = length  # of the body, if known
         self.own_headers = own_headers  # the ones that all our answers have are left out
-        self.on_end: Callable[[], None] | None = None  # somebody wants to know when it is over
+        self.on_end: Callable[[], None] | None = None  # called when it ends
 
     def attach(self, sink: Sink) -> None:
         raise NotImplementedError
@@ -219,7 +219,7 @@ class Relay:
         raise NotImplementedError
 
     def ended(self) -> None:
-        """Subclasses call this when the stream is over, however that came."""
+        """Subclasses call this when the stream has ended for any reason."""
         told, self.on_end = self.on_end, None
         if told is not None:
             told()
@@ -253,7 +253,7 @@ class Upgrade:
 
     def __init__(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
         self.headers = headers  # with ``Upgrade`` and ``Connection``
-        self.on_end: Callable[[], None] | None = None  # somebody wants to know when it is over
+        self.on_end: Callable[[], None] | None = None  # called when it ends
 
     def attach(self, wire: Wire) -> None:
         raise NotImplementedError
@@ -269,7 +269,7 @@ class Upgrade:
         raise NotImplementedError
 
     def ended(self) -> None:
-        """Subclasses call this when the session is over, however that came."""
+        """Subclasses call this when the session has ended for any reason."""
         told, self.on_end = self.on_end, None
         if told is not None:
             told()
@@ -290,7 +290,7 @@ _REFUSALS = {
 
 
 def refusal(status: int) -> tuple[Response, bytes]:
-    """The answer to what no handler gets to see, and its body."""
+    """The head and body of an error response that no handler produces."""
     reason, text = _REFUSALS[status]
     body = (
         f'{{"kind":"Status","apiVersion":"v1","metadata":{{}},"status":"Failure","message":"{text}",'
@@ -319,7 +319,7 @@ _DURATION = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|\u00b5s|ms|s|m|h)")
 
 
 def duration(text: str) -> float | None:
-    """Seconds of a duration as Go writes it, such as ``1m30s``; None when it is none."""
+    """Seconds of a duration as Go writes it, such as ``1m30s``; None when it is invalid."""
     if text == "0":
         return 0.0
     parts = _DURATION.findall(text)

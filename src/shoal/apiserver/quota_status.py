@@ -1,7 +1,7 @@
-"""The status of quotas: what they limit and what is used of it, also after deletions and changes that nobody charges.
+"""The status of quotas: limits and usage, also after deletions and changes that no charge covers.
 
-A quota gets its status in the transaction that creates it, so that there is no time in which it does not count. After
-that charges keep it right, and this task counts again when something has gone. A count is written only if the quota is
+A quota gets its status in the transaction that creates it, so that it applies at once. Later
+charges keep it current, and this task recounts after deletions. A count is written only if the quota is
 still at the revision it had when the objects were read: each charge moves it, so no charge is ever lost.
 """
 
@@ -26,10 +26,10 @@ from shoal.kube.quota import Count, evaluator_of, resources_behind
 from shoal.store import Event, EventType, Key, StoreReadOnly, StoreUnavailable
 
 _AUTHOR: Final = Author("shoal-apiserver", "status")
-_SETTLE_S: Final = 0.05  # deletions come in crowds: counted once for all that come within this time
+_SETTLE_S: Final = 0.05  # deletions come in groups: one count for all within this time
 _LAZY_S: Final = 5.0  # after creations, which are charged already unless they overtook the quota
-_EVERYTHING_S: Final = 300.0  # pods stop counting with time alone
-_AT_ONCE: Final = 200  # objects to count before others get a turn
+_EVERYTHING_S: Final = 300.0  # pods can stop counting without a change
+_AT_ONCE: Final = 200  # objects to count before yielding to the event loop
 _TOO_MANY: Final = 2000  # objects to count while a request waits
 
 
@@ -40,7 +40,7 @@ def _objects_of(core: Core, namespace: str, resource: str) -> Iterator[Obj]:
 
 
 def _status(quota: Obj, counted: dict[str, str]) -> Obj:
-    """The status with this count in it; what nobody counts stays as it is."""
+    """The status with this count in it; resources that are not counted keep their value."""
     spec, status = quota.get("spec") or {}, quota.get("status") or {}
     hard = spec.get("hard") or {}
     before = status.get("used") or {}
@@ -49,12 +49,12 @@ def _status(quota: Obj, counted: dict[str, str]) -> Obj:
 
 
 def _same(amount: str, known: str | None) -> bool:
-    """Sums may be written in different ways, depending on what was added first."""
+    """Compare quantities by value: equal sums can be written in different ways."""
     return known is not None and quantity_of(amount) == quantity_of(known)
 
 
 class QuotaEffects:
-    """Quotas are born with a status, and a change of what they limit counts at once."""
+    """Sets the status of new quotas, and recounts at once when their limits change."""
 
     before_validation = False
 
@@ -77,7 +77,7 @@ class QuotaEffects:
         count = Count(quota.get("spec") or {})
         now, namespace = self._core.clock.wall_s(), quota["metadata"]["namespace"]
         if sum(self._core.store.count(resource, namespace) for resource in count.resources) > _TOO_MANY:
-            return  # to be counted in pieces
+            return  # the background task counts it in pieces
         for resource in count.resources:
             for obj in _objects_of(self._core, namespace, resource):
                 count.add(resource, obj, now)
@@ -87,7 +87,7 @@ class QuotaEffects:
 
 
 class QuotaStatus:
-    """Runs as one task beside the server; several servers do no harm to each other."""
+    """Runs as one task beside the server; several servers may run it at the same time."""
 
     def __init__(self, core: Core, writer: Writer) -> None:
         self._core = core
@@ -157,7 +157,7 @@ class QuotaStatus:
                     self._schedule(Key(QUOTAS, key.namespace, name), delay_s)
 
     def _matters(self, resource: str, event: Event) -> bool:
-        """Whether an object uses something else after an update, or belongs to other quotas."""
+        """Whether an update changes the usage of an object or the quotas it belongs to."""
         evaluator = evaluator_of(resource)
         if not evaluator.reads or event.previous is None:
             return False

@@ -1,5 +1,5 @@
-"""Admission: what happens to a write between "you may" and "it is stored".
+"""Admission: plugins that change or reject a write after authorization and before it is stored.
 
 ``chain`` runs the built-in plugins (``builtin``), which are synchronous and work on the server's own memory, and the
-dynamic ones (``policies`` in CEL, ``webhooks``), which users configure with objects. ``model`` is what they all see.
+dynamic ones (``policies`` in CEL, ``webhooks``), which users configure with objects. ``model`` has their types.
 """

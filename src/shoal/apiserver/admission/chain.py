@@ -1,7 +1,7 @@
 """Runs the admission plugins in their order and remembers which writes concern which of them.
 
-The common write concerns no dynamic plugin and few built-in ones: ``plan`` is one dictionary look-up, and None says
-that nobody wants to see it.
+The common write concerns no dynamic plugin and few built-in ones: ``plan`` is one dictionary look-up, and None
+means that no plugin handles it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shoal.apiserver.registry import Served
 
 _MAX_PLANS = 10_000
 
-# Kinds that configure admission are not subject to what they configure: a mistake in one could never be undone.
+# Kinds that configure admission are exempt from it: otherwise a mistake in one could never be undone.
 NEVER_DYNAMIC = frozenset(
     {
         "validatingwebhookconfigurations.admissionregistration.k8s.io",
@@ -33,7 +33,7 @@ NEVER_DYNAMIC = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Who wants to see one kind of write."""
+    """The plugins that handle one kind of write."""
 
     mutators: tuple[Mutator, ...]
     validators: tuple[Validator, ...]
@@ -50,7 +50,7 @@ class Plan:
         return bool(self.validators or self.dynamic_validators)
 
 
-Plans = dict[tuple[Served, str, str], Plan | None]  # by resource, operation and subresource, as far as asked for
+Plans = dict[tuple[Served, str, str], Plan | None]  # by resource, operation and subresource, filled on demand
 
 
 class Chain:
@@ -64,9 +64,9 @@ class Chain:
         dynamic: Sequence[Dynamic] = (),
         spec_context: Callable[[str, str], Hashable | None] | None = None,
     ) -> None:
-        """``plans`` is shared with dynamic plugins: they clear it when the answers of their ``wants_*`` may differ.
-        ``spec_context(store key, namespace)`` names all that the built-in mutators' work on a spec depends on,
-        beside the spec; None when they may change more than it."""
+        """``plans`` is shared with dynamic plugins: they clear it when the results of their ``wants_*`` may change.
+        ``spec_context(store key, namespace)`` returns the inputs of the built-in mutators besides the spec;
+        None when they may change more than the spec."""
         self._mutators = tuple(mutators)
         self._validators = tuple(validators)
         self._chargers = tuple(chargers)
@@ -81,7 +81,7 @@ class Chain:
             return self._plans[key]
         except KeyError:
             if len(self._plans) > _MAX_PLANS:
-                self._plans.clear()  # definitions came and went
+                self._plans.clear()  # definitions were added and removed
             plan = self._plans[key] = self._make(served, operation, subresource)
             return plan
 
@@ -125,7 +125,7 @@ class Chain:
 
 
 def _settle(admission: Admission) -> None:
-    """Make what a user's plugin has returned canonical again, with defaults for what it has added."""
+    """Make the object that a user's plugin returned canonical again, and default the fields it added."""
     obj = admission.object
     if obj is not None and not admission.kind[2]:
         tidy(obj, admission.served)

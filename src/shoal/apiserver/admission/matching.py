@@ -1,7 +1,7 @@
-"""Which writes a webhook or a policy is about: resource rules, selectors, and kinds that have several versions.
+"""Matches writes to webhooks and policies: resource rules, selectors, and kinds that have several versions.
 
-What depends on the kind of write alone is worked out once per kind and remembered; what is left for each write are its
-name, its namespace's labels and its own.
+The part that depends only on the kind of write is computed once per kind and cached; each write is then matched by its
+name, its labels and those of its namespace.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Rule:
         self.names = frozenset(rule.get("resourceNames") or ())
 
     def takes(self, served: Served, operation: str, subresource: str) -> bool:
-        """Whether the rule is about such a write, its name aside."""
+        """Whether the rule matches such a write, its name aside."""
         resource = served.resource
         if self.scope != "*" and (self.scope == "Namespaced") is not resource.namespaced:
             return False
@@ -56,7 +56,7 @@ def _listed(choices: frozenset[str], wanted: str) -> bool:
 
 
 class _Candidate(NamedTuple):
-    """A rule that takes one kind of write, and as what it sees the object."""
+    """A rule that matches one kind of write, and the version in which it receives the object."""
 
     seen: Seen
     names: frozenset[str]  # empty: any
@@ -71,7 +71,7 @@ _NOTHING = _Choice((), ())
 
 
 class Match:
-    """The writes that one configuration is about."""
+    """The writes that one configuration matches."""
 
     __slots__ = ("_choices", "_equivalent", "_excluding", "_rules", "_version", "namespaces", "objects")
 
@@ -88,12 +88,12 @@ class Match:
 
     @classmethod
     def of_webhook(cls, hook: Mapping[str, Any]) -> Match:
-        """A webhook has the fields in itself; without rules it is about nothing."""
+        """The match of a webhook; without rules it matches nothing."""
         return cls(hook, hook.get("rules") or ())
 
     @classmethod
     def of_policy(cls, match: Mapping[str, Any] | None) -> Match:
-        """MatchResources of a policy or a binding; without rules it is about everything."""
+        """The MatchResources of a policy or a binding; without rules they match everything."""
         match = match or {}
         return cls(match, match.get("resourceRules") or (_EVERYTHING,), match.get("excludeResourceRules") or ())
 
@@ -103,9 +103,9 @@ class Match:
         return bool(choice.candidates) and all(each.names for each in choice.excluding)
 
     def matches(self, admission: Admission, registry: Registry, namespace_labels: NamespaceLabels) -> Seen | None:
-        """As what the configuration wants to see the object of this write; None if it does not.
+        """The version in which the configuration receives this object; None when it does not match.
 
-        ``NotFound`` when all depends on a namespace that is not there.
+        Raise ``NotFound`` when the result depends on a namespace that does not exist.
         """
         choice = self._choice(admission.served, admission.operation, admission.subresource, registry)
         seen = _first(choice.candidates, admission.name)
@@ -124,7 +124,7 @@ class Match:
                 return self.namespaces.matches(_labels(admission.object) or {})
             name = admission.namespace or admission.name
         elif not admission.namespace:
-            return True  # what belongs to no namespace is never exempted by one
+            return True  # a namespace selector does not exempt cluster-scoped objects
         else:
             name = admission.namespace
         found = namespace_labels(name)
@@ -169,7 +169,7 @@ _EVERYTHING: Mapping[str, Any] = {
 
 
 def _selector(selector: Mapping[str, Any] | None) -> Selector:
-    """A selector that is not there asks for nothing."""
+    """A missing selector matches everything."""
     return labels.EVERYTHING if not selector else labels.from_object(selector)
 
 
@@ -194,13 +194,13 @@ def _first(candidates: tuple[_Candidate, ...], name: str) -> Seen | None:
 
 
 def _labels(obj: Mapping[str, Any] | None) -> Mapping[str, str] | None:
-    """None for what has no metadata, as the options of a connection: no selector selects it."""
+    """None for objects without metadata, such as connect options: no selector matches them."""
     metadata = None if obj is None else obj.get("metadata")
     return (metadata.get("labels") or {}) if isinstance(metadata, dict) else None
 
 
 def _selects(selector: Selector, admission: Admission) -> bool:
-    """Whether the object is selected, as it is or as it was."""
+    """Whether the selector matches the new or the old object."""
     for obj in (admission.object, admission.old):
         found = _labels(obj)
         if found is not None and selector.matches(found):

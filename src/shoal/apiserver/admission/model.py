@@ -1,9 +1,9 @@
-"""What admission plugins see and what they may do.
+"""The interface of admission plugins.
 
 A *mutator* changes ``Admission.object`` in place before the kind prepares and validates it; a *validator* looks at the
 object as it will be stored and raises. Built-in plugins are plain functions of the object and of the server's memory:
-they are asked for every write of their kinds, so they must be cheap and must be idempotent (they run again when a
-webhook has changed the object). Dynamic plugins may wait, and say beforehand which writes they want to see.
+they run for every write of their kinds, so they must be cheap and idempotent (they run again when a webhook has
+changed the object). Dynamic plugins may wait, and declare which writes they handle.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Admission:
     served: Served
     subresource: str
     namespace: str
-    name: str  # "" when the server is to make one up
+    name: str  # "" when the server generates it
     user: User
     object: Obj | None
     old: Obj | None
@@ -40,7 +40,7 @@ class Admission:
     warnings: list[str]
     annotations: dict[str, str] = field(default_factory=dict)  # for the audit log
     kind: tuple[str, str, str] = ("", "", "")  # group, version, kind of ``object``; empty: that of ``served``
-    notes: dict[Hashable, Any] = field(default_factory=dict)  # what a plugin remembers between its calls for this write
+    notes: dict[Hashable, Any] = field(default_factory=dict)  # data of plugins between their calls for this write
 
     @property
     def gvk(self) -> tuple[str, str, str]:
@@ -82,20 +82,20 @@ class Validator(Protocol):
 
 
 class Charger(Protocol):
-    """A plugin whose verdict belongs into the transaction of the write: quotas. Called under a turn per namespace, so
-    that writes of one server do not run into each other; ``RequirementFailed`` on what it required means try again."""
+    """A plugin that adds conditions to the transaction of the write: quotas. Called under a turn per namespace, so
+    that writes of one server do not conflict; ``RequirementFailed`` on its conditions means: try again."""
 
     def handles(self, where: Where) -> bool: ...
 
     def concerns(self, admission: Admission) -> bool:
-        """Whether anything has to be charged at all; false in nearly every namespace."""
+        """Whether a quota applies; false in nearly every namespace."""
 
     def charge(self, admission: Admission) -> Extra:
-        """What to require and to write together with the object; raises when there is not enough left."""
+        """The conditions and writes to commit with the object; raises when the quota is exceeded."""
 
 
 class Dynamic(Protocol):
-    """Plugins that users configure. They clear the chain's plans when the answers of ``wants_*`` may differ."""
+    """Plugins that users configure. They clear the chain's plans when the results of ``wants_*`` may change."""
 
     def wants_mutate(self, served: Served, operation: str, subresource: str) -> bool:
         """Whether any configuration could match such a write; namespace and selectors are looked at later."""

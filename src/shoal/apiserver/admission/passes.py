@@ -1,4 +1,4 @@
-"""One write's pass through admission, as the verbs use it: ``begin_pass`` gives None when no plugin wants to see it."""
+"""One write's pass through admission, as the verbs use it: ``begin_pass`` returns None when no plugin handles it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shoal.kube.objects import Obj
 
 _OPTIONS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions"}
 _KEPT = ("name", "namespace", "uid", "creationTimestamp")
-# What only the server says, whatever a user's plugin makes of it.
+# Fields that only the server sets; changes by users' plugins are undone.
 _OURS = (
     "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "selfLink", "managedFields",
 )  # fmt: skip
@@ -56,7 +56,7 @@ class AdmissionPass:
         return changed
 
     async def validate(self, obj: Obj) -> None:
-        """Raises what a validating plugin has against it."""
+        """Raise the error of the first validating plugin that rejects the object."""
         if self.plan.validates:
             self.admission.object = self._shown(obj)
             await self._chain.validate(self.plan, self.admission)
@@ -103,7 +103,7 @@ def begin_pass(
     options: WriteOptions | Mapping[str, Any],
     kind: tuple[str, str, str] = ("", "", ""),
 ) -> AdmissionPass | None:
-    """Admission of a client's write; None for the server's own writes and for those that concern no plugin."""
+    """Admission of a client's write; None for the server's own writes and for writes that no plugin handles."""
     if call is None:
         return None
     plan = chain.plan(served, operation, subresource)

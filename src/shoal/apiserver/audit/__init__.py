@@ -1,1 +1,1 @@
-"""Who did what: the audit log, its policy and its files."""
+"""The audit log, its policy and its files."""

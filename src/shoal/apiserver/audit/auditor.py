@@ -1,4 +1,4 @@
-"""Decides what is recorded of a request, gives it its id and hands it to the log."""
+"""Selects the audit level of each request, assigns its audit id and passes its events to the log."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Auditor:
     """The audit log of one server."""
 
     def __init__(self, config: AuditConfig, clock: Clock, prefix: str) -> None:
-        """``prefix`` is a UUID of this process: the ids of its requests are the same up to their last part."""
+        """``prefix`` is a UUID of this process: all its audit ids begin with it."""
         self._clock = clock
         self._policy = config.policy or default_policy()
         self._refusals = config.path is not None and self._policy.refusals
@@ -106,7 +106,7 @@ class Auditor:
         return trail
 
     def complete(self, trail: AuditTrail, answer: Answer) -> Answer:
-        """The answer is there. What is returned must be sent in its place: streams are followed to their end."""
+        """Record the response. The caller must send the returned one instead: streams are recorded when they end."""
         stages = trail.grade.stages
         if isinstance(answer, Response):
             if COMPLETE in stages:
@@ -122,11 +122,11 @@ class Auditor:
         return _Followed(answer, self, trail)
 
     def ended(self, trail: AuditTrail, status: int) -> None:
-        """A stream has come to its end."""
+        """Record the end of a stream."""
         self._put(AuditRecord(trail, COMPLETE, self._clock.wall_s(), status))
 
     def panicked(self, trail: AuditTrail) -> None:
-        """A fault of ours."""
+        """Record an internal error."""
         if PANIC in trail.grade.stages:
             self._put(AuditRecord(trail, PANIC, self._clock.wall_s(), 500))
 
@@ -142,7 +142,7 @@ class Auditor:
         *,
         forbidden: bool,
     ) -> None:
-        """A request that no rule is about was refused; ``forbidden`` by authorization."""
+        """Record a rejected request that no rule matches; ``forbidden``: by authorization."""
         if not self._refusals:
             return
         secret = target is not None and is_secret(_resource(target.plural, target.subresource))
@@ -180,7 +180,7 @@ def _id(head: bytes) -> bytes:
 
 
 def _body(trail: AuditTrail, answer: Response) -> bytes:
-    """As much of the answer as the record may need."""
+    """The part of the response that the record may need."""
     body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
     if answer.status >= 400 or trail.grade.level >= REQUEST_RESPONSE:
         return body
@@ -215,7 +215,7 @@ class _Followed:
 
 
 class _Tap:
-    """A sink that tells when the stream ends."""
+    """A sink that reports the end of the stream."""
 
     def __init__(self, sink: Sink, followed: _Followed) -> None:
         self._sink = sink

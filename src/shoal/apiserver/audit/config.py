@@ -16,8 +16,8 @@ class AuditConfig:
     path: Path | None = None
     policy: AuditPolicy | None = None
     max_size_mb: int = 100
-    max_backups: int = 10  # 0: all of them are kept
-    max_age_days: int = 0  # 0: age does not matter
+    max_backups: int = 10  # 0: no limit
+    max_age_days: int = 0  # 0: no limit
 
     def __post_init__(self) -> None:
         if self.max_size_mb < 1:

@@ -1,4 +1,4 @@
-"""One audit event: what is noted when it happens, and the line it becomes when there is time to write it."""
+"""One audit event: the data recorded during the request, and its JSON line, built later by the writer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shoal.apiserver.paths import ResourcePath
 from shoal.base.logs import redact
 
 _NAMED = b'"metadata":{"name":"'
-NAME_WITHIN = 600  # an answer names its object this early, if it does
+NAME_WITHIN = 600  # the object's name is within this many bytes of a response
 _MAX_MESSAGE = 1000
 _MAX_AGENT = 1024
 _MAX_USERS = 10_000
@@ -29,7 +29,7 @@ _quoted = encode_basestring_ascii
 
 
 class AuditTrail:
-    """What one request leaves behind; made when it is known what it asks for."""
+    """The audit data of one request."""
 
     __slots__ = (
         "annotations", "asker", "audit_id", "decision", "grade", "reason", "received_s", "request", "target", "user",
@@ -53,7 +53,7 @@ class AuditTrail:
         self.annotations: dict[str, str] | None = None
 
     def decided(self, allowed: bool, reason: str = "") -> None:
-        """What authorization said."""
+        """Record the decision of authorization."""
         self.decision = "allow" if allowed else "forbid"
         self.reason = reason
 

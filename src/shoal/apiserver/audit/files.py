@@ -1,7 +1,7 @@
 """The log on disk: a bounded buffer, a thread that writes it, files that are turned over by size, number and age.
 
 The server never waits for the disk here. When the buffer is full, or the disk is, events are lost, counted and
-complained about once in a while; requests go on.
+logged from time to time; requests go on.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class LogWriter(Generic[T]):
     ) -> None:
         self.path = path
         self.written = 0
-        self.overflowed = 0  # lost since the buffer was full
-        self.failed = 0  # lost since they could not be written
+        self.overflowed = 0  # lost because the buffer was full
+        self.failed = 0  # lost because they could not be written
         self._encode = encode
         self._clock = clock
         self._max_bytes = max_bytes
@@ -69,7 +69,7 @@ class LogWriter(Generic[T]):
         self._thread = threading.Thread(target=self._run, name="audit-log", daemon=True)
 
     def start(self) -> None:
-        """Open the file, to fail while somebody looks; and go."""
+        """Open the file, so that a bad path fails at startup, and start the writer thread."""
         try:
             self._open()
         except OSError as error:
@@ -109,7 +109,7 @@ class LogWriter(Generic[T]):
                 size += record.size
                 try:
                     lines.append(self._encode(record))
-                except Exception as error:  # one strange record must not end the log
+                except Exception as error:  # one bad record must not stop the log
                     self.failed += 1
                     self._complain(error)
             try:
@@ -132,7 +132,7 @@ class LogWriter(Generic[T]):
                 self._size += count
                 data = data[count:]
         except OSError:
-            # the disk is full: half a line would spoil the next one
+            # the disk is full: remove the partial line
             os.ftruncate(self._file, start)
             self._size = start
             raise

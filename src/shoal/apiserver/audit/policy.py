@@ -1,6 +1,6 @@
-"""What is recorded of which request: an audit.k8s.io/v1 Policy, checked and compiled. Pure but for ``load``.
+"""The audit policy: an audit.k8s.io/v1 Policy, checked and compiled. Pure except for ``load``.
 
-Whatever a policy says, bodies that carry secrets are never recorded: requests about them are at most ``Metadata``.
+Bodies with secrets are never recorded: requests for these resources have at most the level ``Metadata``.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ _RESOURCE_FIELDS = frozenset({"group", "resources", "resourceNames"})
 
 @dataclass(frozen=True, slots=True)
 class AuditGrade:
-    """What is recorded of a request, and at which stages."""
+    """The audit level of a request, and the stages to record."""
 
     level: int
     stages: frozenset[str] = frozenset(STAGES)
     managed_fields: bool = True
-    confidential: bool = False  # not even the words of an error are recorded: they may quote what was sent
+    confidential: bool = False  # error messages are not recorded either: they may quote the request
 
 
 @dataclass(frozen=True, slots=True)
 class AuditAttributes:
-    """What rules match by. ``resource`` has its subresource after a slash; ``path`` is set when it is about none."""
+    """The attributes that rules match. ``resource`` has its subresource after a slash; ``path`` is for other paths."""
 
     user: str
     groups: tuple[str, ...]
@@ -71,7 +71,7 @@ class AuditPolicy:
         self.refusals = refusals  # whether refused requests are recorded even when no rule says so
 
     def grade(self, asked: AuditAttributes) -> AuditGrade | None:
-        """None when nothing is recorded."""
+        """The grade of a request; None when it is not recorded."""
         for matches, grade in self._rules:
             if matches(asked):
                 return _capped(asked, grade) if grade.level else None
@@ -79,7 +79,7 @@ class AuditPolicy:
 
 
 def is_secret(resource: str) -> bool:
-    """Whether bodies of requests about the resource carry secrets, in whichever group somebody looks for it."""
+    """Whether request bodies of the resource contain secrets, in any API group."""
     return resource == _TOKEN or resource.partition("/")[0] in _SECRET
 
 
@@ -96,7 +96,7 @@ _CHATTER = frozenset({("coordination.k8s.io", "leases"), ("", "events"), ("event
 
 
 def default_policy() -> AuditPolicy:
-    """Changes, but for leases and events, and whatever is refused; of all of them the metadata."""
+    """Metadata of all writes except to leases and events, and of all rejected requests."""
 
     def changes(asked: AuditAttributes) -> bool:
         return asked.verb in _CHANGES and not asked.path and (asked.group, asked.resource) not in _CHATTER

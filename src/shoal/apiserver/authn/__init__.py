@@ -1,1 +1,1 @@
-"""Who asks: bearer tokens, client certificates, service account tokens, impersonation."""
+"""Authentication: bearer tokens, client certificates, service account tokens, impersonation."""

@@ -1,7 +1,7 @@
-"""Tokens of service accounts, read back: whose they are, whom they are for, and whether they still hold.
+"""Verifies service account tokens: account, audience, and the objects that the token is bound to.
 
-A token ends with its time, with its account, and with the pod, secret or node it is bound to. An object that is being
-deleted still counts for a minute, so that what shuts down can say so.
+A token is invalid after its expiry, and when its account or the pod, secret or node it is bound to is deleted. An
+object that is being deleted still counts for a minute, so that a pod can use its token while it shuts down.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class AccountReader:
     def __init__(self, core: Core, keys: SigningKeys, on_legacy_use: Callable[[Key], None]) -> None:
         self.core = core
         self.keys = keys
-        self._on_legacy_use = on_legacy_use  # told of the secrets whose tokens are used
+        self._on_legacy_use = on_legacy_use  # called with the secrets whose tokens are used
 
     def claims_of(self, token: str) -> Claims:
-        """What a token says; Rejected when none of our keys has signed it."""
+        """The claims of a token; Rejected when none of this server's keys signed it."""
         return self.keys.verify(token)
 
     def accept(self, claims: Claims, token: str, audiences: Sequence[str]) -> Credential:
-        """The credential that signed claims amount to now, for somebody who is one of ``audiences``."""
+        """The credential for verified claims, if they are currently valid for one of ``audiences``."""
         try:
             if claims["iss"] == LEGACY_ISSUER:
                 return self._accept_legacy(claims, token, audiences)
@@ -73,7 +73,7 @@ class AccountReader:
             holds.on("pods", namespace, pod)
             extra += [(f"{_NOTES}pod-name", (pod["name"],)), (f"{_NOTES}pod-uid", (pod["uid"],))]
         if node is not None:
-            if pod is None:  # of a pod's token the node is only a note
+            if pod is None:  # the node claim of a pod's token is informational
                 holds.on("nodes", "", node)
             extra.append((f"{_NOTES}node-name", (node["name"],)))
             if node.get("uid"):
@@ -106,7 +106,7 @@ class AccountReader:
 
 
 class _Holding:
-    """Collects the objects a token depends on and how long it holds."""
+    """Collects the objects that a token depends on, and its expiry."""
 
     def __init__(self, core: Core, not_after: float) -> None:
         self._core = core
@@ -114,7 +114,7 @@ class _Holding:
         self._rests_on: list[tuple[Key, Entry]] = []
 
     def on(self, plural: str, namespace: str, named: Obj, missing: str = _INVALIDATED, leeway_s: int = LEEWAY_S) -> Any:
-        """Depend on an object, which must be the one that was meant."""
+        """Add an object that the token depends on; its uid must match."""
         key = Key(plural, namespace, named["name"])
         entry = self._core.store.get(key)
         if entry is None:

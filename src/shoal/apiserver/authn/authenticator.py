@@ -1,8 +1,8 @@
-"""Who asks: credentials of a request turned into a user.
+"""Authentication: turns the credentials of a request into a user.
 
 Client certificates come first, then bearer tokens: static ones by their digest, then those of service accounts. Deny by
 default: a request without known credentials is refused unless its path is open to all (health, version) or anonymous
-requests are let through to authorization. Headers of a front proxy (X-Remote-User and the like) are never looked at.
+requests are let through to authorization. Headers of a front proxy (X-Remote-User and the like) are ignored.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _INVALID = "invalid bearer token"
 
 
 class UnseenCredential(Unauthorized):
-    """Refused for what this server knows; worth a second look when it has caught up with the others."""
+    """Rejected with this server's current data; may be valid once it has caught up with other servers."""
 
 
 class Authenticator:
@@ -42,14 +42,14 @@ class Authenticator:
         self.replace_tokens(tokens)
 
     def replace_tokens(self, tokens: Mapping[str, User | Credential]) -> None:
-        """From now on these static tokens are good, by digest, and no others."""
+        """Replace the static tokens; keys are digests."""
         self._by_digest = {
             digest: held if isinstance(held, Credential) else Credential(held) for digest, held in tokens.items()
         }
         self.forget()
 
     def forget(self) -> None:
-        """What was accepted is checked again."""
+        """Clear the cache of accepted credentials."""
         self._accepted.clear()
 
     def user_of(self, request: Request) -> User:
@@ -70,12 +70,12 @@ class Authenticator:
         raise Unauthorized("Unauthorized")
 
     async def user_after_all(self, request: Request) -> User:
-        """As ``user_of``, once this server knows all that any other has acknowledged."""
+        """As ``user_of``, after this server has caught up with the writes of all other servers."""
         await self.core.store.fresh()
         return self.user_of(request)
 
     def review(self, token: str, audiences: Sequence[str] = ()) -> Credential:
-        """What is known of a token that somebody else was shown; Rejected when it is not good for the audiences."""
+        """Verify a token for a TokenReview; Rejected when it is not valid for the audiences."""
         asked = tuple(audiences) or self.core.config.audiences
         static = self._static(token)
         if static is not None:
@@ -105,7 +105,7 @@ class Authenticator:
         token = given.strip().decode("latin-1")
         credential = self._static(token)
         if credential is None and self.accounts is not None and token.count(".") == 2:
-            claims = known.claims if known is not None else None  # the signature needs no second look
+            claims = known.claims if known is not None else None  # the signature was already checked
             try:
                 credential = self.accounts.accept(
                     claims or self.accounts.claims_of(token), token, self.core.config.audiences

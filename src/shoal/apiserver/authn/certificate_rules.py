@@ -1,4 +1,4 @@
-"""Who may approve, sign and ask for which certificates: admission of certificate signing requests.
+"""Permissions to approve, sign and request certificates: admission of certificate signing requests.
 
 A guard of the store key ``certificatesigningrequests.certificates.k8s.io``. ``approve`` and ``sign`` are verbs on the
 virtual resource ``signers``, by the signer's full name or by its domain with ``/*``.
@@ -34,14 +34,14 @@ def certificate_guard(authorizer: Authorizer) -> Callable[[Call, Obj, Obj | None
 
 
 def check_approval(user: User, authorizer: Authorizer, new: Obj, old: Obj) -> None:
-    """Whoever writes ``/approval`` may approve for the signer that the stored request names."""
+    """A user who writes ``/approval`` needs ``approve`` on the signer of the stored request."""
     signer = _signer(old)
     if not _may(user, authorizer, "approve", signer):
         raise _refused(old, f'user not permitted to approve requests with signerName "{signer}"')
 
 
 def check_signing(user: User, authorizer: Authorizer, new: Obj, old: Obj) -> None:
-    """Whoever changes the certificate or the conditions through ``/status`` may sign for the signer."""
+    """A user who changes the certificate or conditions through ``/status`` needs ``sign`` on the signer."""
     after, before = new.get("status") or {}, old.get("status") or {}
     same = (after.get("certificate") or "") == (before.get("certificate") or "")
     if same and (after.get("conditions") or []) == (before.get("conditions") or []):
@@ -52,7 +52,7 @@ def check_signing(user: User, authorizer: Authorizer, new: Obj, old: Obj) -> Non
 
 
 def check_subject(user: User, authorizer: Authorizer, new: Obj, old: Obj | None) -> None:
-    """Nobody, whatever they may, gets the administrators' group by certificate of the client signer."""
+    """Reject requests to the client signer for the administrators' group, whatever the user's permissions."""
     if _signer(new) != API_CLIENT:
         return
     from cryptography import x509

@@ -1,7 +1,7 @@
 """Client certificates: the common name is the user, organizations are the groups.
 
-The TLS layer has verified the chain before a certificate gets here. What is left to check is what may change while a
-connection lives (the time), and what the certificate is for.
+The TLS layer has verified the chain before a certificate gets here. This module checks the validity
+period, which can end while a connection is open, and the key usage.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ClientCertificates:
         self._known: dict[bytes, Credential | None] = {}  # None: can never be used
 
     def user_of(self, der: bytes) -> User | None:
-        """Whose certificate this is, or None when it says nobody's, is not for clients or not of today."""
+        """The user of a certificate; None when it has no common name, is not for clients, or is not valid now."""
         try:
             known = self._known[der]
         except KeyError:
@@ -44,7 +44,7 @@ class ClientCertificates:
         try:
             certificate = x509.load_der_x509_certificate(der)
             if self._clock.now() < certificate.not_valid_before_utc:
-                return None  # not remembered: it will be good
+                return None  # not cached: it becomes valid later
             credential = _credential(certificate, der)
         except ValueError:
             credential = None

@@ -1,4 +1,4 @@
-"""What a request showed and was believed for: the user, until when, and the objects whose life it depends on."""
+"""An accepted credential: the user, the expiry, and the objects that it depends on."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
 
 
 class Rejected(Exception):
-    """A credential is not good. The text says why, and never contains the credential."""
+    """A credential is invalid. The text says why, and never contains the credential."""
 
 
 class Unseen(Rejected):
-    """A credential is signed by us and rests on objects that are not stored here. Another server may know them."""
+    """A credential is correctly signed, but objects it depends on are unknown here. Another server may know them."""
 
 
 class Credential:
     """An accepted credential. It holds as long as ``not_after`` lies ahead and every entry of ``rests_on`` is still
-    the stored one; an entry that was replaced means: look again."""
+    the stored one; after a change of an entry it must be checked again."""
 
     __slots__ = ("audiences", "claims", "not_after", "rests_on", "user")
 

@@ -1,4 +1,4 @@
-"""Acting as somebody else: the Impersonate-* headers, for those who may."""
+"""Impersonation: the Impersonate-* headers, for users who are allowed to use them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UNAUTHENTICATED = ANONYMOUS.groups[0]
 
 
 def impersonated(user: User, request: Request, authorizer: Authorizer) -> User:
-    """The user that ``user`` wants to be, as the headers say; Forbidden unless they may be all of it."""
+    """The user that the headers name; Forbidden unless ``user`` may impersonate every part of it."""
     headers = request.headers
     name, uid = _first(headers.get(USER, b"")), _first(headers.get(_UID, b""))
     groups = _values(headers.get(_GROUP, b""))
@@ -40,7 +40,7 @@ def impersonated(user: User, request: Request, authorizer: Authorizer) -> User:
 
 
 def wanted(request: Request) -> bool:
-    """Whether the request is one of somebody who acts, or tries to act, as somebody else."""
+    """Whether the request has impersonation headers."""
     for name in request.headers:
         if name[:12] == _ANY and (name in (USER, _GROUP, _UID) or name.startswith(_EXTRA)):
             return True
@@ -70,7 +70,7 @@ def _account(name: str) -> tuple[str, str] | None:
 
 
 def _asked(name: str, groups: tuple[str, ...], uid: str, extra: dict[str, tuple[str, ...]]) -> list[Attributes]:
-    """One question for each thing that is taken on."""
+    """One authorization check for each impersonated attribute."""
     account = _account(name)
     if account is not None:
         asked = [Attributes("impersonate", "", "serviceaccounts", "", *account)]
@@ -85,7 +85,7 @@ def _asked(name: str, groups: tuple[str, ...], uid: str, extra: dict[str, tuple[
 
 
 def _with_implied(name: str, groups: tuple[str, ...]) -> tuple[str, ...]:
-    """The groups everybody of that kind is in."""
+    """The groups with those that every such user is in."""
     if name == ANONYMOUS.name:
         return groups if _UNAUTHENTICATED in groups else (*groups, _UNAUTHENTICATED)
     account = _account(name)

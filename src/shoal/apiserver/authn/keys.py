@@ -1,4 +1,4 @@
-"""The keys of service account tokens: the newest signs, all of them verify; and what the world is told of them.
+"""The keys of service account tokens: the newest signs, all of them verify. Also the OpenID documents about them.
 
 Tokens are JWTs with ES256. A key is named by the SHA-256 of its public half (``kid``), so that servers which share keys
 agree on names. The cryptography library is loaded when the first token comes.
@@ -32,7 +32,7 @@ class SigningKeys:
         self._header = b""  # empty until the keys are loaded
 
     def replace(self, private_pem: bytes, public_pems: Sequence[bytes]) -> None:
-        """Sign with this key from now on, and verify with it and these others alone."""
+        """Sign with this key, and verify with it and these others only."""
         self._pems, self._header = (private_pem, tuple(public_pems)), b""
 
     def sign(self, claims: Claims) -> str:
@@ -46,7 +46,7 @@ class SigningKeys:
         return (text + b"." + _b64(r.to_bytes(_HALF, "big") + s.to_bytes(_HALF, "big"))).decode()
 
     def verify(self, token: str) -> Claims:
-        """The claims of a token that one of our keys has signed; Rejected otherwise."""
+        """The claims of a token that one of the keys signed; Rejected otherwise."""
         text, _, signature = token.rpartition(".")
         header, _, body = text.partition(".")
         try:
@@ -87,7 +87,7 @@ class SigningKeys:
 
 
 class IssuerDocuments:
-    """What relying parties read to check tokens without asking: OpenID discovery and the key set."""
+    """OpenID discovery and the key set, with which relying parties verify tokens offline."""
 
     CONFIGURATION = "/.well-known/openid-configuration"
     KEY_SET = "/openid/v1/jwks"

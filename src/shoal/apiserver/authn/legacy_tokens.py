@@ -1,6 +1,6 @@
 """Secrets of type ``kubernetes.io/service-account-token``: fills them in, removes those of accounts that are gone, and
-notes the day they were last used. Such a token has no end but that of its secret; the token subresource is the better
-way."""
+notes the day they were last used. Such a token is valid as long as its secret exists; prefer the token
+subresource."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LegacyTokens:
         self._loop = StoreLoop(core, "secrets", self._look, _holds_token)
 
     def note_use(self, key: Key) -> None:
-        """The token of this secret has just authenticated somebody."""
+        """Record that the token of this secret was used."""
         self._used.add(key)
         self._loop.add(key)
 
@@ -46,7 +46,7 @@ class LegacyTokens:
         await self._loop.stop()
 
     def _on_accounts(self, events: Sequence[Event]) -> None:
-        """An account that goes takes its secrets along."""
+        """Queue the secrets of a deleted account for deletion."""
         for event in events:
             if event.type is EventType.DELETED:
                 for entry in self.core.store.range("secrets", event.entry.key.namespace).entries:
@@ -78,7 +78,7 @@ class LegacyTokens:
             await self.writer.store(Write.own(served, secret, entry, _AUTHOR))
 
     def _marks(self, key: Key, labels: Obj) -> dict[str, str]:
-        """The label of the last use, when it has to be moved on."""
+        """The new last-use label, when it is out of date."""
         if key not in self._used:
             return {}
         self._used.discard(key)

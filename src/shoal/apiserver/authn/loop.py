@@ -1,7 +1,7 @@
-"""A small loop over the objects of one resource: each is looked at after every change, one at a time.
+"""A small reconcile loop over the objects of one resource: handles each after every change, one at a time.
 
 A look reads what is stored and makes at most one step, with the revision it has read as a condition. So it can be
-repeated and interrupted, and of several servers that look at the same object one succeeds and the others find it done.
+repeated and interrupted; if several servers handle the same object, one succeeds and the others have nothing to do.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Authentication put together: who asks, the tokens this server issues, the certificates it signs; and the loops that
-go with them."""
+"""Builds authentication: the authenticator, the token issuer, the certificate signer, and their
+loops."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Authentication:
             self._loops.append(CertificateSigner(core, writer, authorizer, authority))
 
     def replace_keys(self, signing_key: bytes, verification_keys: Sequence[bytes]) -> None:
-        """Sign with this key from now on; tokens that none of these keys has signed end."""
+        """Sign with this key; tokens that none of these keys signed become invalid."""
         if self._keys is not None:
             self._keys.replace(signing_key, verification_keys)
             self.authenticator.forget()

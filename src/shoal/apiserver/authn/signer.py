@@ -1,8 +1,8 @@
 """Approves the certificate requests of nodes that may have one, and signs what is approved, with the cluster's own
 authority.
 
-Whoever may approve, approves; signing follows by itself for the signers of Kubernetes. Requests for other signers are
-left to whoever serves those.
+After approval this loop signs requests for the signers of Kubernetes. It ignores requests for other
+signers.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class CertificateSigner:
         await self._write(csr, entry, "status")
 
     def _approval(self, csr: Obj, request: CertificateRequest) -> str:
-        """Why this may be approved without asking anybody; empty when it may not."""
+        """The message for automatic approval; empty when a person must approve."""
         if request.signer != KUBELET_CLIENT or kubelet_client_fault(request):
             return ""
         spec = csr["spec"]

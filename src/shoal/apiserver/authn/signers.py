@@ -1,6 +1,6 @@
 """The signers of Kubernetes: which certificate requests each of them takes, and the certificate it makes.
 
-Pure but for the serial number. A request that breaks its signer's rules gets the reason, worded as Kubernetes words it.
+Pure except for the serial number. A request that breaks its signer's rules gets the reason in Kubernetes' words.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class CertificateRequest:
             return None
 
     def has(self, *kinds: str) -> bool:
-        """Whether it names itself in one of these ways: the keys of ``_NAME_KINDS``."""
+        """Whether the request has a subject alternative name of one of these kinds (keys of ``_NAME_KINDS``)."""
         from cryptography import x509
 
         wanted = tuple(getattr(x509, kind) for kind in kinds)
@@ -104,7 +104,7 @@ def _client_fault(request: CertificateRequest) -> str:
 
 
 def kubelet_client_fault(request: CertificateRequest) -> str:
-    """What keeps this from being a node's request for its own client certificate."""
+    """Why this is not a valid request of a node for its own client certificate; empty when it is."""
     if request.organizations != [NODES]:
         return "subject organization is not system:nodes"
     for kind, name in _NAME_KINDS.items():
@@ -146,7 +146,7 @@ FAULTS: dict[str, Callable[[CertificateRequest], str]] = {
 
 
 def life_of(seconds: int | None) -> timedelta:
-    """How long a certificate lives that asks for ``seconds``: never longer than ours, never too short to be of use."""
+    """The lifetime of a certificate that requests ``seconds``: between ``_SHORTEST`` and ``LONGEST``."""
     if seconds is None:
         return LONGEST
     return min(max(timedelta(seconds=seconds), _SHORTEST), LONGEST)

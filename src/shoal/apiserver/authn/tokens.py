@@ -1,4 +1,4 @@
-"""Service account tokens, made: what the ``token`` subresource answers."""
+"""Issues service account tokens for the ``token`` subresource."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shoal.store import Key
 
 _GROUP, _KIND = "authentication.k8s.io", "TokenRequest"
 _BOUND = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
-# Clients that mount a token with this life were written when tokens did not end: theirs lasts a year, with a note of
+# Clients that mount a token with this lifetime may not renew it: the token lasts a year, and a claim says
 # when it should have been renewed.
 WARN_ONLY_S = 3607
 EXTENDED_S = 365 * 24 * 3600
@@ -66,7 +66,7 @@ class TokenIssuer:
 
     @staticmethod
     def _check_metadata(metadata: Obj, account: Obj) -> None:
-        """Name, namespace and uid may be given, and are then the account's."""
+        """Name, namespace and uid are optional; if given, they must be the account's."""
         errors: list[FieldError] = []
         for field in ("name", "namespace"):
             given = metadata.get(field)
@@ -95,7 +95,7 @@ class TokenIssuer:
         }
 
     async def _bound(self, reference: Obj | None, account: Obj) -> Obj:
-        """The object whose life limits the token's; it must exist, and be the one that was meant."""
+        """The object that the token is bound to; it must exist and have the given uid."""
         if not reference:
             return {}
         kind, name = reference.get("kind") or "", reference.get("name") or ""
@@ -120,7 +120,7 @@ class TokenIssuer:
         return claims
 
     def _of_pod(self, pod: Obj, account: Obj) -> Obj:
-        """A pod's token is its own account's, and says on which node the pod is."""
+        """The claims of a pod's token: the pod must use this account; the claims include its node."""
         spec = pod["spec"]
         if spec.get("serviceAccountName") != account["name"]:
             raise BadRequest(

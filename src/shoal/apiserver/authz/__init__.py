@@ -1,1 +1,1 @@
-"""May they: RBAC and the rules of nodes, how a refusal is worded, and what keeps roles in order."""
+"""Authorization: RBAC, the node authorizer, role aggregation and the privilege escalation check."""

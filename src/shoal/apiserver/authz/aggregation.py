@@ -1,6 +1,6 @@
-"""Keeps the rules of ClusterRoles that gather those of others.
+"""Aggregates ClusterRoles: fills the rules of roles that have an aggregationRule.
 
-Every server runs it: what is gathered depends on the stored roles alone, so servers agree, and who comes second finds
+Every server runs it: the result depends only on the stored roles, so servers agree, and the second one finds
 nothing to write.
 """
 
@@ -25,7 +25,7 @@ _RETRY_S = 0.2
 
 
 class Aggregation:
-    """One task that works whenever a ClusterRole has changed."""
+    """One task that runs after every change of a ClusterRole."""
 
     def __init__(self, core: Core, writer: Writer) -> None:
         self.core, self.writer = core, writer
@@ -65,8 +65,8 @@ class Aggregation:
                 self.idle.set()
 
     async def gather(self) -> None:
-        """Bring every role that gathers up to date. A role may gather one that gathers itself: writing the inner one
-        wakes this up again, so each pass looks only at what is stored."""
+        """Update every aggregated role. A role may aggregate another aggregated role: writing the inner one triggers
+        the next pass, so each pass reads only stored roles."""
         entries = self.core.store.range(CLUSTER_ROLES).entries
         roles = [objects.decode(entry) for entry in entries]
         served = self.core.registry.stored(CLUSTER_ROLES)

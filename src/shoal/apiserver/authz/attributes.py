@@ -1,4 +1,4 @@
-"""What is asked for, in the terms of authorization."""
+"""The attributes of a request that authorization decides on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """A verb on a resource, or on a path that is not one."""
+    """A verb on a resource, or on a non-resource path."""
 
     verb: str
     group: str = ""

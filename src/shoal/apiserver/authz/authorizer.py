@@ -1,4 +1,4 @@
-"""May they: what is asked for, and the decision.
+"""Authorization: decides whether a user may make a request.
 
 The administrators' group may do everything; nodes may do what their pods need; the rest is RBAC. A refusal names user,
 verb, resource and namespace as Kubernetes words it.
@@ -29,7 +29,7 @@ _NO_NODE_RULES = "node authorizer does not support user rule resolution"
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """``reason`` says which binding allows it, or what went wrong on the way to a refusal."""
+    """``reason`` names the binding that allows it, or the errors met before it was denied."""
 
     allowed: bool
     reason: str = ""
@@ -37,7 +37,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class UserRules:
-    """What a user may do in a namespace, as far as it can be listed."""
+    """The rules of a user in a namespace, as far as they can be listed."""
 
     resource: list[Obj]
     non_resource: list[Obj]
@@ -46,7 +46,7 @@ class UserRules:
 
 
 class Authorizer:
-    """Allows what a user may do, and words the refusal as Kubernetes does."""
+    """Decides requests; its errors are worded as in Kubernetes."""
 
     def __init__(self, store: Store) -> None:
         self.index = RbacIndex(store)
@@ -62,14 +62,14 @@ class Authorizer:
     # -- the question of every request -----------------------------------------------------------------------------
 
     def allows_all(self, user: User) -> bool:
-        """Whether there is nothing to ask: the administrators."""
+        """Whether the user is an administrator, who may do everything."""
         return MASTERS in user.groups
 
     def check_target(self, user: User, verb: str, target: ResourcePath, query: Mapping[str, str]) -> None:
-        """Raise Forbidden unless the user may do this to what the path names."""
+        """Raise Forbidden unless the user may use this verb on the object or collection in the path."""
         namespace, name = target.namespace or "", target.name
         if name and target.plural == "namespaces" and target.namespace is None:
-            namespace = name  # a namespace is in itself: who may read in it may read it
+            namespace = name  # a namespace belongs to itself: read access in it includes the Namespace object
         elif not name and "fieldSelector" in query and verb in ("list", "watch") and not target.deprecated_watch:
             name = _selected_name(query["fieldSelector"])
         if self.index.permits(user, verb, target.group, target.plural, target.subresource, namespace, name):
@@ -79,7 +79,7 @@ class Authorizer:
         self.check(user, asked)
 
     def check_create(self, user: User, target: ResourcePath) -> None:
-        """Raise Forbidden unless the user may create what the path names, where another verb would create it."""
+        """Raise Forbidden unless the user may create the object in the path, for PUT and apply that would create it."""
         if MASTERS not in user.groups:
             self.check_target(user, "create", target, {})
 
@@ -106,7 +106,7 @@ class Authorizer:
     # -- answers with reasons --------------------------------------------------------------------------------------
 
     def authorize(self, user: User, asked: Attributes) -> Decision:
-        """The decision and why. Nodes are asked about before roles, as their refusals come first in the reason."""
+        """The decision and its reason. The node authorizer runs before RBAC: its reason comes first in a denial."""
         if MASTERS in user.groups:
             return Decision(True)
         reasons = []
@@ -129,7 +129,7 @@ class Authorizer:
         return Decision(False, "\n".join(reasons))
 
     def rules_of(self, user: User, namespace: str) -> tuple[list[Rule], str]:
-        """The user's rules in the namespace (cluster-wide ones only without), and what could not be found."""
+        """The user's rules in the namespace (without one: only cluster-wide rules), and lookup errors."""
         held = self.index.permissions(user, namespace)
         return [rule for grant in held.grants for rule in grant.rules], _aggregate(held.faults)
 
@@ -178,7 +178,7 @@ def _details(asked: Attributes) -> dict[str, str]:
 
 
 def _selected_name(text: str) -> str:
-    """The one name a field selector leaves; a list of it is a question about that object."""
+    """The object name that a field selector requires; such a list is authorized like that object."""
     try:
         name = fieldselector.parse(text).exact("metadata.name") or ""
     except ApiError:

@@ -1,6 +1,6 @@
-"""The default roles and bindings, put right when a server starts.
+"""Reconciles the default roles and bindings when a server starts.
 
-Rules, subjects, labels and annotations that are missing come back; what users added stays. An object whose autoupdate
+Missing rules, subjects, labels and annotations are restored; additions by users stay. An object whose autoupdate
 annotation is ``false`` is left alone.
 """
 
@@ -44,7 +44,7 @@ async def _reconcile(core: Core, writer: Writer, wanted: Obj) -> None:
             else:
                 await _update(core, writer, served, entry, wanted)
         except (AlreadyExists, Retry, RequirementFailed):
-            continue  # another server was faster: look again
+            continue  # another server wrote first: read again
         return
 
 
@@ -69,7 +69,7 @@ async def _update(core: Core, writer: Writer, served: Served, entry: Entry, want
 
 
 def reconciled(stored: Obj, wanted: Obj) -> Obj | None:
-    """``stored`` with what it lacks of ``wanted``; None when it lacks nothing."""
+    """``stored`` plus the parts of ``wanted`` that it lacks; None when it lacks none."""
     new: Obj = {**stored, "metadata": dict(stored["metadata"])}
     for name in ("labels", "annotations"):
         new["metadata"][name] = {**(wanted["metadata"].get(name) or {}), **(stored["metadata"].get(name) or {})}

@@ -1,4 +1,4 @@
-"""Nobody gives away more than they have: the check on every write of a role or a binding."""
+"""Privilege escalation check: a write of a role or binding may only grant permissions that the user has."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _EVERYTHING: list[Obj] = [
     {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
     {"verbs": ["*"], "nonResourceURLs": ["*"]},
 ]
-# What the garbage collector and the server change; the rest of the object is what is granted.
+# Fields that the garbage collector and the server change; the rest of the object defines permissions.
 _BOOKKEEPING = ("ownerReferences", "finalizers", "managedFields", "resourceVersion", "selfLink")
 
 
 class EscalationCheck:
-    """Refuses roles and bindings that grant what their writer does not have."""
+    """Rejects roles and bindings that grant permissions their writer does not have."""
 
     def __init__(self, authorizer: Authorizer) -> None:
         self.authorizer = authorizer
 
     def guards(self) -> dict[str, Guard]:
-        """The check for each store key it is for, to be called before such an object is written."""
+        """The check by store key, to be called before such an object is written."""
         return {key: self._guard(key) for key in (ROLES, CLUSTER_ROLES, BINDINGS, CLUSTER_BINDINGS)}
 
     def _guard(self, key: str) -> Guard:
@@ -62,7 +62,7 @@ class EscalationCheck:
         kind, name = reference.get("kind") or "", reference.get("name") or ""
         plural = {"Role": "roles", "ClusterRole": "clusterroles"}.get(kind)
         if plural is None or (plural == "roles" and not namespace):
-            return  # not a role that can be bound: validation says so
+            return  # not a valid role reference: validation reports it
         if self.authorizer.allows(user, Attributes("bind", GROUP, plural, "", namespace, name)):
             return
         rules = self.authorizer.index.role_rules(kind, name, namespace)

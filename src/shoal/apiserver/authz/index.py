@@ -1,7 +1,7 @@
-"""Roles and bindings by whom they are for, kept equal to the store, and what has been decided with them.
+"""An index of roles and bindings by subject, which follows the store, and a cache of decisions.
 
-Decisions are remembered with the permissions of a user in a namespace, until any role or binding changes. A name is
-part of what is remembered only where a rule mentions it, so that asking for a thousand objects is one decision.
+Decisions are cached with the permissions of a user in a namespace until any role or binding changes. An object name is
+part of the cache key only where a rule mentions it, so that requests for a thousand objects need one decision.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CLUSTER_ROLES = f"clusterroles.{GROUP}"
 BINDINGS = f"rolebindings.{GROUP}"
 CLUSTER_BINDINGS = f"clusterrolebindings.{GROUP}"
 _UNNAMED = "\ud800"  # stands for every name that no rule mentions; no JSON text can be this
-_LIMIT = 50_000  # permissions and decisions that are remembered; then all are forgotten
+_LIMIT = 50_000  # cached permissions and decisions; beyond this all are dropped
 _LONGEST = 4096  # characters of what is remembered: those who ask about others choose their names and groups
 
 Decided = tuple[str, ...]
@@ -30,7 +30,7 @@ Decided = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A binding: who gets which role. ``subjects`` are (kind, name as users have it, how messages name it)."""
+    """A binding of a role to subjects. ``subjects`` are (kind, name as users have it, how messages name it)."""
 
     namespace: str
     name: str
@@ -46,7 +46,7 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What one binding gives to a user."""
+    """The rules that one binding grants to a user."""
 
     binding: Binding
     subject: str
@@ -54,13 +54,13 @@ class Grant:
 
 
 class Permissions:
-    """What a user has in a namespace (or in none), and what was decided with it."""
+    """The permissions of a user in a namespace or cluster-wide, and the decisions made with them."""
 
     __slots__ = ("decided", "faults", "grants", "names")
 
     def __init__(self, grants: tuple[Grant, ...], faults: tuple[str, ...]) -> None:
         self.grants = grants
-        self.faults = faults  # bindings whose role is not there
+        self.faults = faults  # bindings whose role does not exist
         self.names = frozenset(name for grant in grants for rule in grant.rules for name in rule.names)
         self.decided: dict[Decided, bool] = {}
 
@@ -143,7 +143,7 @@ class RbacIndex:
         return self._roles.get(Key(ROLES, namespace, name))
 
     def forget(self) -> None:
-        """Roles or bindings are not what they were."""
+        """Drop all cached permissions and decisions after a change."""
         self._permissions.clear()
         self._remembered = 0
         self.revision += 1
@@ -154,7 +154,7 @@ class RbacIndex:
             held.decided[key] = decision
 
     def _count(self) -> None:
-        """What is asked for is up to clients, what it may cost is not."""
+        """Limit the size of the caches, whose keys clients choose."""
         self._remembered += 1
         if self._remembered > _LIMIT:
             for held in self._permissions.values():

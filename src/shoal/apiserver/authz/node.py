@@ -1,7 +1,7 @@
-"""What a node may do: its own Node, Lease and CSINode, the pods bound to it, and what those pods need.
+"""The node authorizer. A node may use its own Node, Lease and CSINode, the pods bound to it, and what those pods need.
 
-Whose pod it is comes from the store's index of pods by node, which is always current; what a pod names is worked out
-once per state of the pod. Nothing here costs anything while no node asks.
+The store's index of pods by node, which is always current, gives the pods of a node; the references of a pod are
+computed once per revision. Without requests from nodes this module costs nothing.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ NO_OPINION: Verdict = (False, "")
 
 
 def node_of(user: User) -> str | None:
-    """The name of the node that this user is; None for everybody else."""
+    """The node name of the user; None when the user is not a node."""
     if user.name.startswith(NODE_USER) and NODE_GROUP in user.groups:
         return user.name.removeprefix(NODE_USER)
     return None
 
 
 class NodeAuthorizer:
-    """Decides about requests of nodes. A refusal here is no opinion: roles may still allow the request."""
+    """Decides about requests of nodes. A denial here is not final: RBAC may still allow the request."""
 
     def __init__(self, store: Store, rules: tuple[Rule, ...]) -> None:
         self._store = store
@@ -59,7 +59,7 @@ class NodeAuthorizer:
         }
 
     def decide(self, node: str, asked: Attributes) -> Verdict:
-        """Whether the node may, and why not."""
+        """Whether the node may make the request, and the reason if not."""
         if not node:
             return False, f'unknown node for user "{NODE_USER}"'
         if not asked.path:
@@ -111,7 +111,7 @@ class NodeAuthorizer:
         if asked.subresource:
             return False, "cannot authorize ResourceSlice subresources"
         if asked.verb == "create":
-            return ALLOWED  # whose it is, is checked when the object is known
+            return ALLOWED  # admission checks which node it belongs to
         if asked.verb in ("get", "update", "patch", "delete"):
             return self._related(node, asked)
         if asked.verb in ("watch", "list", "deletecollection"):

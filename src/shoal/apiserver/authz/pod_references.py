@@ -1,4 +1,4 @@
-"""Which objects a pod makes its node need: secrets, config maps, claims, its service account. Pure."""
+"""The objects that a node needs to run a pod: secrets, config maps, claims, its service account. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Reference = tuple[str, str]  # (resource, name), in the pod's namespace
 
 
 def references(pod: Obj) -> frozenset[Reference]:
-    """What the pod names, directly. A mirror pod names nothing: its node wrote it itself."""
+    """The objects that the pod references directly. A mirror pod has none: its node wrote it."""
     metadata, spec = pod["metadata"], pod.get("spec") or {}
     if MIRROR in (metadata.get("annotations") or {}):
         return frozenset()

@@ -1,4 +1,4 @@
-"""Policy rules as code: what a rule allows, which rules cover which, and how missing ones are listed. Pure."""
+"""Policy rules: matching, coverage of one rule by others, and messages about missing rules. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FIELDS = (
 
 
 class Rule:
-    """One policy rule, ready to be asked."""
+    """One compiled policy rule."""
 
     __slots__ = ("groups", "names", "prefixes", "raw", "resources", "urls", "verbs")
 

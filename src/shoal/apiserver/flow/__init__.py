@@ -1,1 +1,1 @@
-"""Whose turn it is: priority levels, flow schemas, fair queues, token buckets."""
+"""Flow control: priority levels, flow schemas, fair queues, token buckets."""

@@ -17,7 +17,7 @@ class TokenBucket:
         self._at = now
 
     def take(self, count: float, now: float) -> bool:
-        """Whether there were ``count`` tokens; then they are gone. A count over the burst takes a full bucket."""
+        """Take ``count`` tokens if available; return whether they were. A count over the burst takes a full bucket."""
         tokens = min(self.burst, self._tokens + (now - self._at) * self.rate)
         self._at = now
         wanted = min(count, self.burst)
@@ -32,7 +32,7 @@ class TokenBucket:
 
 
 class Buckets:
-    """One bucket per name. A full bucket is as good as none, so that is what is forgotten first."""
+    """One bucket per name. Full buckets carry no information, so they are dropped first."""
 
     __slots__ = ("_buckets", "_burst", "_limit", "_rate")
 
@@ -55,5 +55,5 @@ class Buckets:
 
     def _shrink(self, now: float) -> None:
         kept = [(name, bucket) for name, bucket in self._buckets.items() if not bucket.full(now)]
-        # all of them in use: the ones that came last go, since whoever makes up names by the thousand came last
+        # all in use: drop the newest, since a client that invents names by the thousand created those
         self._buckets = dict(kept[: self._limit // 2] if len(kept) >= self._limit else kept)

@@ -10,7 +10,7 @@ from shoal.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowConfig:
-    """How much one server does at a time, and what one user may take of it while others wait."""
+    """Concurrency limits of one server, and rate limits per user and flow while other requests wait."""
 
     max_requests_in_flight: int = setting(400, doc="concurrent reads; priority levels share these and the writes")
     max_mutating_requests_in_flight: int = setting(200, doc="concurrent writes")
@@ -23,8 +23,8 @@ class FlowConfig:
     slice_s: float = setting(0.005, doc="time for limited levels per event loop iteration; other requests queue")
     queue_wait_s: float = setting(15.0, doc="longest wait of a request in a queue")
     retry_after_s: int = setting(1, doc="Retry-After of rejected requests")
-    # The control plane's own levels: fair queues, but no buckets. A server that refused its controllers would only
-    # make the work they have left grow.
+    # The control plane's own levels: fair queues, but no buckets. A server that rejected its controllers would only
+    # increase their backlog.
     unmetered_levels: frozenset[str] = setting(
         frozenset({"system", "node-high", "leader-election", "workload-high"}),
         doc="priority levels without limits per user and flow",
@@ -38,5 +38,5 @@ class FlowConfig:
 
     @property
     def seats(self) -> int:
-        """What priority levels divide among them."""
+        """The seats that priority levels share."""
         return self.max_requests_in_flight + self.max_mutating_requests_in_flight

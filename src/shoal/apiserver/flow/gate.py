@@ -1,12 +1,12 @@
-"""The gate that every request passes: which level and flow it is of, whether it goes on now, waits or is refused.
+"""The flow control gate: assigns each request a level and flow, and lets it run, queues it or rejects it.
 
-A server is one event loop, so what it runs out of is the loop's time, and seats only matter for requests that wait for
-a commit. Both are shared out here. In each turn of the loop limited levels may work for a *slice*; a request that comes
-later in the turn, or finds its level's seats taken, waits in its level's fair queues. At the next turn the level that
-has had the least of the time, by its shares, goes first: a controller's request passes a storm of others.
+A server is one event loop, so its scarce resource is the loop's time; seats only matter for requests that wait for
+a commit. The gate distributes both. In each turn of the loop limited levels may work for a *slice*; a request that
+comes later in the turn, or finds its level's seats taken, waits in its level's fair queues. At the next turn the level
+with the least service per share runs first: a controller's request passes a storm of others.
 
-Token buckets count only requests that had to wait. Whoever is alone never meets them; whoever keeps a server busy
-beyond their rate is told 429 before the body is looked at.
+Token buckets count only requests that had to wait. A user alone on a server never meets them; a user who keeps it
+busy beyond their rate gets 429 before the body is parsed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Key = tuple[Any, ...]
 
 
 class FlowMatch:
-    """What the gate knows of a kind of request: one user's verb on one resource in one namespace."""
+    """The flow of a kind of request: one user's verb on one resource in one namespace."""
 
     __slots__ = ("flow", "head", "level", "mutating", "schema", "user")
 
@@ -70,10 +70,10 @@ class FlowGate:
         self._matches: dict[Key, FlowMatch] = {}
         self._users = Buckets(config.requests_per_second, config.burst)
         self._flows = Buckets(config.flow_requests_per_second, config.flow_burst)
-        self._armed = False  # a turn has been arranged with the loop
+        self._armed = False  # a turn is scheduled on the loop
         self._turn_began = 0.0
         self._virtual = 0.0  # virtual time of the level that was served last
-        self._behind = False  # the last turn left work: what is short is the loop's time, not seats
+        self._behind = False  # the last turn left work: the loop's time is the bottleneck, not seats
         self._retired: list[Level] = []  # removed, but with requests in them
         self._sweeper: Timer | None = None
         self._mandatory = {
@@ -139,7 +139,7 @@ class FlowGate:
                 user, groups, verb, group, f"{resource}/{subresource}" if subresource else resource, namespace
             )
         schema = next((s for s in self.schemas if s.level_name in self.levels and s.matches(digest)), None)
-        if schema is None:  # a user in none of the groups that everybody is in
+        if schema is None:  # a user without the groups that all users have
             schema = next(s for s in self.schemas if s.name == "catch-all")
         level = self.levels.get(schema.level_name) or self.levels["catch-all"]
         match = FlowMatch(user, schema, level, schema.flow_of(digest), verb in _MUTATING)
@@ -151,7 +151,7 @@ class FlowGate:
     # -- in and out ------------------------------------------------------------------------------------------------
 
     def enter(self, match: FlowMatch, width: int = 1) -> bool:
-        """Take seats if the request may go on at once. Every True must be followed by ``leave``."""
+        """Take seats if the request may run at once. Every True must be followed by ``leave``."""
         level = match.level
         if not level.exempt:
             if level.waiting or not (level.used < level.nominal or self._can_borrow(level)):
@@ -166,15 +166,15 @@ class FlowGate:
         return True
 
     async def queued(self, match: FlowMatch, width: int = 1) -> bool:
-        """After ``enter`` said no: wait for the request's turn. False when it is refused; True must be followed by
-        ``leave``."""
+        """After ``enter`` returned False: wait for the request's turn. False when it is rejected; True must be followed
+        by ``leave``."""
         now = self._now()
         level = match.level
         if level.metered and not (self._users.take(match.user, 1, now) and self._flows.take(match.flow, 1, now)):
             return self._refuse(match, "rate-limit")
         ticket = Ticket(self._running_loop(), match.flow, match.schema.name, width, now)
         if not level.waiting:
-            level.served = max(level.served, self._virtual)  # having been idle is no credit
+            level.served = max(level.served, self._virtual)  # idle time gives no credit
         if not level.add(ticket):
             return self._refuse(match, "concurrency-limit" if level.reject else "queue-full")
         self.waiting += 1
@@ -194,7 +194,7 @@ class FlowGate:
         return True
 
     def leave(self, match: FlowMatch, width: int = 1) -> None:
-        """The request is done with."""
+        """Give back the seats of a finished request."""
         match.level.used -= width
         self.in_flight[match.mutating] -= 1
         if self.waiting and not self._armed:
@@ -202,7 +202,7 @@ class FlowGate:
 
     @staticmethod
     def list_width(count: int) -> int:
-        """Seats of a request that looks at ``count`` objects."""
+        """Seats of a request that reads ``count`` objects."""
         return min(MAX_LIST_SEATS, 1 + count // _OBJECTS_PER_SEAT)
 
     @staticmethod
@@ -231,7 +231,7 @@ class FlowGate:
         return self._loop
 
     def _turn(self) -> None:
-        """Serve those who wait, for a slice of time; then let the loop read what has come in."""
+        """Run queued requests for a slice of time; then let the loop read new input."""
         self._armed = self._behind = False
         if not self.waiting:
             return
@@ -239,10 +239,10 @@ class FlowGate:
         while self.waiting and now - began <= self._slice_s:
             level = self._next_level()
             if level is None:
-                return  # all seats are taken: whoever leaves one calls again
+                return  # all seats are taken: ``leave`` schedules the next turn
             found = level.next()
             if found is None:
-                return  # those left are giving up, and call again when they have
+                return  # the remaining requests are being cancelled, and schedule the next turn then
             queue, ticket = found
             self.waiting -= 1
             level.used += ticket.width
@@ -255,7 +255,7 @@ class FlowGate:
             self._arm()
 
     def _next_level(self) -> Level | None:
-        """Of the levels where requests wait and a seat is free, the one that has had least by its shares."""
+        """Among levels with waiting requests and a free seat, the one with the least service per share."""
         best: Level | None = None
         for level in (*self.levels.values(), *self._retired):
             if level.waiting and (best is None or level.served < best.served) and self._has_seat(level):
@@ -272,7 +272,7 @@ class FlowGate:
         return sum(each.borrowed for each in levels) < sum(each.lendable for each in levels if each is not level)
 
     def _sweep(self) -> None:
-        """Refuse those who have waited too long."""
+        """Reject requests that have waited too long."""
         self._sweeper = None
         oldest = self._now() - self.config.queue_wait_s
         for level in [*self.levels.values(), *self._retired]:

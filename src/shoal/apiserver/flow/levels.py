@@ -1,4 +1,4 @@
-"""Priority levels: how many seats each has, what it lends and borrows, and who waits there."""
+"""Priority levels: their seats, lending and borrowing, and their waiting requests."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Level:
         self.uid = ""
         self.exempt = False
         self.metered = True  # whether token buckets count here
-        self.reject = False  # no queues: what has no seat is refused
+        self.reject = False  # no queues: a request without a free seat is rejected
         self.shares = 0
         self.lendable_percent = 0
         self.borrowing_percent: int | None = None
         self.nominal = 0  # seats of its own
         self.used = 0
         self.waiting = 0
-        self.served = 0.0  # virtual time: what it has had of the server's time, by its shares
+        self.served = 0.0  # virtual time: server time received, divided by its shares
         self.queued: dict[str, int] = {}  # waiting requests by schema
         self._hands: dict[str, tuple[int, ...]] = {}
         self._queues: FairQueues[Ticket] = FairQueues(1, 1, 1)
@@ -50,7 +50,7 @@ class Level:
         queuing = response.get("queuing") or {}
         queues, hand = queuing.get("queues") or 64, queuing.get("handSize") or 8
         if self.exempt or self.reject:
-            # there is still one queue: a request may have a seat and yet have to wait for the event loop
+            # there is still one queue: a request with a free seat may have to wait for the event loop
             queues = hand = 1
         length = queuing.get("queueLengthLimit") or 50
         self._rebuild(queues, min(hand, queues), length)
@@ -62,7 +62,7 @@ class Level:
         self._hands = {}
         self._queues = FairQueues(queues, hand, length)
         for queue in old.queues:
-            for ticket in queue.items:  # who waits goes on waiting, even over the new limit
+            for ticket in queue.items:  # waiting requests stay, even over the new limit
                 hand_of = self._hand(ticket.flow)
                 self._queues.push(self._queues.queues[hand_of[0]], ticket)
             queue.items.clear()
@@ -85,7 +85,7 @@ class Level:
     # -- waiting ---------------------------------------------------------------------------------------------------
 
     def add(self, ticket: Ticket) -> bool:
-        """Let a request wait; False when there is no room for it."""
+        """Queue a request; False when the queues are full."""
         if self.reject and self.used + self.waiting >= self.nominal:
             return False
         queues = self._queues
@@ -99,19 +99,19 @@ class Level:
         return True
 
     def next(self) -> tuple[Queue[Ticket], Ticket] | None:
-        """The request whose turn it is; counted as waiting no more."""
+        """Take the next request out of the queues."""
         found = self._queues.pop()
         if found is not None:
             self.left(found[1])
         return found
 
     def left(self, ticket: Ticket) -> None:
-        """A request waits no more: it was served, or gave up."""
+        """A request left the queues: served or cancelled."""
         self.waiting -= 1
         self.queued[ticket.schema] -= 1
 
     def charge(self, queue: Queue[Ticket], cost: float) -> None:
-        """A request from ``queue`` has had ``cost`` seconds."""
+        """Charge ``cost`` seconds to a request from ``queue``."""
         self.served += cost / max(1, self.shares)
         self._queues.done(queue, cost)
 
@@ -128,7 +128,7 @@ class Level:
 
 
 def divide(levels: Iterable[Level], seats: int) -> None:
-    """Give every level its seats: its shares of all, rounded up."""
+    """Distribute the seats over the levels in proportion to their shares, rounded up."""
     levels = list(levels)
     total = sum(level.shares for level in levels)
     for level in levels:

@@ -1,7 +1,7 @@
 """The fair queues of one priority level: shuffle sharding puts flows into queues, virtual time takes them out.
 
 Each flow is dealt a *hand* of queues by its hash and joins the shortest of them, so that a flow which fills its queues
-leaves most others a queue of their own. The queue that has had the least of the server's time goes next.
+leaves most others a queue of their own. The queue that received the least server time is next.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any, Generic, Protocol, TypeVar
 
 
 class QueuedRequest(Protocol):
-    """What stands in a queue."""
+    """An item of a queue."""
 
     @property
     def over(self) -> bool:
-        """Nobody waits for it any more."""
+        """Whether the request no longer waits."""
 
 
 T = TypeVar("T", bound=QueuedRequest)
@@ -43,7 +43,7 @@ class Queue(Generic[T]):
 
     def __init__(self) -> None:
         self.items: deque[T] = deque()
-        self.served = 0.0  # virtual time: how much it has had
+        self.served = 0.0  # virtual time: service received
         self.listed = False  # whether it is in the heap, or its item is being run
 
 
@@ -69,7 +69,7 @@ class FairQueues(Generic[T]):
         queue.items.append(item)
         if not queue.listed:
             queue.listed = True
-            queue.served = max(queue.served, self._virtual)  # having been idle is no credit
+            queue.served = max(queue.served, self._virtual)  # idle time gives no credit
             self._list(queue)
 
     def pop(self) -> tuple[Queue[T], T] | None:
@@ -85,7 +85,7 @@ class FairQueues(Generic[T]):
         return None
 
     def done(self, queue: Queue[T], cost: float) -> None:
-        """The item taken from ``queue`` has had ``cost``."""
+        """Charge ``cost`` to ``queue`` for the item taken from it."""
         queue.served += cost
         if queue.items:
             self._list(queue)

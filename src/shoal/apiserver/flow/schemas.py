@@ -1,4 +1,4 @@
-"""Flow schemas, compiled: which requests a FlowSchema means, and which flow of its each one is. Pure."""
+"""Compiled FlowSchemas: match requests and name the flow of each. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _ALL = ("*",)
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """What a request is matched by. ``resource`` has its subresource after a slash; ``path`` is set when the request
-    is about no resource."""
+    """The attributes of a request that schemas match. ``resource`` has its subresource after a slash; ``path`` is set
+    for non-resource requests."""
 
     user: str
     groups: tuple[str, ...]
@@ -114,7 +114,7 @@ def _url_rule(rule: Obj) -> Match:
     verb = _one_of(rule.get("verbs") or ())
     urls: Sequence[str] = rule.get("nonResourceURLs") or ()
     exact = frozenset(urls)
-    # a rule for /healthz also means what lies below it
+    # a rule for /healthz also matches the paths below it
     starts = tuple(url.removesuffix("*").rstrip("/") + "/" for url in urls if url != "*")
 
     def matches(digest: Digest) -> bool:

@@ -1,4 +1,4 @@
-"""What a waiting request awaits: like a future, but whoever calls it up runs it at once, and can time it."""
+"""The awaitable of a queued request: like a future, but calling it runs the waiter at once, so that it can be timed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CALLED, EXPIRED, GIVEN_UP = "called", "expired", "given up"
 
 
 class Ticket:
-    """Awaitable once, by a task or by an HTTP exchange. The result is True when it was called up in time."""
+    """Awaitable once, by a task or by an HTTP exchange. The result is True when it was called in time."""
 
     __slots__ = (
         "_asyncio_future_blocking", "_callback", "_context", "_loop", "_state", "flow", "schema", "since", "width",
@@ -33,17 +33,17 @@ class Ticket:
         return self._state != ""
 
     def call(self) -> None:
-        """Its turn: run what waits for it, now. Only for callbacks of the loop: a task cannot run inside another."""
+        """Run the waiter now. Only for callbacks of the loop: a task cannot run inside another."""
         self._state = CALLED
         self._wake()
 
     def expire(self) -> None:
-        """It has waited too long."""
+        """Wake the waiter with False: it has waited too long."""
         self._state = EXPIRED
         self._loop.call_soon(self._wake)
 
     def give_up(self) -> bool:
-        """Nobody waits any more; False when it had been called up or had expired before."""
+        """Cancel the wait; False when it had been called or had expired before."""
         if self._state in (CALLED, EXPIRED):
             return False
         self._state = GIVEN_UP
@@ -81,7 +81,7 @@ class Ticket:
             raise asyncio.CancelledError
 
     def cancel(self, msg: object = None) -> bool:
-        """The task that waits is cancelled; it learns of it on the loop, as with any future."""
+        """Cancel the waiting task through the loop, as with any future."""
         if self._state:
             return False
         self._state = GIVEN_UP

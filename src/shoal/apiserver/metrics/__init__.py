@@ -1,1 +1,1 @@
-"""metrics.k8s.io: what nodes and pods use right now, from what kubelets tell about themselves."""
+"""metrics.k8s.io: current resource usage of nodes and pods, from kubelet statistics."""

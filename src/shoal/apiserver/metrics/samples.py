@@ -1,4 +1,4 @@
-"""Readings of a kubelet's statistics, and what lies between two of them as NodeMetrics and PodMetrics; pure."""
+"""Samples of kubelet statistics, and the usage between two samples as NodeMetrics and PodMetrics. Pure."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ ContainerKey = tuple[str, str, str]  # namespace, pod, container
 
 @dataclass(frozen=True, slots=True)
 class ResourceUse:
-    """Of a node or a container at one moment. ``cpu_rate`` is the kubelet's own idea of it, in billionths of a core."""
+    """Usage of a node or container at one moment. ``cpu_rate`` is the kubelet's own rate, in billionths of a core."""
 
     cpu_total_ns: int
     cpu_rate: int

@@ -1,6 +1,6 @@
-"""Serves NodeMetrics and PodMetrics. Kubelets are asked only while somebody asks here, and for all at once.
+"""Serves NodeMetrics and PodMetrics. Kubelets are queried only while clients use this API, all at the same time.
 
-The first to ask wait for two readings, since use is what lies between two; everybody after that gets what is there.
+The first requests wait for two samples, since usage is the difference of two; later ones get the current result.
 The API group exists while there are nodes.
 """
 
@@ -41,7 +41,7 @@ from shoal.store import Attrs, Entry, Key
 log = get_logger("apiserver.metrics")
 
 _FIRST_S = 1.0  # between the first two readings
-_IDLE_S = 120.0  # after the last question the readings stop
+_IDLE_S = 120.0  # sampling stops this long after the last request
 _AT_ONCE = 32  # kubelets that are asked at the same time
 _SUMMARY_BYTES = 64 * 1024 * 1024
 _SUMMARY = "/stats/summary?only_cpu_and_memory=true"
@@ -122,7 +122,7 @@ class MetricsApi:
                     yield made
 
     def _object(self, resource: Resource, entry: Entry | None, pods: dict[Any, Any] | None = None) -> Obj | None:
-        """The metrics of a stored node or pod; None when there are none."""
+        """The metrics of a stored node or pod; None without samples."""
         if entry is None:
             return None
         key, default_s = entry.key, self._config.stats_every_s
@@ -148,7 +148,7 @@ class MetricsApi:
     # -- readings ----------------------------------------------------------------------------------------------------
 
     async def _current(self) -> None:
-        """Return when there is something to show that is not too old."""
+        """Return when there are samples that are not too old."""
         self._wanted_at = self._core.clock.monotonic()
         if self._reader is None:
             self._first = asyncio.Event()

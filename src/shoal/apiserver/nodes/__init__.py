@@ -1,1 +1,1 @@
-"""The API server's way to what runs on nodes: logs, exec, attach, port-forward, proxies."""
+"""Access to nodes and pods through the API server: logs, exec, attach, port-forward, proxies."""

@@ -32,7 +32,7 @@ _EOF = "EOF"
 
 
 class Unreachable(ShoalError):
-    """No answer came; the text says why, in the words of Go's network library."""
+    """No response arrived; the text says why, in the words of Go's network library."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +66,12 @@ class Head:
 
 
 class Consumer(Protocol):
-    """Who gets an answer."""
+    """Receives a response."""
 
     def on_answer(self, data: bytes) -> None: ...
 
     def on_answered(self, problem: str) -> None:
-        """That was all; ``problem`` is not empty when it broke off."""
+        """The response ended; ``problem`` is not empty when it broke off."""
 
     def on_room(self) -> None:
         """The other side keeps up again with what it is sent."""
@@ -143,7 +143,7 @@ class Backend:
         self._connection.resume()
 
     def abort(self) -> None:
-        """The rest is not wanted."""
+        """Drop the connection and the rest of the response."""
         self._consumer = None
         if self._answer is not None:
             self._answer.on_data = self._answer.on_end = None
@@ -169,13 +169,13 @@ class Backend:
             self._consumer.on_answered(problem)
 
     def _end_incoming(self) -> None:
-        """Nothing holds the client back any more: what it still sends is dropped."""
+        """Resume reading from the client and drop what it still sends."""
         if self._incoming is not None:
             self._incoming.resume()
 
 
 def _nothing() -> None:
-    """Of a body whose length was told beforehand."""
+    """The end of a body with a declared length: nothing is sent."""
 
 
 class Collected:

@@ -21,17 +21,15 @@ class NodesConfig:
     """Settings of the connections to nodes. Without the three files kubelets cannot be asked for anything."""
 
     ca: Path | None = None  # signs the kubelets' certificates
-    certificate: Path | None = None  # that the API server shows to kubelets
+    certificate: Path | None = None  # client certificate for kubelets
     key: Path | None = None
-    port: int = 10250  # of a kubelet whose node does not say
+    port: int = 10250  # kubelet port when the Node has none
     address_types: tuple[str, ...] = ("InternalIP", "ExternalIP", "InternalDNS", "Hostname", "ExternalDNS")
     # loopback networks in which pods and nodes may be reached through a proxy: those of a cluster whose pods are
-    # processes of this machine; everything else on loopback is none of its clients' business
+    # processes of this machine; clients must not reach other loopback addresses
     loopback: tuple[str, ...] = ()
     dial_s: float = 10.0  # until a connection is there, its handshake included
-    stats_every_s: float = (
-        15.0  # kubelets are asked for statistics at most this often, and only while somebody wants them
-    )
+    stats_every_s: float = 15.0  # shortest interval between statistics requests, sent only while clients read metrics
     stats_wait_s: float = 5.0  # for the answer of one kubelet
 
     def __post_init__(self) -> None:
@@ -58,15 +56,15 @@ class NodeCredentials:
 
     @property
     def known(self) -> bool:
-        """Whether there is anything to show to kubelets."""
+        """Whether there is a client certificate for kubelets."""
         return self._config.ca is not None
 
     def kubelet(self, *, insecure: bool = False) -> ssl.SSLContext:
-        """Shows our certificate. ``insecure``: the client that asks does not care who answers."""
+        """TLS with the client certificate. ``insecure``: do not verify the kubelet's certificate."""
         return self._context("insecure" if insecure else "kubelet")
 
     def pod(self) -> ssl.SSLContext:
-        """For HTTPS of pods and services, whose certificates nobody here can judge."""
+        """TLS to pods and services, whose certificates are not verified."""
         return self._context("pod")
 
     def _context(self, which: str) -> ssl.SSLContext:

@@ -1,5 +1,5 @@
-"""Where a pod, a service or a node can be reached, and which container is meant; pure, with Kubernetes' words for what
-cannot be found."""
+"""Finds the address of a pod, service or node, and the container of a request. Pure; errors are worded as in
+Kubernetes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shoal.errors import ApiError, BadRequest, ServiceUnavailable
 
 
 class UnknownError(ApiError):
-    """A failure for which Kubernetes has no reason, only words."""
+    """A failure without a Kubernetes reason, only a message."""
 
     reason, code = "", 500
 
@@ -91,7 +91,7 @@ def is_address(text: str) -> bool:
 
 
 def check_address(text: str, loopback: Sequence[Network]) -> None:
-    """Refuse addresses at which no pod can be: a proxy must not lead into the machine that it runs on."""
+    """Reject addresses that no pod can have: a proxy must not give access to the server's own machine."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

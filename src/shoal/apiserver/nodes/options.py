@@ -1,4 +1,4 @@
-"""What clients ask of a pod's log and streams, from query to objects and on to the kubelet's own parameters; pure."""
+"""Options of logs and streams: from the query to an options object and to the kubelet's parameters. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LogOptions:
     """A request for a log; ``parameters`` is what the kubelet is asked."""
 
     container: str
-    insecure: bool  # whoever answers is believed
+    insecure: bool  # do not verify the kubelet's certificate
     parameters: Parameters
 
 

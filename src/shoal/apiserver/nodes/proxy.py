@@ -20,7 +20,7 @@ METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"}
 
 @dataclass(frozen=True, slots=True)
 class ProxyDestination:
-    """What is behind a proxy, and the part of the request's path that is its own."""
+    """The destination of a proxied request, and the part of the path to forward."""
 
     endpoint: Endpoint
     path: bytes  # for the backend, as it stands in the request; empty when there is none
@@ -123,7 +123,7 @@ class NodeProxy:
 
 
 def _with_slash(request: Request) -> Response:
-    """Relative links of the page would go wrong without it."""
+    """Redirect to the path with a slash: relative links need it."""
     where = request.raw_path + b"/"
     if request.query:
         where += b"?" + request.query.encode("latin-1")

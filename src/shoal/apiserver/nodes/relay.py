@@ -78,7 +78,7 @@ class BackendRelay(Relay):
 
 
 class Tunnel(Upgrade):
-    """Two connections made one: every byte goes through as it is, and either end's going ends both."""
+    """Connects two connections: bytes pass unchanged, and when either side closes, both end."""
 
     __slots__ = ("_backend", "_wire")
 
@@ -121,7 +121,7 @@ class Tunnel(Upgrade):
 
 
 class ServerSocket:
-    """The server's end of a WebSocket on a connection that was handed over: answers pings, closes in good form."""
+    """The server's end of a WebSocket on a connection that was handed over: answers pings, sends close frames."""
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
@@ -129,7 +129,7 @@ class ServerSocket:
         self._closed = False
 
     def receive(self, data: bytes) -> list[Message]:
-        """The client's messages with content. When it closes, or speaks nonsense, the connection ends."""
+        """The client's data messages. When it closes or violates the protocol, the connection ends."""
         if self._closed:
             return []
         try:
@@ -160,7 +160,7 @@ class ServerSocket:
 
 
 class SocketRelay(Upgrade):
-    """A backend's body as messages of a WebSocket; what the client says is not listened to."""
+    """A backend's body as messages of a WebSocket; messages from the client are ignored."""
 
     __slots__ = ("_backend", "_socket", "_text")
 
@@ -173,7 +173,7 @@ class SocketRelay(Upgrade):
 
     def attach(self, wire: Wire) -> None:
         self._socket = ServerSocket(wire)
-        self._socket.send(b"", text=self._text)  # tells the client at once that it has been accepted
+        self._socket.send(b"", text=self._text)  # confirms the upgrade to the client at once
         self._backend.attach(self)
 
     def on_data(self, data: bytes) -> None:

@@ -12,7 +12,7 @@ _HOP_BY_HOP: Final = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding "
     b"upgrade content-length".split()
 )
-# what tells this server who asks is nobody else's business
+# credentials for this server are not forwarded
 _SECRET: Final = frozenset({b"authorization", b"expect"})
 _SECRET_PREFIXES: Final = (b"impersonate-", b"x-remote-")
 _TOKEN_PROTOCOL: Final = b"base64url.bearer.authorization.k8s.io."
@@ -98,7 +98,7 @@ class Links:
 
 
 class HtmlPage:
-    """HTML on its way through: fed in pieces of any size, with a rest that is held until it can be understood."""
+    """Rewrites HTML in pieces of any size; holds back an incomplete tag until its end arrives."""
 
     def __init__(self, links: Links) -> None:
         self._links = links
@@ -184,7 +184,7 @@ class Compressed:
 
 
 def page_for(links: Links, content_type: bytes, encoding: bytes) -> HtmlPage | Compressed | None:
-    """What rewrites an answer; None when it goes through as it is."""
+    """The rewriter of a response; None when it passes unchanged."""
     if content_type.partition(b";")[0].strip().lower() != b"text/html":
         return None
     makers: dict[bytes, Callable[[], HtmlPage | Compressed]] = {

@@ -1,7 +1,7 @@
-"""Requests that end on a node: who may, what admission says, where it is; then the connection is made and passed on.
+"""Requests to nodes: runs authorization and admission, finds the address, connects and relays.
 
-Nothing here holds seats of flow control or is ended by a deadline: how long a log is followed or a command runs is the
-client's business, and either side's going ends both.
+Nothing here holds seats of flow control or is ended by a deadline: the client decides how long a log is followed or a
+command runs, and when either side closes, both end.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class NodeAccess:
         return Endpoint(host, port, self.credentials.kubelet(insecure=insecure))
 
     async def ask(self, endpoint: Endpoint, method: str, target: str, headers: Headers = ()) -> tuple[Backend, Head]:
-        """A request without a body, and the beginning of its answer; ``Unreachable`` when none comes."""
+        """Send a request without a body and return the response head; ``Unreachable`` without a response."""
         backend = await connect(self._core.clock, endpoint, self._config.dial_s)
         try:
             sent = [*headers]
@@ -277,7 +277,7 @@ class NodeAccess:
 
 
 async def _refusal(backend: Backend, head: Head, name: str) -> Exception:
-    """Why there is no log, as Kubernetes passes on what a kubelet says."""
+    """The error for a failed log request, with the kubelet's message, as in Kubernetes."""
     text = (await Collected(backend, _REFUSAL_BYTES).read()).decode("utf-8", "replace").rstrip("\n")
     if head.status == 500:
         return InternalError(f"Internal error occurred: {text}")
@@ -290,7 +290,7 @@ async def _refusal(backend: Backend, head: Head, name: str) -> Exception:
 
 
 def _not_switched(backend: Backend, head: Head) -> Answer:
-    """The kubelet's own words to the client."""
+    """The kubelet's error message, for the client."""
     if head.status < 400:
         backend.abort()
         raise UnknownError(f"invalid upgrade response: status code {head.status}")

@@ -78,7 +78,7 @@ class InSocket:
 
 
 class SpdySession(Upgrade):
-    """What both kinds of sessions have in common: the connection to the client."""
+    """The common part of both kinds of sessions: the connection to the client."""
 
     __slots__ = ("_carrier", "_carry", "_session", "_wire")
 
@@ -113,7 +113,7 @@ class SpdySession(Upgrade):
             self._carrier.write(out)
 
     def end(self) -> None:
-        """Close the connection to the client in good form."""
+        """Close the connection to the client with a goodbye."""
         if self._carrier is not None:
             self._session.go_away()
             self.flush()
@@ -142,7 +142,7 @@ class SpdySession(Upgrade):
         raise NotImplementedError
 
     def release(self) -> None:
-        """The client is gone: let go of the kubelets."""
+        """The client disconnected: close the connections to kubelets."""
         raise NotImplementedError
 
 
@@ -234,7 +234,7 @@ class _Link:
         return (self.socket is None and bool(self._waiting)) or (self.socket is not None and not self.socket.writable)
 
     def from_client(self, data: bytes) -> None:
-        """Data for the pod; nothing is the end of it."""
+        """Forward data to the pod; empty data ends it."""
         if self.socket is None:
             self._waiting.append(data)
         else:

@@ -18,7 +18,7 @@ Send = Callable[[str, Headers], Awaitable[tuple[Backend, Head]]]  # a request to
 
 
 class KubeletListener(Protocol):
-    """Who gets what the kubelet says."""
+    """Receives the messages of a kubelet."""
 
     def on_message(self, channel: int, data: bytes) -> None: ...
 
@@ -72,7 +72,7 @@ class KubeletSocket:
         self._backend.resume()
 
     def close(self) -> None:
-        """Say that we go, and go."""
+        """Send a close frame and close the connection."""
         self._listener = None
         if not self._closed:
             self._closed = True
@@ -110,7 +110,7 @@ class KubeletSocket:
 
 
 async def open_socket(send: Send, target: str, protocols: Sequence[str], random_bytes: RandomBytes) -> KubeletSocket:
-    """A WebSocket to a kubelet; ``UpgradeRefused`` when it does not want to."""
+    """A WebSocket to a kubelet; ``UpgradeRefused`` when the kubelet does not upgrade."""
     key = base64.b64encode(random_bytes(_KEY_BYTES))
     headers = [
         (b"connection", b"Upgrade"),

@@ -56,7 +56,7 @@ class Classes:
         return self._mirror.get(name)
 
     def default(self) -> str:
-        """The newest of the default classes, of several that are equally old the first by name; "" if there is none."""
+        """The newest of the default classes, the first by name among equally old ones; "" if there is none."""
         found = [known for known in self._mirror.of().values() if known.is_default]
         if not found:
             return ""

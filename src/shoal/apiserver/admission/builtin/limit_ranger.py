@@ -1,4 +1,4 @@
-"""LimitRanger: defaults for what containers ask for, and bounds for containers, pods and claims of a namespace."""
+"""LimitRanger: default requests and limits of containers, and bounds for containers, pods and claims of a namespace."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Amounts = Mapping[str, Quantity]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Limit:
-    """What one item of a range says about one type of thing."""
+    """One item of a LimitRange: the limits for one type."""
 
     type: str
     min: Amounts
@@ -57,7 +57,7 @@ def _read(obj: Obj) -> tuple[_Limit, ...]:
 
 
 class LimitRanger:
-    """Mutates and validates what is limited; costs one look-up where nothing is."""
+    """Applies LimitRanges; a namespace without any costs one look-up."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -99,7 +99,7 @@ def _ends(admission: Admission) -> bool:
 
 
 def _fill_in(pod: Obj, limits: tuple[_Limit, ...]) -> None:
-    """Requests and limits that containers leave out, and a note of what was set."""
+    """Set the requests and limits that containers leave out, and note them in an annotation."""
     requests: dict[str, str] = {}
     maxima: dict[str, str] = {}
     for limit in limits:

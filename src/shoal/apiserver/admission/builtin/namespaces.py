@@ -1,7 +1,7 @@
-"""NamespaceLifecycle, as far as it is not part of every commit: creating in a namespace that is missing or ending.
+"""NamespaceLifecycle: rejects creations in a namespace that is missing or terminating.
 
-The commit refuses such writes in any case. Plugins that would refuse for lack of what belongs to a namespace ask here
-first, so that the client is told the cause and not its consequence.
+The commit rejects such writes too. Plugins that need objects of the namespace call this first, so that the error
+names the missing namespace and not a missing object in it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from shoal.store import Key
 
 
 def check_namespace(core: Core, admission: Admission) -> None:
-    """Raise what is told of a creation in a namespace that takes none."""
+    """Raise the error for a creation in a namespace that is missing or terminating."""
     namespace = admission.namespace
     if core.store.get(Key("namespaces", "", namespace)) is None:
         raise NotFound.of("namespaces", "", namespace)

@@ -1,7 +1,7 @@
-"""NodeRestriction: a node writes its own Node, Lease and CSINode, mirror pods and the status of its pods, no more.
+"""NodeRestriction: a node may write only its own Node, Lease and CSINode, mirror pods, and its pods' status.
 
-The authorizer lets nodes create and change objects of these kinds without knowing what is in them; here the content is
-known. Users that are no nodes are not concerned.
+The authorizer allows nodes to write objects of these kinds without seeing their content; this plugin checks the
+content. It ignores users that are not nodes.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _POD_STATUS: Final = {
 
 
 class NodeRestriction:
-    """Refuses what a node may not write."""
+    """Rejects writes that a node may not make."""
 
     def __init__(self, core: Core, authorizer: Authorizer) -> None:
         self._core = core
@@ -148,7 +148,7 @@ class NodeRestriction:
     # -- tokens ----------------------------------------------------------------------------------------------------
 
     def _service_account(self, node: str, admission: Admission) -> None:
-        """A node asks for tokens of its pods, for the audiences that those have."""
+        """A node may request tokens only for its own pods and their audiences."""
         if admission.operation != CREATE or admission.subresource != "token":
             return
         spec = _spec(admission.object)
@@ -216,7 +216,7 @@ def _name(admission: Admission) -> str:
 
 
 def _named_objects(spec: Obj) -> str:
-    """What a pod names that a node would have to ask the API for; empty when there is nothing."""
+    """The first kind of API object that the pod references, as messages name it; empty when there is none."""
     if spec.get("serviceAccountName"):
         return "serviceaccounts"
     if any(secret_names(spec)):
@@ -276,7 +276,7 @@ def _node(node: str, admission: Admission) -> None:
 
 
 def _forbidden_labels(new: Obj, old: Obj) -> str:
-    """The labels that were changed though they steer workloads, as messages list them."""
+    """The changed labels that a node may not set because they influence scheduling, as messages list them."""
     changed = {label for label in new.keys() | old.keys() if new.get(label) != old.get(label)}
     return ", ".join(sorted(label for label in changed if _is_forbidden(label)))
 
@@ -329,7 +329,7 @@ def _slice(node: str, admission: Admission) -> None:
 
 
 def _signing_request(node: str, admission: Admission) -> None:
-    """A node asks for certificates of its own name only."""
+    """A node may request certificates only for its own name."""
     spec = _spec(admission.object)
     if admission.operation != CREATE or spec.get("signerName") not in _NODE_SIGNERS:
         return

@@ -1,4 +1,4 @@
-"""What plugins need to know of the objects of one resource, in step with this server's view of the store."""
+"""A cache of the data that plugins need from the objects of one resource; it follows the store."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _NONE: Mapping[str, object] = {}
 
 
 class ObjectCache(Generic[T]):
-    """``read`` makes of an object what is kept of it, None when it is of no interest. ``version`` moves with every
-    change of what is kept; ``on_change`` is told the namespace."""
+    """``read`` returns the data to keep of an object, None to skip it. ``version`` changes with every change of that
+    data; ``on_change`` is called with the namespace."""
 
     def __init__(
         self, core: Core, resource: str, read: Callable[[Obj], T | None], on_change: Callable[[str], None] | None = None
@@ -26,7 +26,7 @@ class ObjectCache(Generic[T]):
         self._resource = resource
         self._read = read
         self._on_change = on_change
-        self._kept: dict[str, dict[str, T]] = {}  # namespace -> name -> what is kept
+        self._kept: dict[str, dict[str, T]] = {}  # namespace -> name -> kept data
 
     def start(self) -> None:
         self._core.store.subscribe(self._resource, self._on_events)
@@ -38,7 +38,7 @@ class ObjectCache(Generic[T]):
         return None if kept is None else kept.get(name)
 
     def of(self, namespace: str = "") -> Mapping[str, T]:
-        """Everything kept of a namespace, by name."""
+        """The kept data of a namespace, by object name."""
         return self._kept.get(namespace) or _NONE  # type: ignore[return-value]
 
     def __contains__(self, namespace: str) -> bool:

@@ -1,5 +1,5 @@
-"""OwnerReferencesPermissionEnforcement: who makes an object the owner of another must be allowed to delete the one and
-to hold up the deletion of the other. Off unless the server is told otherwise.
+"""OwnerReferencesPermissionEnforcement: a user who sets an owner reference must be allowed to delete the
+dependent, and to block the deletion of the owner. Off by default.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""PodSecurity: pods of a namespace meet the standard that its labels ask for.
+"""PodSecurity: enforces the Pod Security Standard that the labels of a namespace ask for.
 
-Pods are refused, their controllers' templates only warned about; whoever raises the standard of a namespace is told
-which of its pods would not meet it. In a namespace without the labels a pod costs one look-up.
+Violating pods are rejected; violating templates of controllers only give a warning. Raising the standard of a
+namespace gives a warning that lists its violating pods. In a namespace without the labels a pod costs one look-up.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _ENFORCED: Final = f"{PREFIX}enforce-policy"
 _VIOLATIONS: Final = f"{PREFIX}audit-violations"
 _ERROR: Final = f"{PREFIX}error"
 _MAX_PODS: Final = 3000
-_MAX_CHECK_S: Final = 0.1  # how long the pods of a namespace may hold up everybody else
+_MAX_CHECK_S: Final = 0.1  # longest time to check the pods of a namespace while other requests wait
 
 
 class _Labelled:
-    """The policy of a namespace that has labels for it."""
+    """The policy that the labels of a namespace define."""
 
     __slots__ = ("errors", "policy")
 
@@ -156,12 +156,12 @@ class PodSecurity:
         admission.warnings.extend(self._pods_against(name, policy.enforce))
 
     def _pods_against(self, namespace: str, standard: Standard) -> list[str]:
-        """Which pods of the namespace do not meet a standard that is to be enforced from now on."""
+        """Warnings about pods of the namespace that violate its new enforced standard."""
         clock = self._core.clock
         entries = self._core.store.range("pods", namespace).entries
         deadline = clock.monotonic() + _MAX_CHECK_S
         checked = 0
-        violators: dict[str, list[str]] = {}  # what is wrong -> names of pods
+        violators: dict[str, list[str]] = {}  # violation -> names of pods
         for pod in _different_ones_first(objects.decode(entry) for entry in entries[:_MAX_PODS]):
             checked += 1
             found = findings(standard, pod["metadata"], pod["spec"])
@@ -183,7 +183,7 @@ class PodSecurity:
 
 
 def _different_ones_first(pods: Iterable[Obj]) -> list[Obj]:
-    """One pod of each controller, then the rest, which is likely to be the same."""
+    """One pod of each controller first, then the rest: pods of one controller are usually equal."""
     first, rest = list[Obj](), list[Obj]()
     seen: set[str] = set()
     for pod in pods:
@@ -206,7 +206,7 @@ def _counted(names: list[str]) -> str:
 
 
 def _is_significant(pod: Obj, old: Obj) -> bool:
-    """Whether an update changes what the standards look at: images stand for all of it, as little else can change."""
+    """Whether an update changes a field that the standards check; of these only images can change in practice."""
     new_spec, old_spec = pod["spec"], old["spec"]
     for field in ("containers", "initContainers"):
         if _images(new_spec.get(field)) != _images(old_spec.get(field)):

@@ -1,4 +1,4 @@
-"""Priority: the number and the preemption policy behind a priority class' name; one class at most is the default."""
+"""Priority: resolves a priority class name to its value and preemption policy; allows one default class."""
 
 from __future__ import annotations
 
@@ -84,13 +84,13 @@ class Priority:
         return (self._default() or _NO_CLASS).name
 
     def _default(self) -> _Class | None:
-        """Of several (two servers may each have let one pass) the lowest."""
+        """The default class; the lowest if there are several, which two servers can create at the same time."""
         found = (known for known in self._classes.of().values() if known.is_default)
         return min(found, key=lambda known: known.value, default=None)
 
 
 class OneDefaultPriorityClass:
-    """The other half of the plugin: refuses a second default."""
+    """The other half of the plugin: rejects a second default class."""
 
     def __init__(self, priority: Priority) -> None:
         self._priority = priority

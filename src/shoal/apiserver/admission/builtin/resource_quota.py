@@ -1,7 +1,7 @@
-"""ResourceQuota: what a write uses is charged to the quotas of its namespace, in the transaction of the write itself.
+"""ResourceQuota: charges the usage of a write to the quotas of its namespace, in the transaction of the write.
 
-Every charge requires the quota at the revision it was read at. Whoever comes second, on this server or on another,
-reads the quota again and finds out whether there is something left for it.
+Every charge requires the quota at the revision it was read at. A concurrent write, on this
+server or another, fails this condition, reads the quota again and checks what is left.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shoal.kube.quota import QuotaRefused, charge, evaluator_of
 from shoal.store import At, Entry, Key, Put
 
 QUOTAS: Final = "resourcequotas"
-# Kinds that are not stored, and events, which were never counted.
+# Kinds that are not stored, and events, which Kubernetes does not count.
 _IGNORED: Final = frozenset({
     "bindings", "componentstatuses", "events", "tokenreviews.authentication.k8s.io",
     "selfsubjectreviews.authentication.k8s.io", "subjectaccessreviews.authorization.k8s.io",

@@ -1,4 +1,4 @@
-"""RuntimeClass: pods take over what their class costs besides and where it can run."""
+"""RuntimeClass: adds the overhead and the scheduling constraints of a pod's runtime class to the pod."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _schedule(spec: Obj, chosen: _Class, admission: Admission) -> None:
 
 
 def merge_tolerations(first: list[Obj], second: list[Obj]) -> list[Obj]:
-    """Both lists without what another toleration of them covers; of equal ones the first stays."""
+    """Both lists without tolerations that another one covers; of equal ones the first stays."""
     everything, merged = [*first, *second], list[Obj]()
     for index, toleration in enumerate(everything):
         if any(_covers(kept, toleration) for kept in merged):
@@ -124,7 +124,7 @@ def _fields(toleration: Obj) -> tuple[Any, ...]:
 
 
 def _covers(wide: Obj, narrow: Obj) -> bool:
-    """Whether whatever ``narrow`` tolerates ``wide`` does too."""
+    """Whether ``wide`` tolerates everything that ``narrow`` tolerates."""
     if _fields(wide) == _fields(narrow):
         return True
     key, operator, value, effect, seconds = _fields(wide)

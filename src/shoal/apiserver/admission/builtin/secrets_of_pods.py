@@ -49,7 +49,7 @@ def _volume_needs_secret(volume: Obj) -> bool:
 
 
 def _secrets_in_environment(container: Obj) -> Iterator[tuple[str, str]]:
-    """(in what, secret) for each secret the container's environment is made from, in the order of the checks."""
+    """(place, secret) for each secret that the container's environment references, in the order of the checks."""
     for variable in container.get("env") or ():
         reference = (variable.get("valueFrom") or {}).get("secretKeyRef")
         if reference is not None:
@@ -61,7 +61,7 @@ def _secrets_in_environment(container: Obj) -> Iterator[tuple[str, str]]:
 
 
 def reference_fault(spec: Obj, account: str, secrets: Collection[str], pull_secrets: Collection[str]) -> str:
-    """The first secret of a new pod that its account does not list, in words; "" when all are fine."""
+    """The message about the first secret of a new pod that its account does not list; "" when all are listed."""
     for volume in spec.get("volumes") or ():
         source = volume.get("secret")
         name = "" if source is None else source.get("secretName", "")

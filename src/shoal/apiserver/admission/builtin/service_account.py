@@ -1,7 +1,7 @@
 """ServiceAccount: every pod runs as an account of its namespace, and gets the account's token and pull secrets.
 
-What is added to a pod is a function of its spec and of the account alone, the name of the token's volume too: pods of
-one spec share their work, in every namespace whose accounts look the same.
+The additions to a pod, including the name of the token's volume, depend only on its spec and the account. So the
+result for one spec is reused in every namespace with equal accounts.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ TOKEN_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 _VOLUME: Final = "kube-api-access-"
 _ENFORCE: Final = "kubernetes.io/enforce-mountable-secrets"
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
-_TOKEN_SECONDS: Final = 3607  # an hour and a little: how tokens that nobody asked for are told from those somebody did
+_TOKEN_SECONDS: Final = 3607  # just over an hour: tells injected tokens from requested ones, as in Kubernetes
 _DEFAULT_MODE: Final = 420
 _MAX_LOOKS: Final = 10_000
 
 
 class Account(NamedTuple):
-    """What matters of a service account."""
+    """The fields of a service account that the plugin uses."""
 
     name: str
     automount: bool | None
@@ -60,7 +60,7 @@ class ServiceAccount:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._accounts: ObjectCache[Account] = ObjectCache(core, "serviceaccounts", _read, self._looks_different)
-        self._looks: dict[frozenset[Hashable], int] = {}  # sets of accounts that have been seen -> their number
+        self._looks: dict[frozenset[Hashable], int] = {}  # known sets of accounts -> their number
         self._look_of: dict[str, int] = {}  # namespace -> the number of its accounts
         self._next_look = 1
 
@@ -68,7 +68,7 @@ class ServiceAccount:
         self._accounts.start()
 
     def look(self, namespace: str) -> int:
-        """A number for the accounts of a namespace as mutation sees them: equal where they are."""
+        """A number for the accounts of a namespace: namespaces with equal accounts have the same number."""
         return self._look_of.get(namespace, 0)
 
     def _looks_different(self, namespace: str) -> None:
@@ -115,7 +115,7 @@ class ServiceAccount:
 
 
 class ServiceAccountRules:
-    """The other half of the plugin: looks at pods that others may have changed, and at debug containers."""
+    """The validating half of the plugin: checks pods after all mutations, and debug containers."""
 
     def __init__(self, accounts: ServiceAccount) -> None:
         self._accounts = accounts
@@ -150,7 +150,7 @@ def is_mirror(pod: Obj) -> bool:
 
 
 def _check_mirror_pod(admission: Admission, spec: Obj) -> None:
-    """The API's picture of a pod that a node runs by itself: it can have nothing that only the API server knows."""
+    """A mirror pod shows a static pod of a node: it may not reference API objects."""
     if spec.get("serviceAccountName"):
         raise admission.denied("a mirror pod may not reference service accounts")
     if references_secrets(spec):
@@ -178,7 +178,7 @@ def _mount_token(spec: Obj, account: str) -> None:
 
 
 def _suffix(account: str) -> str:
-    """Letters that tell nothing but are always the same."""
+    """Letters derived from the input, the same for the same input."""
     digest = hashlib.sha256(account.encode()).digest()
     return "".join(SUFFIX_ALPHABET[byte % len(SUFFIX_ALPHABET)] for byte in digest[:SUFFIX_LENGTH])
 

@@ -1,4 +1,4 @@
-"""The built-in plugins in the order in which they are asked, with the caches they look at."""
+"""The built-in plugins in the order in which they run, with the caches they use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NOTHING_BESIDE: Final = ()
 
 
 class BuiltIn:
-    """What ``Chain`` is made of, apart from what users configure."""
+    """The built-in plugins that ``Chain`` runs."""
 
     def __init__(self, core: Core, owners: Authorizes | None) -> None:
         limits, accounts, security = LimitRanger(core), ServiceAccount(core), PodSecurity(core)
@@ -52,11 +52,11 @@ class BuiltIn:
             cache.start()
 
     def spec_context(self, key: str, namespace: str) -> Hashable | None:
-        """What the work of the mutators on a spec depends on beside the spec; None when they may change more."""
+        """The inputs of the mutators besides the spec; None when they may change more than the spec."""
         if key != "pods":
             return _NOTHING_BESIDE
         if self._limits.limits(namespace):
-            return None  # the pod's annotations say what was filled in
+            return None  # LimitRanger also writes annotations
         return self._accounts.look(namespace), self._priority.version, self._runtimes.version
 
 

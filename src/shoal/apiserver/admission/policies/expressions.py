@@ -1,4 +1,4 @@
-"""Expressions of policies at work: what they see of a write, and what they may cost."""
+"""Evaluates the expressions of policies: their variables, and their cost budget."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _EXHAUSTED: Final = "validation failed due to running out of cost budget, no fur
 
 
 class ExpressionFailed(ShoalError):
-    """An expression has no value for this write."""
+    """An expression could not be evaluated for this write."""
 
 
 class BudgetExhausted(ExpressionFailed):
-    """The expressions of a policy together cost more than they may."""
+    """The expressions of a policy exceed their cost budget."""
 
     def __init__(self) -> None:
         super().__init__(_EXHAUSTED)
 
 
 class Expression:
-    """An expression that compiled, or why it did not: an older server may have let it pass."""
+    """A compiled expression, or its compile error: an older server may have accepted it."""
 
     __slots__ = ("fault", "program", "text")
 
@@ -143,7 +143,7 @@ class Activation(Mapping[str, Any]):
         self._charged.clear()
 
     def spent(self) -> int:
-        """What variables have cost since this was last asked."""
+        """The cost of variables since the last call."""
         spent, self._spent = self._spent, 0
         return spent
 
@@ -169,7 +169,7 @@ class Activation(Mapping[str, Any]):
 
 
 class CostBudget:
-    """What is left of the cost that a round of expressions may have."""
+    """The remaining cost budget of a round of expressions."""
 
     __slots__ = ("left",)
 
@@ -177,7 +177,7 @@ class CostBudget:
         self.left = left
 
     def evaluate(self, expression: Expression, activation: Activation) -> Any:
-        """The value; ``ExpressionFailed`` if there is none, ``BudgetExhausted`` if no others should be tried either."""
+        """The value; ``ExpressionFailed`` if there is none, ``BudgetExhausted`` if the round must end."""
         if expression.fault or expression.program is None:
             raise ExpressionFailed(f"compilation error: {expression.fault}")
         failure: EvalError | None = None
@@ -204,7 +204,7 @@ class Conditions:
         self._expressions = [Expression(text, scope, ("bool",)) for text in texts]
 
     def hold(self, activation: Activation) -> bool:
-        """Whether all are true. A false one decides whatever became of the others; else ``ExpressionFailed``."""
+        """Whether all are true. One false condition decides; otherwise a failure raises ``ExpressionFailed``."""
         if not self._expressions:
             return True
         activation.begin()

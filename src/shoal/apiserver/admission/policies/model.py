@@ -1,4 +1,4 @@
-"""Policies and bindings as the store has them, taken apart once per version of the object."""
+"""Policies and bindings, parsed once per stored revision."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MUTATING_BINDINGS = f"mutatingadmissionpolicybindings.{GROUP}"
 
 
 class Misconfigured(ShoalError):
-    """A policy or a binding that cannot be used for a request as it stands."""
+    """A policy or a binding has a configuration error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class ParamKind:
 
 @dataclass(frozen=True, slots=True)
 class ParamRef:
-    """Where a binding's parameters are: under a name, or wherever the labels are."""
+    """The parameters of a binding, by name or by label selector."""
 
     name: str
     namespace: str
@@ -49,7 +49,7 @@ class ParamRef:
 
 
 class PolicyBinding:
-    """What puts a policy into force."""
+    """A binding, which puts a policy into force."""
 
     __slots__ = ("actions", "match", "name", "param_ref", "policy_name")
 

@@ -1,4 +1,4 @@
-"""MutatingAdmissionPolicy: what a policy makes of an object."""
+"""MutatingAdmissionPolicy: applies the mutations of a policy to an object."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ Settle = Callable[[Obj, bool], None]  # makes a changed object canonical; whethe
 
 @dataclass(slots=True)
 class MutationMemory:
-    """What is remembered of one write between the calls: who asked to see it again if others change it."""
+    """State of one write between calls: the policies to run again if later plugins change the object."""
 
-    done: set[Place] = field(default_factory=set)  # those that may be asked again
+    done: set[Place] = field(default_factory=set)  # policies that may run again
     to_repeat: set[Place] = field(default_factory=set)
     left: bytes = b""  # the object as the last policy left it
 
@@ -54,7 +54,7 @@ class Mutation:
         self.repeats = spec.get("reinvocationPolicy") == "IfNeeded"
 
     def concerns(self, subject: WriteSubject, params: Obj | None) -> bool:
-        """Whether the match conditions hold; ``ExpressionFailed`` if that is open and the policy fails then."""
+        """Whether the match conditions hold; ``ExpressionFailed`` if evaluation fails and the policy fails closed."""
         try:
             return self._conditions.hold(Activation(subject, params, self._variables))
         except ExpressionFailed:
@@ -63,7 +63,7 @@ class Mutation:
             return False
 
     def apply(self, subject: WriteSubject, params: Obj | None, type_: Type, settle: Settle) -> list[str]:
-        """Change ``subject.obj``, one mutation after the other; what is wrong with those that did not work."""
+        """Change ``subject.obj``, one mutation after the other; return the errors of those that failed."""
         faults: list[str] = []
         for kind, expression in self._patches:
             obj = subject.obj

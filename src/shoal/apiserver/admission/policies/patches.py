@@ -1,4 +1,4 @@
-"""What mutations come to: values of expressions as JSON, laid over an object or carried out as a JSON patch."""
+"""Applies the results of mutation expressions to an object: as an apply configuration or as a JSON patch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TEXTS = frozenset({"op", "path", "from"})
 
 
 class PatchFailed(Exception):
-    """The text says why the value of a mutation's expression is no change of this object."""
+    """The value of a mutation expression cannot be applied; the text says why."""
 
 
 def applied(obj: Obj, value: Any, type_: Type) -> Obj:
@@ -142,7 +142,7 @@ def plain(value: Any) -> Any:
 
 
 def _atomics(value: Any, type_: Type, path: str) -> Iterator[str]:
-    """Where a configuration reaches into what is only ever replaced as a whole."""
+    """Paths of the configuration that reach into atomic fields."""
     if isinstance(value, dict) and type_.form in (Form.STRUCT, Form.MAP):
         if is_leaf(type_):
             yield path

@@ -1,4 +1,4 @@
-"""What the verdicts of policies come to: refusals, warnings and notes for the audit log, worded as Kubernetes does."""
+"""Turns the results of policies into errors, warnings and audit annotations, worded as in Kubernetes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _REASONS: dict[str, type[ApiError]] = {"Forbidden": Forbidden, "RequestEntityToo
 
 
 class MutationDenied(Forbidden):
-    """A mutation that a policy insists on did not work."""
+    """A mutation failed and its policy fails closed."""
 
     reason = "Invalid"
 
 
 class ValidationRefusal:
-    """The first denial is the answer; warnings go out in any case."""
+    """Raises the first denial; warnings are sent in any case."""
 
     __slots__ = ("_admission", "_first")
 
@@ -64,7 +64,7 @@ class ValidationRefusal:
 
 
 class MutationRefusal:
-    """All that went wrong and that its policy does not ignore; the first is the answer, the rest are its causes."""
+    """Failures that the policies do not ignore: the first is raised, the rest become its causes."""
 
     __slots__ = ("_admission", "_faults")
 
@@ -92,7 +92,7 @@ class MutationRefusal:
 
 
 class Audit:
-    """Notes for the audit log: what policies say about the write, and which validations it failed."""
+    """Audit annotations: those that policies define, and the failed validations."""
 
     __slots__ = ("_admission", "_failures", "_notes")
 

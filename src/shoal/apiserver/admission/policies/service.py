@@ -1,7 +1,7 @@
-"""Policies as an admission plugin: which there are, which of them a write concerns, and their verdicts.
+"""Policies as an admission plugin: follows the stored policies, selects those that match a write, and runs them.
 
-Policies and bindings follow the store. A write that no policy in force can match never comes here: ``wants_*`` says so
-beforehand. Policies are asked in the order of their names.
+Policies and bindings follow the store. A write that no policy in force can match is not passed here: see
+``wants_*``. Policies run in the order of their names.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _Configured:
         self._version = -1
 
     def put_policy(self, obj: Obj) -> None:
-        """A change of the status alone leaves what was compiled as it is."""
+        """Add or replace a policy. A change of only the status keeps the compiled expressions."""
         name = obj["metadata"]["name"]
         known = self._policies.get(name)
         if known is None or known.obj.get("spec") != obj.get("spec"):
@@ -73,7 +73,7 @@ class _Configured:
         self._bindings.pop(name, None)
 
     def settle(self) -> None:
-        """Put bindings to their policies; a policy without any is not in force."""
+        """Assign bindings to their policies; a policy without any is not in force."""
         bound: dict[str, list[PolicyBinding]] = {}
         for name in sorted(self._bindings):
             binding = self._bindings[name]
@@ -109,8 +109,8 @@ class Policies:
     def __init__(
         self, core: Core, chain_changed: Callable[[], None], *, authorizer_decide: Decide, clock: Clock | None = None
     ) -> None:
-        """``chain_changed`` is called when other writes than before may concern policies; ``authorizer_decide`` answers
-        what expressions ask about the rights of users."""
+        """``chain_changed`` is called when policies may match other writes than before; ``authorizer_decide``
+        answers authorization checks in expressions."""
         self._core = core
         self._changed = chain_changed
         self._decide = authorizer_decide
@@ -216,7 +216,7 @@ class Policies:
     async def _invocations(
         self, admission: Admission, refusal: MutationRefusal
     ) -> list[tuple[AdmissionPolicy, PolicyBinding, tuple[str, str, str], list[Obj | None]]]:
-        """Who is asked is decided before anybody changes the object."""
+        """The policies to run; selected before any of them changes the object."""
         made = []
         for policy, bindings in self._choices_of(self._mutating, admission):
             try:
@@ -291,7 +291,7 @@ class Policies:
             kind_of(self._core, policy.param_kind)
 
     async def _params(self, admission: Admission, policy: AdmissionPolicy, binding: PolicyBinding) -> list[Obj | None]:
-        """The parameters to ask the policy with; none if the binding does not match."""
+        """The parameters to evaluate the policy with; none if the binding does not match."""
         if binding.match.matches(admission, self._core.registry, self._namespace_labels) is None:
             return []
         return await collect(self._core, policy, binding, _namespace_of(admission))
@@ -316,7 +316,7 @@ class Policies:
         return None if entry is None else entry.attrs.labels
 
     def deadline(self) -> Callable[[], bool]:
-        """Whether the expressions of a write have had their time."""
+        """Whether the time for the expressions of a write is over."""
         monotonic = self._clock.monotonic
         end = monotonic() + _PATIENCE_S
         return lambda: monotonic() > end
@@ -331,7 +331,7 @@ class Policies:
 
 
 class _Subjects:
-    """A write as policies see it, once per version that one of them asks for."""
+    """The object of a write in each version that a policy asks for, converted once."""
 
     def __init__(self, policies: Policies, admission: Admission) -> None:
         self._policies = policies

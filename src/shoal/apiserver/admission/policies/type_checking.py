@@ -1,7 +1,7 @@
-"""What policies' expressions would do wrong with the kinds they are about, said in the policy's status.
+"""Type-checks policy expressions against the kinds they match, and reports the result in the policy's status.
 
 Expressions are written for objects of any type; here they are checked against the types of the kinds that the rules
-name. The findings are warnings: they never keep a policy from working.
+name. The findings are warnings: the policy still runs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MAX_KINDS = 10
 
 
 class TypeChecks:
-    """The ``Effects`` of writing a ValidatingAdmissionPolicy: its status says at once what was found."""
+    """The ``Effects`` of writing a ValidatingAdmissionPolicy: writes the result into its status."""
 
     before_validation = False
 

@@ -1,4 +1,4 @@
-"""ValidatingAdmissionPolicy: what a policy finds about one write."""
+"""ValidatingAdmissionPolicy: evaluates the validations of a policy for one write."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAX_ANNOTATION: Final = 10 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ValidationFailure:
-    """A validation that does not hold, or that could not be decided."""
+    """A validation that is false, or could not be evaluated."""
 
     place: int  # among the policy's validations
     message: str
@@ -73,7 +73,7 @@ class Validation:
         ]
 
     def find(self, subject: WriteSubject, params: Obj | None) -> ValidationOutcome:
-        """What is wrong with the write. Errors of expressions count as findings unless the policy ignores failures."""
+        """The failed validations. Expression errors count as failures unless the policy ignores them."""
         activation = Activation(subject, params, self._variables)
         try:
             if not self._conditions.hold(activation):
@@ -129,7 +129,7 @@ class Validation:
 
 
 def _message(check: _Check, activation: Activation, budget: CostBudget) -> str:
-    """What the expression makes of it, if that is a usable line; else what the policy says; else the expression."""
+    """The result of messageExpression if it is a usable line, else the policy's message, else the expression."""
     if check.message is None:
         return check.fallback
     try:

@@ -1,6 +1,6 @@
-"""Calls hooks: one POST of JSON over TLS, on connections that are kept for the next call.
+"""Calls webhooks: one POST of JSON over TLS, on pooled connections.
 
-Everything that can go wrong becomes ``CallFailed`` with the text that users of Kubernetes know from its API server. A
+Every failure becomes ``CallFailed`` with the text that the Kubernetes API server uses. A
 call is a task of its own, since request handlers are not run in one; whoever stops waiting for it ends it. Redirects
 are not followed, answers have a limit.
 """
@@ -42,11 +42,11 @@ _TEXTS = {
 
 
 class CallFailed(ShoalError):
-    """No usable answer came; the text says why."""
+    """The call gave no usable response; the text says why."""
 
 
 class TimedOut(CallFailed):
-    """The time for the call was over."""
+    """The call exceeded its timeout."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class HookClient:
         self._closed = False
 
     async def post(self, target: HookTarget, body: Any, timeout_s: float, *, tell: bool = True) -> Any:
-        """Send ``body`` and return the answer, both decoded. ``tell``: the hook learns how much time it has."""
+        """Send ``body`` and return the answer, both decoded. ``tell``: send the timeout to the hook."""
         query = f"?timeout={math.ceil(timeout_s)}s" if tell else ""
         head = (
             f"POST {target.path}{query} HTTP/1.1\r\nHost: {target.host}\r\nUser-Agent: kube-apiserver-admission\r\n"
@@ -157,7 +157,7 @@ class HookClient:
             except ssl.SSLError:
                 raise CallFailed("unable to load root certificates: unable to parse bytes as PEM block") from None
             context.minimum_version = ssl.TLSVersion.TLSv1_2
-            # what a bundle names is trusted, be it an intermediate authority or the hook's own certificate
+            # every certificate in the bundle is trusted, also an intermediate authority or the hook's own certificate
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
             context.verify_flags &= ~ssl.VERIFY_X509_STRICT
             context.set_alpn_protocols(["http/1.1"])

@@ -1,6 +1,6 @@
-"""matchConditions: expressions that decide, after the rules and selectors, whether a hook is asked.
+"""matchConditions: expressions that decide, after the rules and selectors, whether a hook is called.
 
-They are those of policies. What evaluates them is imported with the first write that meets one.
+Policies have the same expressions. The evaluator is imported with the first write that needs it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Kind = tuple[str, str, str]
 
 
 class ConditionsFailed(ShoalError):
-    """No condition says no, but not all of them came to a value."""
+    """No condition is false, but at least one could not be evaluated."""
 
 
 class Conditions:
@@ -39,7 +39,7 @@ class Conditions:
         self, admission: Admission, kind: Kind, resource: Kind, obj: Obj | None, old: Obj | None,
         *, decide: Decide, interrupted: Callable[[], bool],
     ) -> bool:  # fmt: skip
-        """Whether all are true. One that is false decides, whatever became of the others; else an error is raised."""
+        """Whether all are true. One false condition decides, even if others failed; otherwise a failure is raised."""
         from shoal.apiserver.admission.policies import expressions
         from shoal.kube.cel.admission import Variables, VariableScope
 

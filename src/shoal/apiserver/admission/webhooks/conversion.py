@@ -1,4 +1,4 @@
-"""Conversion webhooks: custom objects in other versions than the one they are stored in.
+"""Conversion webhooks: convert custom objects between their stored version and other versions.
 
 The verbs work on entries, synchronously. A version whose objects a webhook converts therefore asks for all the entries
 of an answer ahead, in one call, and gets them back as entries that already are in that version; nothing behind it has
@@ -32,11 +32,11 @@ _Outcome = dict[_Place, Entry] | ApiError
 
 
 class BadConversion(ShoalError):
-    """An answer that cannot be used; the text says why."""
+    """The webhook's response cannot be used; the text says why."""
 
 
 class Converter:
-    """Asks the conversion webhook of one definition."""
+    """Calls the conversion webhook of one definition."""
 
     def __init__(self, definition: Mapping[str, Any], client: HookClient, ids: Ids) -> None:
         spec = definition["spec"]
@@ -54,13 +54,13 @@ class Converter:
     # -- entries ---------------------------------------------------------------------------------------------------
 
     async def entry(self, served: Served, entry: Entry) -> Entry:
-        """The entry as one of this version."""
+        """The entry converted to this version."""
         if entry.value.startswith(served.prefix):
             return entry
         return (await self.entries(served, [entry]))[0]
 
     async def entries(self, served: Served, entries: Sequence[Entry]) -> Sequence[Entry]:
-        """The entries as ones of this version, in one call for all that are not."""
+        """The entries converted to this version, in one call for all that need it."""
         prefix, api_version = served.prefix, served.resource.api_version
         foreign = [entry for entry in entries if not entry.value.startswith(prefix)]
         if not foreign:
@@ -80,7 +80,7 @@ class Converter:
         if missing:
             waiting.append(self._begin(served, missing))
         for task in dict.fromkeys(waiting):
-            # whoever asked first may go away; the others still want the answer
+            # the first caller may be cancelled; the others still need the result
             outcome = await asyncio.shield(task)
             if isinstance(outcome, ApiError):
                 raise outcome
@@ -91,7 +91,7 @@ class Converter:
         ]  # fmt: skip
 
     async def events(self, served: Served, events: Sequence[Event], *, previous: bool) -> Sequence[Event]:
-        """Events about objects of this version; what they were before only if ``previous`` is wanted."""
+        """Events about objects of this version; with their previous state only if ``previous`` is set."""
         entries = [event.entry for event in events]
         if not previous:
             shown = await self.entries(served, entries)
@@ -136,7 +136,7 @@ class Converter:
     # -- objects ---------------------------------------------------------------------------------------------------
 
     async def objects(self, objs: Sequence[Obj], api_version: str) -> list[Obj]:
-        """The objects in this version; those that already are in it as they are."""
+        """The objects converted to this version; those already in it are returned unchanged."""
         foreign = [obj for obj in objs if obj.get("apiVersion") != api_version]
         if not foreign:
             return list(objs)
@@ -152,7 +152,7 @@ class Converter:
         return [next(converted) if obj.get("apiVersion") != api_version else obj for obj in objs]
 
     async def to_store(self, storage: Served, obj: Obj) -> Obj:
-        """An object as it is stored, which is always in the storage version."""
+        """The object converted to the storage version."""
         if obj.get("apiVersion") == storage.resource.api_version:
             return obj
         [stored] = await self.objects([obj], storage.resource.api_version)
@@ -217,7 +217,7 @@ def _converted(answer: Any, version: str, uid: str) -> list[Any]:
 
 
 def _check(original: Obj, obj: Any, api_version: str) -> None:
-    """What a conversion must leave alone."""
+    """Check that the conversion kept the fields it may not change."""
     if not isinstance(obj, dict):
         raise BadConversion("it is not an object")
     if obj.get("apiVersion") != api_version:

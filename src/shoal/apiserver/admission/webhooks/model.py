@@ -1,4 +1,4 @@
-"""Hooks as the server uses them, made from their configurations."""
+"""Webhooks, parsed from their configurations."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Hook:
     conditions: Conditions
     timeout_s: float
     ignores_failure: bool
-    dry_run: bool  # can be asked about writes that are not carried out
-    again: bool  # wants to be asked again when later ones have changed the object
-    version: str  # of the reviews it understands; empty: none that we know
+    dry_run: bool  # can be called for dry runs
+    again: bool  # called again when later hooks have changed the object
+    version: str  # AdmissionReview versions it supports; empty: none that this server knows
 
 
 def hooks_of(configuration: Obj) -> tuple[Hook, ...]:

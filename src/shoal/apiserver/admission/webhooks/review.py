@@ -1,4 +1,4 @@
-"""The AdmissionReview protocol: what a hook is told, and what its answer must look like. Pure."""
+"""The AdmissionReview protocol: builds requests and checks responses. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ResourceOf = tuple[str, str, str]  # group, version, plural
 
 
 class BadAnswer(ShoalError):
-    """An answer that is not one to the question; the text says what is wrong with it."""
+    """A response that does not fit its request; the text says why."""
 
 
 class Denied(ApiError):
@@ -36,7 +36,7 @@ class Denied(ApiError):
             status["message"], causes=details.pop("causes", None) or (),
             retry_after_s=details.pop("retryAfterSeconds", None), details=details,
         )  # fmt: skip
-        # of this refusal, where other errors have them by their class
+        # per rejection; other errors have them per class
         self.code = status["code"]  # type: ignore[misc]
         self.reason = status.get("reason") or ""  # type: ignore[misc]
 
@@ -70,7 +70,7 @@ def user_info(user: User) -> Obj:
 
 
 def request_of(admission: Admission, kind: Kind, resource: ResourceOf) -> Obj:
-    """The request without its objects: what expressions know as ``request``, and the frame of a review."""
+    """The request without its objects: the ``request`` variable of expressions, and the base of a review."""
     asked = admission.served.resource
     request: Obj = {
         "kind": _kind(kind),
@@ -99,7 +99,7 @@ def review(version: str, uid: str, request: Obj, obj: Obj | None, old: Obj | Non
 
 
 def verdict(answer: Any, version: str, uid: str, *, mutating: bool) -> HookResponse:
-    """What the answer says; ``BadAnswer`` when it is not one to the review of this version and uid."""
+    """The parsed response; ``BadAnswer`` when it does not fit the review of this version and uid."""
     response = answer.get("response") if isinstance(answer, dict) else None
     if not isinstance(response, dict):
         raise BadAnswer("webhook response was absent")
@@ -142,7 +142,7 @@ def _check_patch(response: Obj, *, mutating: bool) -> None:
 
 
 class BadPatch(ShoalError):
-    """A patch that cannot be read, or of a type nobody knows."""
+    """A patch that cannot be decoded, or has an unknown type."""
 
 
 def _patch(response: Obj) -> list[Any]:

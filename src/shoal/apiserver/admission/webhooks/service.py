@@ -1,4 +1,4 @@
-"""Webhooks as an admission plugin: which hooks there are, which of them a write concerns, and asking them.
+"""Webhooks as an admission plugin: follows the configurations, selects the hooks that match a write, and calls them.
 
 Mutating hooks are asked one after the other, in the order of their configurations' names, each about the object as the
 one before has left it; validating ones all at once. The hooks follow the store's configurations.
@@ -45,22 +45,22 @@ _TOO_LATE = "Timeout: request did not complete within requested timeout"
 
 @dataclass(slots=True)
 class _Memory:
-    """What is remembered of one write between its calls to hooks."""
+    """State of one write between its calls to hooks."""
 
     deadline_s: float
-    asked: set[tuple[str, str, int]] = field(default_factory=set)  # of those that may be asked again
+    asked: set[tuple[str, str, int]] = field(default_factory=set)  # of hooks that may be called again
     to_repeat: set[tuple[str, str, int]] = field(default_factory=set)
     left: bytes = b""  # the object as the last hook left it
 
     def changed(self) -> None:
-        """The object is different now: all that were asked before may want to see it again."""
+        """The object was changed: earlier hooks may have to be called again."""
         self.to_repeat |= self.asked
         self.asked.clear()
 
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A hook that is to be asked, and what about."""
+    """A hook to call, with the object version to send."""
 
     hook: Hook
     place: int  # among the hooks of its kind
@@ -71,7 +71,7 @@ class _Question:
 
 
 class _CallError(Exception):
-    """A hook could not be asked, or gave no answer that counts: its failure policy decides."""
+    """A hook could not be called, or its response is invalid: its failure policy decides."""
 
 
 class Webhooks:
@@ -85,8 +85,8 @@ class Webhooks:
         *,
         decide: Decide,
     ) -> None:
-        """``changed`` is called when other writes than before may concern hooks; ``decide`` answers the questions of
-        match conditions about what a user may do."""
+        """``changed`` is called when hooks may match other writes than before; ``decide`` answers authorization
+        checks in match conditions."""
         self._core = core
         self._changed = changed
         self._client = client
@@ -243,7 +243,7 @@ class Webhooks:
     # -- asking ----------------------------------------------------------------------------------------------------
 
     async def _ask(self, question: _Question, admission: Admission, memory: _Memory, *, mutating: bool) -> HookResponse:
-        """The hook's answer, after warnings and annotations were noted. A refusal is raised."""
+        """The hook's response, after its warnings and annotations were recorded. A rejection is raised."""
         hook, client = question.hook, self._client
         if admission.dry_run and not hook.dry_run:
             raise BadRequest(f'admission webhook "{hook.name}" does not support dry run')
@@ -275,7 +275,7 @@ class Webhooks:
     def _fail(
         self, question: _Question, admission: Admission, error: _CallError, memory: _Memory, what: str, *, again: bool
     ) -> None:
-        """A call that came to nothing: go on without it, or refuse the write, as the hook's policy says."""
+        """A call failed: ignore it or reject the write, as the hook's failure policy says."""
         hook = question.hook
         text = f'failed calling webhook "{hook.name}": {error}'
         _log.warning(
@@ -315,7 +315,7 @@ class Webhooks:
             _note(admission, "mutation", question, again, {"mutated": changed})
 
     async def _taken_over(self, patched: Obj, question: _Question, admission: Admission) -> Obj:
-        """What a hook has made of an object, canonical and with defaults, in the version of the request."""
+        """The object after a hook's patch, canonical and with defaults, in the version of the request."""
         if admission.kind[2]:
             return patched
         try:
@@ -338,7 +338,7 @@ def _patched(obj: Obj, patch: list[Any]) -> Obj:
 
 
 def _typed(obj: Obj | None, kind: tuple[str, str, str]) -> Obj | None:
-    """Objects on their way to a hook always say what they are."""
+    """The object with kind and apiVersion, which objects sent to a hook always have."""
     if obj is None or not kind[2] or ("kind" in obj and "apiVersion" in obj):
         return obj
     group, version, name = kind
@@ -346,7 +346,7 @@ def _typed(obj: Obj | None, kind: tuple[str, str, str]) -> Obj | None:
 
 
 def _note(admission: Admission, what: str, question: _Question, again: bool, more: Obj) -> None:
-    """For the audit log: what a hook has done to the object."""
+    """Record in the audit log whether a hook changed the object."""
     noted = {"configuration": question.hook.configuration, "webhook": question.hook.name, **more}
     admission.annotations.setdefault(_annotation(what, question, again=again), _text(noted).decode())
 

@@ -1,4 +1,4 @@
-"""Where a hook is reached: the ``clientConfig`` of webhooks and of conversions, and the endpoint behind a service.
+"""The address of a hook: the ``clientConfig`` of webhooks and conversions, and the endpoint behind a service.
 
 A service is not called through its cluster address, which only nodes know how to reach: the server connects to one of
 its endpoints, as a proxy on a node would, and takes them in turn.
@@ -26,7 +26,7 @@ _REACHABLE = ("ClusterIP", "NodePort", "LoadBalancer", "")
 
 
 class Unresolved(ShoalError):
-    """There is no address to connect to; the text is what the user is told."""
+    """The hook has no address to connect to; the text is the message for the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class HookTarget:
-    """What a ``clientConfig`` says. ``ca`` is empty for the roots that the machine trusts."""
+    """A parsed ``clientConfig``. An empty ``ca`` means the system's trusted roots."""
 
     url: str  # as messages show it
     path: str
@@ -77,7 +77,7 @@ def _bundle(encoded: str) -> str:
 
 
 class Resolver:
-    """Finds the address of a target in the server's own memory."""
+    """Finds the address of a target in the server's caches."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -105,7 +105,7 @@ class Resolver:
         return found[turn % len(found)]
 
     def _endpoints(self, service: Service, port_name: str) -> Iterator[tuple[str, int]]:
-        """Ready endpoints from slices; from Endpoints where nobody has made slices of them."""
+        """Ready endpoints from EndpointSlices; from Endpoints when there are no slices."""
         index = f"{_SERVICE_LABEL}={service.name}"
         slices = self._store.range(_SLICES, service.namespace, index=index).entries
         for entry in slices:
