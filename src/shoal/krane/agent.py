@@ -123,7 +123,11 @@ class Agent:
         if fleet != answer.control_plane:
             self._home.fleet = answer.control_plane
             if fleet:  # whoever works for the other one must stop before it can hear a word of this one
-                log.warning("the control plane is another fleet's; starting anew", was=fleet, now=answer.control_plane)
+                log.warning(
+                    "the control plane belongs to another fleet; starting with an empty cache",
+                    was=fleet,
+                    now=answer.control_plane,
+                )
                 return
         session.begin(answer.epoch)
         log.info("joined", epoch=answer.epoch, fleet=answer.control_plane)
@@ -271,7 +275,7 @@ class Agent:
         for stream in _KINDS:
             controller = self.controllers.get(stream)
             checks[str(stream)] = (
-                "ok" if controller is not None and controller.synced else "the cluster is not seen yet"
+                "ok" if controller is not None and controller.synced else "the cluster's objects are not listed yet"
             )
         return all(text == "ok" for text in checks.values()), checks
 

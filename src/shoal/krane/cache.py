@@ -208,9 +208,9 @@ class Cache:
         records = _records(content)
         first = next(records, None)
         if first is None:
-            raise _Damaged("it has no beginning")
+            raise _Damaged("the header is missing")
         if first != self._owner.record():
-            raise ValueError("it belongs to another fleet, cluster, shard or key, or is of another release")
+            raise ValueError("it was written for another fleet, cluster, shard or key, or by another release")
         for record in records:
             self._replay(record[:1], record[1:])
 
@@ -231,7 +231,7 @@ class Cache:
         elif kind == _UNHOLD:
             self.held.discard(body.decode())
         else:
-            raise _Damaged(f"a record is of the unknown kind {kind!r}")
+            raise _Damaged(f"a record has the unknown kind {kind!r}")
 
 
 async def _to_the_end(work: Awaitable[None]) -> None:

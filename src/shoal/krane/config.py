@@ -18,17 +18,17 @@ class JoinFile:
     token: str = setting(doc="bearer token of the agent")
     cluster: str = setting(doc="name of the cluster")
     region: str = setting(doc="region of the cluster")
-    shard: str = setting("default", doc="which part of the cluster's objects this agent has")
-    ca: str = setting("", doc="certificates, in PEM, of who may sign the control plane's; needed for https")
+    shard: str = setting("default", doc="name of the agent's shard of the cluster")
+    ca: str = setting("", doc="CA certificates of the control plane, PEM; needed for https")
 
     def __post_init__(self) -> None:
         if not self.url.startswith(("https://", "http://")):
             raise ConfigError(f"url is {self.url!r}: use https://HOST:PORT")
         if self.url.startswith("https://") and not self.ca:
-            raise ConfigError("ca is not set: an https url needs the certificates that signed the control plane's")
+            raise ConfigError("ca is not set: an https url needs the control plane's CA certificates")
         for name in ("token", "cluster", "region", "shard"):
             if not getattr(self, name):
-                raise ConfigError(f"{name} is empty in the join file: make a new one with shoal token create")
+                raise ConfigError(f"{name} is empty in the join file: create a new one with shoal token create")
 
 
 def read_join_file(path: Path) -> JoinFile:
@@ -40,7 +40,7 @@ def read_join_file(path: Path) -> JoinFile:
 class Limits:
     """Times, numbers and sizes of one controller."""
 
-    buffer: int = setting(1000, doc="keys received and not applied before reading stops")
+    buffer: int = setting(1000, doc="keys received but not applied before reading pauses")
     apply_parallel: int = setting(10, doc="keys applied at the same time")
     apply_timeout_s: float = setting(60.0, doc="longest time one key may take to apply")
     retry_base_s: float = setting(5.0, doc="wait after a key failed for the first time; doubles")
@@ -49,8 +49,8 @@ class Limits:
     reconnect_cap_s: float = setting(30.0, doc="longest wait before a reconnect")
     report_parallel: int = setting(10, doc="reports sent at the same time")
     report_batch: int = setting(50, doc="objects in one report")
-    report_gather_s: float = setting(0.015, doc="a report waits this long for what changes with it; 0: not at all")
-    resync_s: float = setting(600.0, doc="every object is asked for at least this often")
+    report_gather_s: float = setting(0.015, doc="how long a report waits so that later changes join it; 0: not at all")
+    resync_s: float = setting(600.0, doc="how often every object is compared with the control plane")
     breaker_threshold: int = setting(5, doc="failed calls in a row that open the circuit breaker")
     breaker_open_s: float = setting(10.0, doc="how long the circuit breaker stays open")
     drift_base_s: float = setting(1.0, doc="wait before drift of the same object is corrected again; doubles")
@@ -74,17 +74,17 @@ class KraneConfig:
     """One agent. Durations are in seconds."""
 
     join: Path = setting(doc="the join file")
-    dir: Path = setting(doc="where the agent keeps its key and the last known state; only for its own eyes")
-    kubeconfig: Path | None = setting(None, doc="the cluster; without it the agent's own service account is used")
+    dir: Path = setting(doc="directory of the agent's private key and last known state; keep it private")
+    kubeconfig: Path | None = setting(None, doc="kubeconfig of the cluster; empty: the agent's service account")
     context: str = setting("", doc="context of the kubeconfig; empty: the current one")
-    agent: str = setting("", doc="name of this process, unique among the standbys; empty: made from the host's name")
+    agent: str = setting("", doc="name of this process, unique among the standbys; empty: derived from the host name")
     host: str = setting("127.0.0.1", doc="address for health and metrics")
     port: int = setting(8070, doc="port for health and metrics; 0: any")
     elect: bool = setting(True, doc="take part in an election, so that a standby can be started beside this agent")
     lease_namespace: str = setting("shoal-system", doc="namespace of the Lease of the election")
-    heartbeat_s: float = setting(10.0, doc="how often the control plane hears that we live, unless it says otherwise")
+    heartbeat_s: float = setting(10.0, doc="time between heartbeats, unless the control plane sets another")
     rpc_timeout_s: float = setting(10.0, doc="longest time a call to the control plane may take")
-    idle_s: float = setting(100.0, doc="a stream without any message for this long is dead")
+    idle_s: float = setting(100.0, doc="a stream without any message for this long is closed")
     limits: Limits = setting(Limits(), doc="of each of the two controllers")
 
     def __post_init__(self) -> None:

@@ -100,7 +100,7 @@ class ControllerContext:
             async with within(self.clock, self.limits.apply_timeout_s):
                 return await self.applier.live()
         except (ApiError, TransportError, TimeoutError) as error:
-            raise ServiceUnavailable(f"the cluster cannot be listed: {error or 'it does not answer'}") from error
+            raise ServiceUnavailable(f"the cluster cannot be listed: {error or 'no answer'}") from error
 
     def backoff(self) -> Backoff:
         return Backoff(base_s=self.limits.reconnect_base_s, cap_s=self.limits.reconnect_cap_s, floor_s=0.02)

@@ -93,7 +93,7 @@ class Controller(ABC):
     async def start(self) -> None:
         """Begin in the background. An error that ended a loop is raised by ``stop``."""
         if self._task is not None:
-            raise RuntimeError(f"the controller of {self.stream} was started before")
+            raise RuntimeError(f"the controller of {self.stream} is already started")
         self._task = asyncio.create_task(self.run(), name=f"krane/{self.stream}")
 
     async def stop(self) -> None:
@@ -142,7 +142,7 @@ class Controller(ABC):
         try:
             live = {key: found.version for key, found in (await context.live()).items()}
         except ServiceUnavailable as error:
-            context.log.warning("applying all that is cached", reason=str(error))
+            context.log.warning("applying the cached state", reason=str(error))
         for item in context.cache.items():
             version = version_of(item)
             if not is_removal(item) and live.get(item.key) == version:

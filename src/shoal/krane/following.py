@@ -280,7 +280,7 @@ class Follower:
         try:
             live = await context.live()
         except ServiceUnavailable as error:
-            context.log.warning("what is absent cannot be found out yet", reason=str(error))
+            context.log.warning("absent objects cannot be determined yet", reason=str(error))
             return False
         versions = {key: found.version for key, found in live.items()}
         suspects = context.machine.suspects(sync, versions)
@@ -307,7 +307,9 @@ class Follower:
                 except NotFound:
                     answers[key] = None
                 except ApiError as error:
-                    self._context.log.warning("asking for an object failed", key=key, reason=str(error))
+                    self._context.log.warning(
+                        "reading an object from the control plane failed", key=key, reason=str(error)
+                    )
                     return
 
         if keys:

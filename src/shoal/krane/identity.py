@@ -47,11 +47,11 @@ class Home:
             pair = KeyPair(bytes.fromhex(content["private"]), bytes.fromhex(content["public"]))
             if len(pair.private) == len(pair.public) == _KEY_BYTES:
                 return pair
-            log.warning("the key of the agent has another length; making a new one", path=str(path))
+            log.warning("the agent's key has a wrong length; creating a new one", path=str(path))
         except FileNotFoundError:
             pass
         except (ValueError, TypeError, KeyError) as error:
-            log.warning("the key of the agent cannot be read; making a new one", path=str(path), reason=str(error))
+            log.warning("the agent's key cannot be read; creating a new one", path=str(path), reason=str(error))
         fresh = _generate()
         write_private(path, orjson.dumps({"private": fresh.private.hex(), "public": fresh.public.hex()}))
         return fresh

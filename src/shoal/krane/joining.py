@@ -29,7 +29,7 @@ class JoinFileReader:
                 self._seen = found
         except Exception as error:
             log.warning(
-                "the join file cannot be read; going on with what it said", path=str(self._path), reason=str(error)
+                "the join file cannot be read; keeping its last contents", path=str(self._path), reason=str(error)
             )
         return self._last
 

@@ -43,7 +43,7 @@ OF_KIND = {
     "policy": f"{PREFIX}policy",
     "keys": f"{PREFIX}keys",
 }
-"""By kind of key, the label that has its id; the kind is also the component."""
+"""The id label of each kind of key; the kind is also the component."""
 
 TOPOLOGY_KEY_ZONE = "topology.kubernetes.io/zone"
 TOPOLOGY_KEY_HOST = "kubernetes.io/hostname"

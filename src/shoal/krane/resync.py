@@ -98,11 +98,11 @@ class Resync:
         except NotFound:
             await self._follower.ask_again([key])  # absence is for a sync to establish
         except ApiError as error:
-            context.log.debug("asking for an object failed", key=key, reason=str(error))
+            context.log.debug("reading an object from the control plane failed", key=key, reason=str(error))
         else:
             if await self._follower.take(item):
                 context.metrics.corrections.labels(context.stream, "version").inc()
-                context.log.warning("an object had changed and nobody had said so", key=key)
+                context.log.warning("an object had changed without a message", key=key)
             self._actual.correct_drift(key)
 
     async def _settle_doubts(self) -> None:
@@ -125,7 +125,7 @@ class Resync:
         try:
             live = await context.live()
         except ServiceUnavailable as error:
-            context.log.warning("strays and what is missing cannot be found now", reason=str(error))
+            context.log.warning("stray and missing objects cannot be determined now", reason=str(error))
             return
         strays = [key for key in live if context.machine.known(key) is None]
         await self._follower.ask_again(strays)

@@ -34,7 +34,7 @@ def _unsealable(secret: pb.SealedSecret, reason: str) -> Unsealable:
 
 
 def _deleted(secret: pb.SealedSecret) -> Unsealable:
-    why = "it was deleted and the deployment still names it: apply it again, or take it out of the app's spec.secrets"
+    why = "it was deleted and the deployment still names it: apply it again, or remove it from the app's spec.secrets"
     error = Unsealable.of("Secret", "", secret.secret, [invalid("secrets", secret.secret, why)])
     assert isinstance(error, Unsealable)
     return error

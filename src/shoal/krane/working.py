@@ -107,7 +107,7 @@ class Worker:
         try:
             fresh = await context.ask(item.key)
         except ApiError as error:
-            context.log.debug("asking for an object failed", key=item.key, reason=str(error))
+            context.log.debug("reading an object from the control plane failed", key=item.key, reason=str(error))
             return None
         if version_of(fresh) != version_of(item) or fresh.to_binary() == item.to_binary():
             return None
@@ -186,7 +186,7 @@ class Worker:
             self._deps.cached()
             held = Failure(version_of(item), "DeletionHeld", context.brake.reason(), 0, context.now_ms())
             context.key_state.failed(key, held)
-            context.log.warning("a deletion waits for a person", key=key)
+            context.log.warning("a deletion waits for confirmation", key=key)
             return False
         context.cache.deleted(key, now_s, keep_s=WINDOW_S)
         self._deps.cached()
@@ -201,5 +201,5 @@ class Worker:
 
 def operation_of(item: pb.Item) -> str:
     if item.action is None:
-        raise BadRequest(f"{item.key} says neither what is desired nor that it is to be removed")
+        raise BadRequest(f"{item.key} has neither a desired state nor a removal")
     return item.action.field if item.action.field in ("delete", "release") else "apply"

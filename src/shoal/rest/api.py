@@ -171,7 +171,7 @@ class RestApi(Generic[P, C]):
         principal = await self._deps.authenticate(token)
         if principal is None:
             self._deps.metrics.refused.labels("unknown").inc()
-            raise Unauthorized("the token is not known, was revoked or has expired: ask an administrator for a new one")
+            raise Unauthorized("the token is unknown, revoked or expired: ask an administrator for a new one")
         request.token = token
         return await self._deps.admit(request, principal)
 

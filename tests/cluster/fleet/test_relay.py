@@ -325,7 +325,7 @@ def test_a_relay_that_was_alone_for_too_long_begins_no_more_streams_until_the_co
                             return False
                         except ConnectError as error:
                             assert error.code is Code.UNAVAILABLE
-                            return "who may still connect is not known" in error.message
+                            return "can no longer check tokens" in error.message
 
                 await eventually(refused)
                 await control.start()

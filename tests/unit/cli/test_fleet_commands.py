@@ -169,7 +169,7 @@ def test_an_app_is_described_from_spec_to_events(shoal: Shoal, project: str, tmp
     text = shoal("describe", "app", f"{project}/production/web").out
     for expected in (
         "Status:    Progressing: ready 0/2 regions", "env:        GREETING=hello", "region eu:  replicas 2",
-        "NoAgent: no agent has joined for this place", "eu → eu-1: ", "Instances: none", "revision 1: shoal/echo",
+        "NoAgent: no agent has joined for this cluster and shard", "eu → eu-1: ", "Instances: none", "revision 1: shoal/echo",
     ):  # fmt: skip
         assert expected in text, text
     found = json.loads(shoal("describe", "app", f"{project}/production/web", "-o", "json").out)
@@ -199,7 +199,7 @@ def test_waiting_for_what_does_not_become_ready_ends_with_one_and_the_reasons(
     ran = shoal("status", f"{project}/production/web", "--wait-ready", "--timeout", "1s")
     assert ran.code == 1
     assert "error: not ready in time:" in ran.err
-    assert "eu: Progressing, NoAgent: no agent has joined for this place" in ran.err
+    assert "eu: Progressing, NoAgent: no agent has joined for this cluster and shard" in ran.err
     assert shoal("status", "--timeout", "soon").code == 2
 
 

@@ -282,10 +282,10 @@ def test_without_the_control_plane_a_restarted_agent_keeps_the_cached_state(tmp_
 def test_an_agent_that_never_joined_is_not_ready_and_says_why(tmp_path: Path) -> None:
     async def main() -> None:
         world = World(tmp_path)
-        world.plane.error = Unauthorized("the token is not known")
+        world.plane.error = Unauthorized("the token is unknown")
         async with world.running(world.agent("a1")) as agent:
             ready, checks = agent.readyz()
-            assert not ready and "not known" in checks["join"] and agent.livez()[0]
+            assert not ready and "unknown" in checks["join"] and agent.livez()[0]
 
     asyncio.run(main())
 

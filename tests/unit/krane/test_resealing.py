@@ -77,5 +77,5 @@ def test_without_an_answer_the_last_state_stays_and_it_is_tried_again(tmp_path: 
 def test_a_secret_that_was_deleted_is_an_error_that_names_it_and_the_field() -> None:
     with pytest.raises(Unsealable) as caught:
         unseal(pb.SealedSecret(secret="db"), b"k" * 32)
-    assert 'Secret "db"' in str(caught.value) and "take it out of the app's spec.secrets" in str(caught.value)
+    assert 'Secret "db"' in str(caught.value) and "remove it from the app's spec.secrets" in str(caught.value)
     assert [error.field for error in caught.value.errors] == ["secrets"]

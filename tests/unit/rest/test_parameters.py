@@ -16,7 +16,7 @@ from shoal.rest.parameters import MAX_TEXT, ParameterReader
 class Everything(Struct, frozen=True, kw_only=True):
     text: str = "none"
     short: Annotated[str, Meta(max_length=5)] = ""
-    name: Annotated[str, Meta(pattern="^[a-z]+$", extra={"expected": "must be small letters"})] = ""
+    name: Annotated[str, Meta(pattern="^[a-z]+$", extra={"expected": "must be lower case letters"})] = ""
     limit: Annotated[int, Meta(ge=1, le=500)] = 100
     least: Annotated[int, Meta(ge=-1)] = 0
     share: Annotated[float, Meta(ge=0, le=1)] = 0.5
@@ -67,7 +67,7 @@ def test_each_kind_of_parameter_is_read() -> None:
         ("dryRun", "yes", 'supported values: "false", "true"'),
         ("dryRun", "1", "supported values"),
         ("kind", "cats", 'supported values: "nodes", "pods"'),
-        ("name", "A1", "must be small letters"),
+        ("name", "A1", "must be lower case letters"),
         ("short", "123456", "must be at most 5 characters"),
         ("text", "a" * (MAX_TEXT + 1), f"must be at most {MAX_TEXT} characters"),
         ("text", "a\0b", "without NUL"),

@@ -31,7 +31,7 @@ async def run_relay(config: RelaySettings, stop: asyncio.Event, on_ready: Callab
     if config.ca is not None:
         ca = _read(config.ca, "ca")
     if config.url.startswith("https://") and not ca:
-        raise ConfigError("ca is not set: an https url needs the certificates that signed the control plane's")
+        raise ConfigError("ca is not set: an https url needs the control plane's CA certificates")
     keys = Pki(config.dir / "pki", now=clock.now()).ensure_server(config.certificate_hosts)
     last = token
 

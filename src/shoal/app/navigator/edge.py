@@ -122,7 +122,5 @@ def _reread(config: EdgeConfig, last: EdgeJoinFile) -> EdgeJoinFile:
     try:
         return read_join_file(config.join)
     except Exception as error:
-        log.warning(
-            "the join file cannot be read; going on with what it said", path=str(config.join), reason=str(error)
-        )
+        log.warning("the join file cannot be read; keeping its last contents", path=str(config.join), reason=str(error))
         return last

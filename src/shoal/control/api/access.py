@@ -43,9 +43,7 @@ class ApiAccess:
     async def admit(self, request: RestRequest, principal: Principal) -> ApiCaller:
         if principal.kind != "user":
             self._metrics.refused.labels("kind").inc()
-            raise Forbidden(
-                f"this is the token of an {principal.kind}, which is for its own service alone: use the token of a user"
-            )
+            raise Forbidden(f"a token of kind {principal.kind} cannot be used here: use a user's token")
         workspace = await self._workspace(request, principal)
         who = Actor(workspace, principal.name, principal.role, request.trace, request.correlation)
         return ApiCaller(who, principal)
@@ -64,7 +62,7 @@ class ApiAccess:
             self._metrics.refused.labels("workspace").inc()
             raise Forbidden(f"{principal.name!r} belongs to another workspace and does not run the fleet")
         if not _is_workspace(asked):
-            raise BadRequest(f"X-Shoal-Workspace is {asked[:64]!r}, which names no workspace")
+            raise BadRequest(f"X-Shoal-Workspace is {asked[:64]!r}, which is not the name of a workspace")
         async with self._databases.of(asked).reading() as session:
             found = await session.scalar(select(Workspace.id).where(Workspace.id == asked))
         if found is None:

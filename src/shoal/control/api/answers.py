@@ -47,7 +47,7 @@ def ref_json(ref: ObjectRef) -> dict[str, str]:
 def public_message(error: ApiError) -> str:
     """What a driver says of its connection is for the log: it names hosts and users."""
     if isinstance(error, Unsure):
-        return "the database went away while the change was made, so it may have been made or not: look, then try again"
+        return "the database was lost during the commit: check whether the change was made, then try again"
     if isinstance(error, DatabaseAway):
-        return f"the database is away, so nothing was changed: try again in {error.retry_after_s or 1} s"
+        return f"the database is unavailable, so nothing was changed: try again in {error.retry_after_s or 1} s"
     return error.message

@@ -60,7 +60,7 @@ class Apply:
             ref, document = parsed[position].ref, documents[position]
             try:
                 if away is not None:
-                    raise ServiceUnavailable("it was not tried, since the database is away", retry_after_s=1)
+                    raise ServiceUnavailable("not tried: the database is unavailable", retry_after_s=1)
                 applied = await self._fleet.apply(who, parsed[position], dry_run=dry_run)
             except ApiError as error:
                 if isinstance(error, ServiceUnavailable):
@@ -130,7 +130,7 @@ def _untold(document: dict[str, Any], needs: list[str]) -> dict[str, Any]:
     if document["kind"] == "Secret":
         spec = {"variables": sorted(spec.get("values") or spec.get("variables") or ())}
     shown = {**document, "spec": spec}
-    why = f"needs {', '.join(sorted(set(needs)))}, which this file creates: where it would run can be told after that"
+    why = f"needs {', '.join(sorted(set(needs)))}, which this file creates: the placement is known only after that"
     return {"object": shown, "created": True, "changed": [], "effects": [], "warnings": [why], "dryRun": True}
 
 

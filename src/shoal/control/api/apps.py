@@ -51,9 +51,9 @@ class Apps:
         applied = APPLIED["App"]
         return [
             app("GET", "deployments", "The revisions of an app, newest first", self.deployments),
-            app("GET", "instances", "What runs of an app, everywhere", self.instances),
-            app("GET", "explain", "Why an app is where it is, and why it is not ready", self.explain, Json),
-            app("POST", "move", "Move an app to another cluster of a region: the new place becomes ready first",
+            app("GET", "instances", "The instances of an app in all regions", self.instances),
+            app("GET", "explain", "Why an app was placed where it is, and why it is not ready", self.explain, Json),
+            app("POST", "move", "Move an app to another cluster of a region; the old place ends when the new is ready",
                 self.move, applied, errors=CHANGING),
             app("POST", "scale", "Change how many instances run, in one region or in all", self.scale, applied,
                 errors=CHANGING),
@@ -61,7 +61,7 @@ class Apps:
             app("POST", "start", "Start a stopped app", self.start, applied, errors=CHANGING),
             Operation(
                 method="POST", path=f"{_KEY}/rotate", id="rotateApiKey", tag="apikeys", handler=self.rotate,
-                summary="A new key in place of the old one, which ends at once; shown in this answer only",
+                summary="Replace the key; the old one ends at once, the new one is shown in this answer only",
                 answers={200: APPLIED["ApiKey"]}, errors=(NotFound,),
             ),
         ]  # fmt: skip

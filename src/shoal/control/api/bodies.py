@@ -27,7 +27,7 @@ def parse_documents(body: bytes, media_type: str) -> list[Any]:
         values = _yaml(body)
     else:
         raise UnsupportedMediaType(
-            f"the content type {media_type[:100]!r} is not known: use application/json or application/yaml"
+            f"the content type {media_type[:100]!r} is not supported: use application/json or application/yaml"
         )
     found = [document for value in values for document in _items(value)]
     if len(found) > MAX_DOCUMENTS:
@@ -87,6 +87,6 @@ def _check_values(value: Any) -> None:
             left += each
         elif isinstance(each, str):
             if "\0" in each:
-                raise BadRequest("a text may not contain the character NUL")
+                raise BadRequest("a string may not contain the NUL character")
         elif isinstance(each, float) and not math.isfinite(each):
             raise BadRequest("a number is too large")

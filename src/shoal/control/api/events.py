@@ -50,7 +50,7 @@ _without_durations = re.compile(rb"[0-9][0-9.]* s\b")
 
 
 class ListedEvents(Limited, frozen=True, kw_only=True):
-    follow: Annotated[bool, Meta(description="Go on as a stream of server-sent events")] = False
+    follow: Annotated[bool, Meta(description="Follow events as a stream of server-sent events")] = False
     after: Annotated[int, Meta(ge=0, le=2**53, description="Only events after this id, oldest first")] = 0
     kind: Annotated[
         str, Meta(description="With name: only of this object", extra_json_schema={"enum": list(KINDS)})
@@ -77,7 +77,7 @@ class Events:
             Operation(
                 method="GET", path=f"{ROOT}/events", id="listEvents", tag="events", handler=self.events,
                 answers={200: Items}, errors=(BadRequest, NotFound, TooManyRequests),
-                summary="What happened lately; with follow=true a stream of server-sent events",
+                summary="Recent events; with follow=true a stream of server-sent events",
             ),
             Operation(
                 method="GET", path=f"{ROOT}/watch/status", id="watchStatus", tag="watch", handler=self.watch_all,

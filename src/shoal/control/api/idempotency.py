@@ -95,7 +95,7 @@ class KeyedRequest:
             if kept != shown["status"]:
                 answer["warnings"] = [
                     *answer["warnings"],
-                    "the key was in the first answer only: rotate it if it is lost",
+                    "the key was shown in the first answer only: rotate it if it is lost",
                 ]
             tx.session.add(
                 Idempotency(

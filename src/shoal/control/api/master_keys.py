@@ -68,12 +68,12 @@ class MasterKeyPaths:
             Operation(
                 method="GET", path=path, id="listMasterKeys", tag="secrets", handler=self.list_, needs=_OPERATE,
                 answers={200: MasterKeys}, errors=(Conflict,),
-                summary="The master key that seals, and how many secrets are under each",
+                summary="The current master key, and the number of secrets under each key",
             ),
             Operation(
                 method="POST", path=f"{path}/rotate", id="rotateMasterKey", tag="secrets", handler=self.rotate,
                 needs=_OPERATE, answers={200: MasterKeyRotation}, errors=(BadRequest, Conflict),
-                summary="Move secrets to the master key that seals, or to a new one; call again until complete",
+                summary="Move secrets to the current master key, or to a new one; call again until complete",
             ),
         ]  # fmt: skip
 

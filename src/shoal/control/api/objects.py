@@ -45,7 +45,7 @@ class Listed(Paged, frozen=True, kw_only=True):
 
 
 class Deletion(DryRun, frozen=True, kw_only=True):
-    cascade: Annotated[bool, Meta(description="Also delete what is in the project or environment")] = False
+    cascade: Annotated[bool, Meta(description="Also delete the contents of the project or environment")] = False
 
 
 class Objects:
@@ -87,11 +87,11 @@ class Objects:
                description="A JSON merge patch (RFC 7386) of metadata.labels, metadata.annotations and spec. The "
                "values of a Secret are replaced as a whole."),
             at("DELETE", named, "delete", "Delete a", self.delete, answers={200: DeletedObject}, errors=CHANGING),
-            at("GET", f"{named}/status", "status", "What should be and what is, place by place, of a", self.status,
+            at("GET", f"{named}/status", "status", "Desired and actual state, per cluster and shard, of a", self.status,
                answers={200: Json}),
-            at("GET", f"{named}/history", "history", "Who changed what when of a", self.history,
+            at("GET", f"{named}/history", "history", "The audit log of a", self.history,
                answers={200: Items}),
-            at("GET", f"{named}/events", "events", "What happened lately to a", self.events, answers={200: Items}),
+            at("GET", f"{named}/events", "events", "Recent events of a", self.events, answers={200: Items}),
         ]  # fmt: skip
 
     def _list_operation(self, kind: ObjectKind, path: str, which: str) -> Operation:

@@ -22,8 +22,8 @@ AuditPosition = Annotated[
     str,
     Meta(
         pattern="^[0-9]{1,18}$",
-        description="Where the last page ended: its `continue`",
-        extra={"expected": "is no position in a list: use the one of the last page"},
+        description="The `continue` token of the previous page",
+        extra={"expected": "is not a valid token: use the one of the previous page"},
     ),
 ]
 
@@ -42,11 +42,11 @@ class Operations:
         return [
             Operation(
                 method="GET", path=ROOT, id="kinds", tag="api", handler=self.kinds, answers={200: Json},
-                summary="The kinds of objects, and who you are",
+                summary="The kinds of objects, and the caller's identity",
             ),
             Operation(
                 method="GET", path=f"{ROOT}/status", id="status", tag="status", handler=self.status,
-                answers={200: Json}, summary="Every app of the workspace and every agent, in short",
+                answers={200: Json}, summary="A summary of every app of the workspace and of every agent",
             ),
             Operation(
                 method="GET", path=f"{ROOT}/agents", id="listAgents", tag="agents", handler=self.agents,
@@ -55,12 +55,12 @@ class Operations:
             Operation(
                 method="POST", path=f"{ROOT}/agents/{{cluster}}/{{shard}}/confirm-deletes", id="confirmDeletes",
                 tag="agents", handler=self.confirm_deletes, answers={200: Json}, errors=(NotFound,),
-                summary="Agree to the deletions that an agent holds back",
+                summary="Confirm the deletions that an agent holds back",
             ),
             Operation(
                 method="GET", path=f"{ROOT}/audit", id="listAudit", tag="audit", handler=self.audit,
                 answers={200: Items},
-                summary="Who changed what in the workspace, newest first",
+                summary="The audit log of the workspace, newest first",
             ),
         ]  # fmt: skip
 

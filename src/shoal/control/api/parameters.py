@@ -27,7 +27,7 @@ MAX_LIMIT = 500
 CHANGING: tuple[type[ApiError], ...] = (
     BadRequest, NotFound, AlreadyExists, Conflict, PreconditionFailed, TooLarge, UnsupportedMediaType,
 )  # fmt: skip
-"""What a change of an object may be refused with."""
+"""Statuses with which a change of an object may be refused."""
 
 Call = RestCall[ApiCaller]
 
@@ -36,21 +36,21 @@ Name = Annotated[
     Meta(
         pattern="^[a-z0-9]([a-z0-9-]*[a-z0-9])?$",
         max_length=MAX_NAME,
-        extra={"expected": "must be small letters, digits and -, and begin and end with a letter or a digit"},
+        extra={"expected": "must be lower case letters, digits and -, and begin and end with a letter or a digit"},
     ),
 ]
 TokenId = Annotated[str, Meta(pattern="^tok_[a-z0-9]{20}$")]
-Limit = Annotated[int, Meta(ge=1, le=MAX_LIMIT, description="How many to answer at most")]
+Limit = Annotated[int, Meta(ge=1, le=MAX_LIMIT, description="The largest number of items to return")]
 Position = Annotated[
     str,
     Meta(
         pattern=r"^[\x21-\x7e]+$",
         max_length=256,
-        description="Where the last page ended: its `continue`",
-        extra={"expected": "is no position in a list: use the one of the last page"},
+        description="The `continue` token of the previous page",
+        extra={"expected": "is not a valid token: use the one of the previous page"},
     ),
 ]
-WillChange = Annotated[bool, Meta(description="Answer what would change where, and change nothing")]
+WillChange = Annotated[bool, Meta(description="Return what would change in each place, and change nothing")]
 
 PATH_TYPES: dict[str, Any] = {
     **dict.fromkeys(("name", "project", "environment", "cluster", "shard"), Name), "id": TokenId,
@@ -80,7 +80,7 @@ class DryRun(Struct, frozen=True, kw_only=True):
 class IdempotencyKey(Struct, frozen=True):
     key: Annotated[
         str | None,
-        Meta(description="Chosen by the client: the same request under the same key is done once and answered alike"),
+        Meta(description="Chosen by the client: a request repeated with the same key is done once, with one answer"),
     ] = field(name="Idempotency-Key", default=None)
 
 

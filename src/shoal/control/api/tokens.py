@@ -32,7 +32,8 @@ TokenKind = Literal["user", "agent", "edge", "relay"]
 WorkspaceId = Annotated[
     str,
     Meta(
-        pattern="^[a-z0-9]([a-z0-9_-]{0,62})$", extra={"expected": "must be small letters, digits, - and _, at most 63"}
+        pattern="^[a-z0-9]([a-z0-9_-]{0,62})$",
+        extra={"expected": "must be at most 63 lower case letters, digits, - and _"},
     ),
 ]
 
@@ -122,7 +123,7 @@ class TokenPaths:
             Operation(
                 method="POST", path=path, id="createToken", tag="tokens", handler=self.create, needs=_MANAGE,
                 answers={201: TokenOnce}, errors=(AlreadyExists, Conflict),
-                summary="Make a token; its text is in this answer only. For an agent, `join` is what it joins with",
+                summary="Create a token; its text is in this answer only. For an agent, `join` is its join file",
             ),
             Operation(
                 method="DELETE", path=one, id="revokeToken", tag="tokens", handler=self.revoke, needs=_MANAGE,
@@ -215,14 +216,14 @@ def _check(body: NewToken) -> None:
     errors: list[FieldError] = []
     if body.kind == "agent":
         missing = [name for name in ("cluster", "region") if name not in given]
-        errors += [required(name, "an agent speaks for one cluster of one region") for name in missing]
+        errors += [required(name, "an agent needs exactly one cluster and one region") for name in missing]
     elif body.kind == "relay":
         if "region" not in given:
             errors.append(required("region", "a relay serves the agents of one region"))
         extra = [name for name in ("cluster", "shard") if name in given]
         errors += [forbidden(name, "a relay serves the agents of all clusters of its region") for name in extra]
     elif body.kind == "user":
-        errors += [forbidden(name, "the token of a user is for no cluster") for name in given]
+        errors += [forbidden(name, "a user's token cannot be bound to a cluster") for name in given]
     if body.kind != "user" and body.workspace and body.workspace != FLEET:
         errors.append(forbidden("workspace", f"a token of kind {body.kind} belongs to the fleet"))
     if errors:

@@ -44,7 +44,7 @@ Apps over many clusters, as objects: read them, change them, see what runs where
 **Tokens.** Every path below `/api` needs `Authorization: Bearer TOKEN` with the token of a user.
 
 **Errors** have one shape: `{"error": {"code", "message", "details": [{"field", "message"}], "correlation"}}`. Codes are
-stable. 503 carries `Retry-After`: the database is away, and nothing was changed unless the message says otherwise.
+stable. 503 carries `Retry-After`: the database is unavailable; nothing was changed unless the message says otherwise.
 
 **Concurrency.** An object's ETag is its version. `If-Match` that does not hold is 412. A document that carries
 `metadata.version` in a PUT must be of the current version, else 409. Without either the last write wins.

@@ -49,7 +49,9 @@ async def changes_after(database: Database, number: int, limit: int = 10_000) ->
     async with database.reading() as session:
         oldest = (await session.execute(select(Counter.oldest))).scalar_one()
         if number < oldest:
-            raise Expired(f"changes up to {oldest} of database {database.name!r} were forgotten: read everything again")
+            raise Expired(
+                f"changes up to {oldest} of database {database.name!r} are no longer kept: read everything again"
+            )
         found = await session.execute(
             select(Change.number, Change.workspace_id, Change.stream, Change.cluster_id, Change.shard, Change.key,
                    Change.created_at)

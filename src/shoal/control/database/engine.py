@@ -88,7 +88,9 @@ class Database:
         ``events`` is the URL of a Redis that carries hints in place of PostgreSQL. ``fleet`` is the id of the fleet
         that the database must belong to, if it is not its first."""
         if not _NAME.fullmatch(name):
-            raise ConfigError(f"{name!r} cannot name a database: use up to 32 small letters, digits and dashes")
+            raise ConfigError(
+                f"{name!r} is not a valid database name: use up to 32 lower case letters, digits and dashes"
+            )
         engines = make_engines(name, url, patience)
         database = cls(engines, name=name, clock=clock, ids=ids, patience=patience, redis=bool(events))
         try:
@@ -129,7 +131,7 @@ class Database:
         their rows by an index, so with SQLite they run in the event loop; what names many rows still does not."""
         task = asyncio.current_task()
         if task in self._inside:
-            raise RuntimeError("this task is in a transaction already; it would wait for itself")
+            raise RuntimeError("this task is already in a transaction; a second one would deadlock")
         async with _turn(self._writers, self.name, self._patience.queue_s):
             self._inside.add(task)
             try:
@@ -217,7 +219,7 @@ class Database:
                     diff=[{"path": "incarnation", "before": before, "after": counter.incarnation,
                            "reason": reason}],
                 )  # fmt: skip
-                _log.warning("database begins a new incarnation", database=self.name, reason=reason)
+                _log.warning("database starts a new incarnation", database=self.name, reason=reason)
         return await self.position()
 
     async def wait_for_change(self, after: int, timeout_s: float) -> None:
@@ -238,7 +240,7 @@ class Database:
                 found = (await tx.session.execute(select(Counter).where(Counter.name == _COUNTER))).scalar_one()
         if found.database != self.name:
             raise ConfigError(
-                f"database {self.name!r} was set up as {found.database!r}, and agents know it by that name: use it"
+                f"database {self.name!r} was set up as {found.database!r}, and agents use that name: keep it"
             )
         if fleet and found.fleet != fleet:
             raise ConfigError(f"database {self.name!r} belongs to the fleet {found.fleet!r}, not to {fleet!r}")
@@ -307,7 +309,7 @@ class Databases:
         self.all = tuple(databases)
         self._named = {database.name: database for database in self.all}
         if not self.all:
-            raise ConfigError("there is no database: give at least one")
+            raise ConfigError("no database is configured: give at least one")
         if len(self._named) != len(self.all):
             raise ConfigError("two databases have the same name")
         self._workspaces = dict(workspaces or {})

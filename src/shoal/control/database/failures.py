@@ -31,14 +31,14 @@ class DatabaseAway(ServiceUnavailable):
     """The database does not answer. Nothing of the transaction was done."""
 
     def __init__(self, database: str, why: str) -> None:
-        super().__init__(f"database {database!r} is away: {why}", retry_after_s=_RETRY_AFTER_S)
+        super().__init__(f"database {database!r} is unavailable: {why}", retry_after_s=_RETRY_AFTER_S)
 
 
 class Undone(DatabaseAway):
     """Another transaction was in the way, so the database undid this one; running it again is the cure."""
 
     def __init__(self, database: str) -> None:
-        super().__init__(database, "another change was in the way of this one, which was undone; try again")
+        super().__init__(database, "the change conflicted with another one and was rolled back; try again")
 
 
 class Unsure(ServiceUnavailable):
@@ -46,7 +46,7 @@ class Unsure(ServiceUnavailable):
 
     def __init__(self, database: str, why: str) -> None:
         super().__init__(
-            f"database {database!r} went away during a commit, so whether the change was made is not known: {why}",
+            f"database {database!r} was lost during a commit, so the change may or may not have been made: {why}",
             retry_after_s=_RETRY_AFTER_S,
         )
 

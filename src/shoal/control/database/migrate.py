@@ -53,8 +53,8 @@ async def _upgrade(name: str, engines: Engines) -> None:
             return
         if found is not None and found not in migrations.REVISIONS:
             raise ConfigError(
-                f"database {name!r} has revision {found!r} of the tables, which this version of Shoal does not"
-                f" know (its newest is {migrations.HEAD!r}): start the version that made it, or a later one"
+                f"database {name!r} has tables of revision {found!r}, which this version of Shoal does not"
+                f" know (its newest is {migrations.HEAD!r}): start the version that wrote it, or a later one"
             )
         await connection.run_sync(upgrade)
         await connection.commit()

@@ -125,7 +125,9 @@ class ApiTokens:
         async with self._database.transaction(actor=actor) as tx:
             row = await self._row(tx, token_id)
             if not _is_usable(row, tx.now):
-                raise Conflict.of("tokens", "shoal.dev", row.name, "it does not work any more; make a new one")
+                raise Conflict.of(
+                    "tokens", "shoal.dev", row.name, "the token was revoked or has expired; create a new one"
+                )
             text = f"shoal_{row.kind}_{new_token()}"
             row.previous_digest, row.digest = row.digest, token_digest(text)
             row.previous_until = tx.now + round(grace_s * 1000)
@@ -243,7 +245,7 @@ def _problems(kind: str, name: str, role: str, cluster: str, region: str, ttl_s:
     if kind != "user" and role:
         errors.append(invalid("role", role, "only the token of a user has a role"))
     if kind == "agent":
-        errors += [required(field, "an agent speaks for one cluster of one region") for field, value in
+        errors += [required(field, "an agent needs exactly one cluster and one region") for field, value in
                    (("cluster", cluster), ("region", region)) if not value]  # fmt: skip
     if kind == "relay" and not region:
         errors.append(required("region", "a relay serves the agents of one region"))

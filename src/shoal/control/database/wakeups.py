@@ -98,7 +98,9 @@ async def _again(
                 failures = 0
             failures += 1
             if failures == 1:
-                _log.warning("hints are away", source=what, reason=str(error) or type(error).__name__)
+                _log.warning(
+                    "database notifications are unavailable", source=what, reason=str(error) or type(error).__name__
+                )
         if not ended():
             await asyncio.sleep(_BACKOFF.bound_s(max(1, failures)))
 

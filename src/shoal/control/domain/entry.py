@@ -120,7 +120,7 @@ async def keep(database: Database, sealer: Sealer, now_ms: int, new_id: Callable
             try:  # sealing may ask a server for keys, so it is done before the database is
                 sealed = await sealer.seal({CERTIFICATE: made.certificate.decode(), KEY: made.key.decode()})
             except ServiceUnavailable as error:
-                log.warning("gateways have to wait for a certificate", workspace=workspace, reason=str(error))
+                log.warning("gateways wait for a certificate", workspace=workspace, reason=str(error))
                 continue
         async with database.transaction() as tx:
             await tx.claim()

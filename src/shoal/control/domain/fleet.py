@@ -450,7 +450,7 @@ def _check_version(ref: ObjectRef, row: Row | None, if_match: int | None, *, cre
         return
     actual = row.version if row is not None else 0
     if actual != if_match:
-        why = f"it has version {actual}, not {if_match}" if actual else "it does not exist any more"
+        why = f"it has version {actual}, not {if_match}" if actual else "it no longer exists"
         raise Conflict.of(plural, GROUP, str(ref), f"{why}; read it again")
 
 

@@ -51,7 +51,7 @@ class ClusterHandler(KindHandler):
         faults: list[FieldError] = []
         used = await used_shards(work, row.id)
         if region.id != row.region_id and used:
-            faults.append(forbidden("spec.region", "the cluster has deployments; it cannot go to another region"))
+            faults.append(forbidden("spec.region", "the cluster has deployments; it cannot move to another region"))
         for shard in sorted(used - set(spec.shards)):
             faults.append(invalid("spec.shards", list(spec.shards), f"shard {shard} has deployments"))
         return faults
@@ -65,7 +65,7 @@ class ClusterHandler(KindHandler):
     async def delete(self, work: PendingWork, row: Row, within: ObjectScope, *, cascade: bool) -> list[ObjectRef]:
         used = await used_shards(work, row.id)
         if used:
-            raise Conflict.of("cluster", GROUP, row.name, f"things run on it (shards {', '.join(sorted(used))})")
+            raise Conflict.of("cluster", GROUP, row.name, f"it has deployments (shards {', '.join(sorted(used))})")
         agents = await work.session.scalars(select(tables.Agent).where(tables.Agent.cluster_id == row.id))
         for agent in list(agents):
             await work.session.delete(agent)
@@ -94,7 +94,7 @@ class SentinelHandler(KindHandler):
             return [] if same else [forbidden("spec.region", "a sentinel stays in its region; make another one")]
         other = await self._in_region(work, request, region.id)
         if other is not None:
-            return [invalid("spec.region", spec.region, f"has the sentinel {other.name} already")]
+            return [invalid("spec.region", spec.region, f"already has the sentinel {other.name}")]
         found, why = await self._place(work, spec)
         return [] if found else [invalid("spec.region", spec.region, why)]
 
@@ -131,7 +131,10 @@ class SentinelHandler(KindHandler):
         served = await self._served(work, sentinel, at)
         if served and not sentinel.environment_id and not cascade:
             raise Conflict.of(
-                kind_of(row).lower(), GROUP, row.name, "environments are served by it; cascade to end that"
+                kind_of(row).lower(),
+                GROUP,
+                row.name,
+                "it serves environments; delete with cascade to stop serving them",
             )
         await gateways.remove(work, sentinel)
         for environment_id in served:

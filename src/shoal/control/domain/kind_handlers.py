@@ -74,7 +74,10 @@ class ProjectHandler(KindHandler):
             await work.session.scalars(select(tables.Environment).where(tables.Environment.project_id == row.id))
         )
         if inside and not cascade:
-            raise _in_use(row, f"it has environments: {_some(each.name for each in inside)}; delete them, or cascade")
+            raise _in_use(
+                row,
+                f"it has environments: {_some(each.name for each in inside)}; delete them, or delete with cascade",
+            )
         gone: list[ObjectRef] = []
         for environment in inside:
             outer = ObjectScope(cast(tables.Project, row), environment)
@@ -107,7 +110,7 @@ class EnvironmentHandler(KindHandler):
         ]
         if kept and not cascade:
             names = _some(f"{kind_of(each)} {each.name}" for each in kept)
-            raise _in_use(row, f"it is not empty: {names}; delete them, or cascade")
+            raise _in_use(row, f"it is not empty: {names}; delete them, or delete with cascade")
         gone = [ref_of(each, inside) for each in content]
         for each in content:
             if isinstance(each, tables.App):
@@ -226,7 +229,7 @@ class PolicyHandler(_InEnvironment):
         )
         users = [route.name for route in routes if row.name in (route.spec.get("policies") or ())]
         if users and not cascade:
-            raise _in_use(row, f"routes name it: {_some(users)}; change them first, or cascade")
+            raise _in_use(row, f"routes name it: {_some(users)}; change them first, or delete with cascade")
         await work.unwant_everywhere("policy", row.id)
         return await super().delete(work, row, within, cascade=cascade)
 
@@ -267,7 +270,7 @@ class SecretHandler(_InEnvironment):
             return [required("spec.values")]
         known = row.spec.get("variables") or []
         same = sorted(known) == sorted(spec.variables)
-        return [] if same else [required("spec.values", "the variables are not those the secret has")]
+        return [] if same else [required("spec.values", "the variables differ from those of the secret")]
 
     async def stored(self, work: PendingWork, request: ApplyRequest) -> dict[str, Any]:
         spec = cast(SecretSpec, request.doc.spec)
@@ -324,7 +327,7 @@ class SecretHandler(_InEnvironment):
         )
         users = [app.name for app in inside if row.name in read_app_spec(app.spec).secrets]
         if users and not cascade:
-            raise _in_use(row, f"apps use it: {_some(users)}; change them first, or cascade")
+            raise _in_use(row, f"apps use it: {_some(users)}; change them first, or delete with cascade")
         return await super().delete(work, row, within, cascade=cascade)
 
 

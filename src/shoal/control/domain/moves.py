@@ -62,8 +62,8 @@ def _is_taken_over(row: Topology, other: Topology) -> bool:
 
 def _under_way(row: Topology, other: Topology) -> str:
     return (
-        f"it is being handed over from shard {other.shard} to shard {row.shard} of its cluster: wait until it has "
-        f"arrived, or move it back to {other.shard}"
+        f"it is being handed over from shard {other.shard} to shard {row.shard} of its cluster: wait until that "
+        f"is done, or move it back to {other.shard}"
     )
 
 

@@ -171,7 +171,7 @@ class Queries:
         ]  # fmt: skip
 
     async def audit(self, who: Actor, *, before: int = 0, limit: int = 100) -> list[dict[str, Any]]:
-        """Who changed what in the workspace, newest first."""
+        """The audit log of the workspace, newest first."""
         authorize(who, "read", "App")
         async with self._databases.of(who.workspace_id).reading() as session:
             return await _audit(session, tables.Audit.id < before if before else None, who.workspace_id, limit)
@@ -457,7 +457,7 @@ def _position(after: str) -> tuple[str, str] | None:
         return None
     name, slash, id_ = after.partition("/")
     if not slash or not name or not id_:
-        raise BadRequest(f"{after!r} is not a position in a list: use the one of the last page")
+        raise BadRequest(f"{after!r} is not a valid continue token: use the one of the previous page")
     return name, id_
 
 

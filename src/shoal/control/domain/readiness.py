@@ -120,7 +120,7 @@ async def _advance(work: PendingWork, known: _Known) -> None:
         moved = await work.session.get(Topology, row.id)
         if moved is not None and moved.moved_from:
             await moves.finish_move(work, moved)
-            _event(work, known, "Moved", f"revision {deployment.revision} runs in its new place", region=row.region)
+            _event(work, known, "Moved", f"revision {deployment.revision} is ready in its new place", region=row.region)
     if deployment.status == "superseded":
         await _retire_superseded(work, Deployment.id == deployment.id)
         return
@@ -163,7 +163,7 @@ async def _retire_superseded(work: PendingWork, which: object) -> None:
             continue
         await work.tx.claim()
         for known in await _load(work.tx, {old.id}):
-            _event(work, known, "Superseded", f"revision {old.revision} ends, a newer one is ready")
+            _event(work, known, "Superseded", f"revision {old.revision} is removed: a newer one is ready")
         await apps.retire(work, old)
         await _settle(work, await _load(work.tx, {app.live_deployment_id}))
 

@@ -144,10 +144,10 @@ def _ref(metadata: Reader, kind: ObjectKind) -> ObjectRef:
         if needs[field] and not given:
             metadata.note(required(metadata.at(field)))
         if given and not needs[field] and kind.scope != "either":
-            metadata.note(forbidden(metadata.at(field), f"a {kind.name} is not in one"))
+            metadata.note(forbidden(metadata.at(field), f"a {kind.name} does not belong to one"))
     if kind.scope == "either" and bool(project) != bool(environment):
         missing = "environment" if project else "project"
-        metadata.note(required(metadata.at(missing), "name both, or neither for a shared one"))
+        metadata.note(required(metadata.at(missing), "set both, or leave both out for a shared one"))
     return ObjectRef(kind.name, name, project, environment)
 
 

@@ -177,12 +177,12 @@ def judge(
     """The first thing that keeps a place from being what it should be."""
     if not row.cluster_id:
         refused = "; ".join(f"{name}: {why}" for name, why in (row.reason.get("refused") or {}).items())
-        because = str(row.reason.get("because") or "no cluster takes it")
+        because = str(row.reason.get("because") or "no cluster accepts it")
         return PlaceState("Unplaced", "NoPlace", f"{because} ({refused})" if refused else because)
     if agent is not None and agent.lost:
         return PlaceState("AgentLost", "AgentLost", f"no heartbeat for {age_s(agent.last_heartbeat_at, now)} s")
     if desired is None:
-        return PlaceState("Progressing", "NotSent", "nothing is desired here yet")
+        return PlaceState("Progressing", "NotSent", "nothing is deployed here yet")
     if desired.error:
         error = desired.error
         tries = f", {error['attempts']} attempts" if error.get("attempts") else ""
@@ -197,11 +197,11 @@ def judge(
 
 def _not_applied(desired: tables.Desired, agent: tables.Agent | None, now: int) -> tuple[str, str]:
     if agent is None:
-        return "NoAgent", "no agent has joined for this place"
+        return "NoAgent", "no agent has joined for this cluster and shard"
     held = brake_of(agent, desired.stream)
     if held:
         return "BrakeHeld", held
-    return "NotApplied", f"version {desired.number} waits for its agent for {age_s(desired.committed_at, now)} s"
+    return "NotApplied", f"version {desired.number} has waited for its agent for {age_s(desired.committed_at, now)} s"
 
 
 def _judge_instances(row: tables.Topology, desired: tables.Desired, instances: Sequence[tables.Instance]) -> PlaceState:
@@ -248,7 +248,7 @@ def brake_of(agent: tables.Agent | None, stream: str) -> str:
     brake = controller.get("brake") or {}
     if not brake.get("held"):
         return ""
-    return str(brake.get("reason") or f"{brake.get('count', 0)} deletions wait for a person")
+    return str(brake.get("reason") or f"{brake.get('count', 0)} deletions wait for confirmation")
 
 
 def agent_status(agent: tables.Agent, cluster: str, region: str, now: int) -> dict[str, Any]:

@@ -14,18 +14,18 @@ class RelayConfig:
 
     call_s: float = setting(10.0, doc="longest time a call to the control plane may take")
     sync_s: float = setting(20.0, doc="how long an agent waits for the relay's first sync of its place")
-    idle_s: float = setting(150.0, doc="a stream with places on it that brings nothing for this long is dead")
+    idle_s: float = setting(150.0, doc="a stream that follows places and receives nothing for this long is closed")
     reconnect_base_s: float = setting(0.2, doc="bound of the wait before the first reconnect; doubles, full jitter")
     reconnect_cap_s: float = setting(5.0, doc="longest wait before a reconnect")
-    batch: int = setting(100, doc="objects sent together to one agent")
-    digest_every_s: float = setting(60.0, doc="how often an agent is told the digest of what is desired; jittered")
-    progress_every_s: float = setting(5.0, doc="an agent that was sent something learns its cursor at most this often")
-    reports: int = setting(100_000, doc="objects whose reports are kept while the control plane is away")
-    linger_s: float = setting(600.0, doc="a place without agents is followed for this long")
+    batch: int = setting(100, doc="objects sent to one agent in one batch")
+    digest_every_s: float = setting(60.0, doc="how often an agent is sent the digest of its desired state; jittered")
+    progress_every_s: float = setting(5.0, doc="shortest time between two cursors sent to an agent")
+    reports: int = setting(100_000, doc="objects whose reports are kept while the control plane is unreachable")
+    linger_s: float = setting(600.0, doc="how long a place is followed after its last agent has left")
     alone_s: float = setting(
-        86400.0, doc="agents may come back for this long without the control plane: so long a revoked token may work"
+        86400.0, doc="how long known agents may reconnect without the control plane; a revoked token may work this long"
     )
-    read_max_bytes: int = setting(8 << 20, doc="largest message taken from an agent")
+    read_max_bytes: int = setting(8 << 20, doc="largest message accepted from an agent")
 
     def __post_init__(self) -> None:
         times = ("call_s", "sync_s", "idle_s", "reconnect_base_s", "digest_every_s", "progress_every_s", "alone_s")

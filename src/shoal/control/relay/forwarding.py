@@ -106,7 +106,7 @@ class Forwarding:
                     raise
         self._check(sender, said)
         if not self._outbox.put(sender, stream, request.sequence, request.reports):
-            raise ConnectError(Code.RESOURCE_EXHAUSTED, "the relay keeps as many reports as it may: try again later")
+            raise ConnectError(Code.RESOURCE_EXHAUSTED, "the relay's queue of reports is full: try again later")
         self._kept(method)
         return pb.ReportResponse()
 
@@ -137,7 +137,7 @@ class Forwarding:
             self._outbox.done(letter)
             if error.code in _REFUSED:
                 self._outbox.forget(letter.sender.place, identity.epoch)
-            _log.warning("the control plane does not take what was kept", method=method, reason=error.message,
+            _log.warning("the control plane refused kept reports", method=method, reason=error.message,
                          place=str(letter.sender.place))  # fmt: skip
         except BaseException:
             self._outbox.later(letter)

@@ -55,4 +55,7 @@ class Roster:
         if 0 < epoch < newest:
             raise fenced(place, epoch, newest)
         if epoch == 0 or self._admitted.get((digest, place)) != epoch:
-            raise ConnectError(Code.UNAVAILABLE, "the control plane is away and this agent is not known here yet")
+            raise ConnectError(
+                Code.UNAVAILABLE,
+                "the control plane is unreachable, and this relay does not know the agent yet: try again",
+            )

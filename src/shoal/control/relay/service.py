@@ -46,7 +46,7 @@ class TakeAlong:
         headers = ctx.request_headers
         token = bearer(headers.get("authorization") or "")
         if ctx.method.name not in ALLOWED:
-            raise ConnectError(Code.UNIMPLEMENTED, f"there is no method {ctx.method.name}")
+            raise ConnectError(Code.UNIMPLEMENTED, f"unknown method {ctx.method.name}")
         trace = (headers.get("traceparent") or "")[:_HEADER_LENGTH]
         _said.set(Said(token, trace, (headers.get("x-correlation-id") or "")[:_HEADER_LENGTH]))
 
@@ -58,7 +58,7 @@ class TakeAlong:
 def said() -> Said:
     found = _said.get()
     if found is None:
-        raise ConnectError(Code.UNAUTHENTICATED, "this method is not open to anybody")
+        raise ConnectError(Code.UNAUTHENTICATED, "no kind of token may call this method")
     return found
 
 

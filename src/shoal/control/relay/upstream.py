@@ -183,9 +183,7 @@ class Upstream:
     def _check_alone(self) -> None:
         alone_s = self._clock.monotonic() - self._alone_since_s
         if alone_s > self._config.alone_s:
-            why = (
-                f"the control plane has been away for {alone_s:.0f} s: who may still connect is not known here any more"
-            )
+            why = f"the control plane has been unreachable for {alone_s:.0f} s: the relay can no longer check tokens"
             raise ConnectError(Code.UNAVAILABLE, why)
 
     async def _ask(self, served: Served) -> None:
@@ -333,7 +331,7 @@ class Upstream:
         self._metrics.connected.labels(self._stream).set(0)
         self._metrics.connections.labels(self._stream, "lost").inc()
         for served in [one for one in self._served.values() if not one.answered.is_set()]:
-            served.end("away", ConnectError(Code.UNAVAILABLE, "the control plane is away"))
+            served.end("away", ConnectError(Code.UNAVAILABLE, "the control plane is unreachable"))
         for channel in self._channels.values():
             channel.mirror.disconnect()
             if channel.mirror.complete:
@@ -398,7 +396,7 @@ class Upstream:
 
 def _how(answer: rpb.Attached | None, cursor: str) -> Resume | FullSync:
     if answer is None:
-        raise ConnectError(Code.UNAVAILABLE, "the control plane went away: try again")
+        raise ConnectError(Code.UNAVAILABLE, "the connection to the control plane was lost: try again")
     return Resume(read_cursor(cursor)) if answer.resumed else FullSync(answer.reason, answer.observe_only)
 
 
@@ -408,7 +406,9 @@ def _alone(cursor: str, mirror: Mirror) -> Resume | FullSync:
     except BadCursor as error:
         raise ConnectError(Code.INVALID_ARGUMENT, str(error)) from None
     if how is None:
-        raise ConnectError(Code.UNAVAILABLE, "the control plane is away and the relay is behind the cursor: try again")
+        raise ConnectError(
+            Code.UNAVAILABLE, "the control plane is unreachable, and the relay is behind the cursor: try again"
+        )
     return how
 
 

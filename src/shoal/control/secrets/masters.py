@@ -39,7 +39,7 @@ class KeysAway(ServiceUnavailable):
     """Whoever keeps the master keys does not answer, or not now."""
 
     def __init__(self, where: str, why: str) -> None:
-        super().__init__(f"the master keys in {where} are away: {why}", retry_after_s=_RETRY_AFTER_S)
+        super().__init__(f"the master keys in {where} are unavailable: {why}", retry_after_s=_RETRY_AFTER_S)
 
 
 class UnknownMasterKey(ShoalError):
@@ -48,7 +48,7 @@ class UnknownMasterKey(ShoalError):
     def __init__(self, master_key: str, where: str) -> None:
         super().__init__(
             f"sealed under the master key {master_key}, which is not in {where}: "
-            "add that key after the one that seals, or apply the secret again with its values"
+            "add that key after the current one, or apply the secret again with its values"
         )
         self.master_key = master_key
 
@@ -131,7 +131,7 @@ def parse_keys(text: str, where: str) -> MasterKeyRing:
     """The keys in a text. ``where`` says in an error what it is; the text itself is never shown."""
     found = [part for part in _SEPARATORS.split(text) if part]
     if not found:
-        raise ConfigError(f"{where} holds no master key: {_FIX}")
+        raise ConfigError(f"{where} has no master key: {_FIX}")
     return MasterKeyRing([MasterKey(_parsed(part, where)) for part in found])
 
 
@@ -172,7 +172,7 @@ class GivenKeys:
 
     async def renew(self) -> str:
         raise ConfigError(
-            f"{self.where} cannot be changed from here: put a new key before the others, separated by a comma, restart "
+            f"{self.where} cannot be changed by Shoal: put a new key before the others, separated by a comma, restart "
             "every control plane, and rotate without making a new key"
         )
 
@@ -222,7 +222,9 @@ class FileKeys:
                 self._ring = self._read()
                 _log.info("master keys were read again", path=str(self._path), master_key=self._ring.current.id)
         except (ConfigError, OSError) as error:
-            _log.warning("master keys cannot be read; using those known before", path=str(self._path), error=str(error))
+            _log.warning(
+                "master keys cannot be read; using the last known ones", path=str(self._path), error=str(error)
+            )
         return self._ring
 
     def _state(self) -> tuple[int, ...]:
@@ -254,7 +256,7 @@ class FileKeys:
                 os.link(temporary, self._path)
             except FileExistsError:
                 return
-        _log.info("a master key was made; keep a copy of it in a safe place", path=str(self._path))
+        _log.info("a master key was created; keep a copy of it in a safe place", path=str(self._path))
 
     def _add(self) -> None:
         """One at a time: a key that somebody else adds at the same moment must not be lost."""

@@ -86,7 +86,7 @@ async def rotate_secrets(
     """What ``shoal secrets rotate`` does: a new master key, unless somebody made one, and everything moves to it."""
     if new_key:
         made = await sealer.masters.renew()
-        _log.info("a new master key seals from now on", where=sealer.masters.where, master_key=made)
+        _log.info("new master key in use", where=sealer.masters.where, master_key=made)
     return await rotate_master(databases, sealer, actor=actor, limit=limit)
 
 
@@ -115,7 +115,7 @@ async def rotate_master(
                     break
         finally:
             if walk.moved:
-                _log.info("data keys were moved", database=database.name, master_key=current, moved=walk.moved)
+                _log.info("data keys rewrapped", database=database.name, master_key=current, moved=walk.moved)
         moved += walk.moved
         unmoved += walk.unmoved.values()
         if moved >= limit:

@@ -172,7 +172,7 @@ class Vault:
         except (RequestException, OSError) as error:
             return _transport(error)
         except ValueError:
-            return "the answer is not one of Vault's"
+            return "the answer is not a valid Vault answer"
 
     def _client(self, timeout_s: float) -> Any:
         import hvac
@@ -204,7 +204,7 @@ def _status(error: Any) -> int:
 
 def _message(error: Any) -> str:
     found = error.errors if isinstance(error.errors, list) else [error.errors]
-    return "; ".join(str(one) for one in found if one) or "it says nothing more"
+    return "; ".join(str(one) for one in found if one) or "no reason given"
 
 
 def _transport(error: Exception) -> str:
@@ -240,7 +240,7 @@ class TransitKeys:
         except VaultRefused as error:
             raise ConfigError(f"master_key names {self.where}: {error}; {self._fix(error)}") from None
         if not same:
-            raise ConfigError(f"master_key names {self.where}: it does not give back what it was given")
+            raise ConfigError(f"master_key names {self.where}: decrypting a test value did not return it")
 
     async def current(self) -> str:
         return (await self.wrap(new_key(self._random_bytes))).master_key  # only an answer shows the version
@@ -261,7 +261,7 @@ class TransitKeys:
                 raise CannotOpen(f"{self.where} cannot unwrap the data key: {error}") from None
             raise KeysAway(self.where, f"{error}; {self._fix(error)}") from None
         if key is None or len(key) != KEY_BYTES:
-            raise CannotOpen(f"{self.where} unwrapped something that is no data key")
+            raise CannotOpen(f"{self.where} returned a value that is not a data key")
         return key
 
     async def renew(self) -> str:
@@ -271,7 +271,7 @@ class TransitKeys:
             )
         except VaultRefused as error:
             raise ConfigError(
-                f"{self.where} cannot be rotated from here: {error}; run `vault write -f {self._mount}/keys/"
+                f"{self.where} cannot be rotated by Shoal: {error}; run `vault write -f {self._mount}/keys/"
                 f"{self._name}/rotate`, and rotate without making a new key"
             ) from None
         return await self.current()
@@ -287,7 +287,7 @@ class TransitKeys:
         text = _at(answer, "data", "ciphertext")
         version = text[len(_PREFIX) :].partition(":")[0] if isinstance(text, str) and text.startswith(_PREFIX) else ""
         if not version.isdigit():
-            raise KeysAway(self.where, "the answer is not one of Vault's")
+            raise KeysAway(self.where, "the answer is not a valid Vault answer")
         return Wrapped(f"{self._id}{version}", text.encode())
 
     async def _decrypted(self, wrapped: bytes) -> bytes | None:
@@ -353,7 +353,7 @@ class KvKeys:
 
     async def renew(self) -> str:
         raise ConfigError(
-            f"{self.where} cannot be changed from here: run `vault kv put -mount={self._mount} {self._path} "
+            f"{self.where} cannot be changed by Shoal: run `vault kv put -mount={self._mount} {self._path} "
             f"{self._field}=$(openssl rand -base64 32)`, and rotate without making a new key"
         )
 
@@ -372,7 +372,9 @@ class KvKeys:
                     if isinstance(error, KeysAway):
                         raise
                     raise KeysAway(self.where, str(error)) from None
-                _log.warning("master keys cannot be read; using those known before", where=self.where, error=str(error))
+                _log.warning(
+                    "master keys cannot be read; using the last known ones", where=self.where, error=str(error)
+                )
                 self._read_at = self._clock.monotonic()
                 return self._ring
 
@@ -408,7 +410,7 @@ class KvKeys:
         number, text = _at(answer, "data", "metadata", "version"), _at(answer, "data", "data", self._field)
         if not isinstance(number, int) or not isinstance(text, str):
             raise ConfigError(
-                f"master_key names {self.where}: there is no text in the field {self._field!r}; name the field with "
+                f"master_key names {self.where}: the field {self._field!r} has no text; name the field with "
                 "?field=NAME, and use version 2 of the KV engine"
             )
         return number, parse_keys(text, f"{self.where}, version {number},").current

@@ -91,7 +91,7 @@ def _vault(url: str, environ: Mapping[str, str], clock: Clock) -> MasterKeys:
     if not parts.hostname or parts.scheme not in ("http", "https"):
         raise ConfigError(f"master_key is {shown!r}: {_FIX}")
     if parts.scheme == "http" and parts.hostname not in LOOPBACK:
-        raise ConfigError(f"master_key is {shown!r}: keys and tokens would pass in the clear; use https")
+        raise ConfigError(f"master_key is {shown!r}: keys and tokens would be sent unencrypted; use https")
     engine, _, name = parts.path.strip("/").partition("/")
     options = {key: values[-1] for key, values in parse_qs(parts.query).items()}
     mount = options.pop("mount", engine)

@@ -145,7 +145,7 @@ class ClusterCalls(ClusterService):
         except ShoalError as error:
             raise to_connect(error) from error
         if item is None:
-            raise ConnectError(Code.NOT_FOUND, f"{request.key} is not known")
+            raise ConnectError(Code.NOT_FOUND, f"{request.key} not found")
         return item
 
     # streams

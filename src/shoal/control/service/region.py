@@ -79,7 +79,7 @@ class RegionCalls(RelayService):
         if said is None or said.field != "hello":
             raise ConnectError(Code.INVALID_ARGUMENT, "the first request of a stream must be a hello")
         if said.value.stream not in tuple(keys.StreamKind):
-            raise ConnectError(Code.INVALID_ARGUMENT, f"stream is {said.value.stream!r}: deployments or sentinels")
+            raise ConnectError(Code.INVALID_ARGUMENT, f"stream is {said.value.stream!r}: use deployments or sentinels")
         stream, name = keys.StreamKind(said.value.stream), said.value.relay[:128]
         opened = OpenStream(Place("relay", name), stream, _NO_EPOCH, who.principal.token_id, who.digest)
         items = deps.metrics.items

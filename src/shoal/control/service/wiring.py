@@ -186,7 +186,7 @@ def _content_type(scope: Scope) -> bytes:
 
 
 async def _unknown_method(scope: Scope, send: Send) -> None:
-    message = f"there is no method {scope['path'][:200]}"
+    message = f"unknown method {scope['path'][:200]}"
     if _content_type(scope).startswith(b"application/grpc"):
         headers = [(b"content-type", b"application/grpc")]
         trailers = [(b"grpc-status", _UNIMPLEMENTED), (b"grpc-message", quote(message).encode())]

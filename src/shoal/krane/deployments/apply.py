@@ -48,7 +48,7 @@ class DeploymentApplier:
     async def apply(self, item: pb.Item) -> None:
         state = item.action.value if item.action is not None else None
         if not isinstance(state, pb.DeploymentState):
-            raise BadRequest(f"{item.key} is not the state of a deployment")
+            raise BadRequest(f"{item.key} does not hold the state of a deployment")
         values = values_of(state.secrets, self._open_secret)
         check(state, values)
         rendered = render(state, self._owner, values)

@@ -50,7 +50,7 @@ def _identity(state: pb.DeploymentState) -> list[FieldError]:
     if not state.namespace:
         errors.append(required("namespace"))
     elif state.namespace in _RESERVED:
-        errors.append(forbidden("namespace", f"{state.namespace} is the cluster's own"))
+        errors.append(forbidden("namespace", f"{state.namespace} is a system namespace"))
     else:
         errors += [invalid("namespace", state.namespace, fault) for fault in names.is_dns1123_label(state.namespace)]
     return errors

@@ -86,11 +86,11 @@ class Writer:
             return
         if not labels.is_of(live, self._owner):
             raise NotOurs(
-                f"{shown(live)} exists and is {labels.owner_shown(live)}: it is left as it is; delete or rename it"
+                f"{shown(live)} exists and is {labels.owner_shown(live)}: krane does not change it; delete or rename it"
             )
         found = labels.live_version(live)
         if found is not None and found.database == version.database and found.is_after(version):
-            raise Newer(f"{shown(live)} is of version {found}, newer than {version}")
+            raise Newer(f"{shown(live)} has version {found}, newer than {version}")
 
     async def write(
         self,

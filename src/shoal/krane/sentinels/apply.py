@@ -25,7 +25,7 @@ PARTS = (
     ROOT, builtin("services"), builtin("poddisruptionbudgets", "policy"), _CONFIG, SECRETS, builtin("serviceaccounts"),
 )  # fmt: skip
 ROOTS: dict[str, ResourceType] = {"sentinel": ROOT, **TYPES}
-"""By kind of key, what stands for it in the cluster."""
+"""The Kubernetes kind of each kind of key."""
 
 
 class SentinelApplier:
@@ -47,7 +47,7 @@ class SentinelApplier:
             elif isinstance(state, pb.CustomState):
                 written = await self._apply_custom(item.key, state, version_of(item))
             else:
-                raise BadRequest(f"{item.key} is neither the state of a sentinel nor of a route, policy or set of keys")
+                raise BadRequest(f"{item.key} does not hold the state of a sentinel, route, policy or key set")
         except NotFound:
             self._installation.doubt()  # somebody removed the namespace or the kinds
             raise

@@ -27,7 +27,7 @@ from shoal.wire.fleet.v1 import cluster_pb as pb
 # The key says the kind; what is sealed is what was opened.
 NOT_FOR_KUBERNETES = frozenset({"kind", "SealedSecret.secret", "SealedSecret.version", "SealedSecret.variables"})
 CERTIFICATE = {"tls.crt": "TLS_CRT", "tls.key": "TLS_KEY"}
-"""Entries of the Secret, and the variables that they are made of."""
+"""Entries of the Secret, and the variables they come from."""
 _KINDS = {"route": "SentinelRoute", "policy": "SentinelPolicy"}
 TYPES: dict[str, ResourceType] = {
     **{kind: type_of(made, API_VERSION) for kind, made in _KINDS.items()},

@@ -103,4 +103,4 @@ class Leftovers:
         except (NotFound, Conflict, Invalid, BadRequest):
             return  # it has changed meanwhile: the next look sees how
         except (ApiError, TransportError) as error:
-            log.debug("an entry of a sentinel that is gone was not removed", pod=one.pod, reason=str(error))
+            log.debug("an entry of a deleted sentinel was not removed", pod=one.pod, reason=str(error))

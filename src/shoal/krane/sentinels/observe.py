@@ -93,7 +93,7 @@ class SentinelObserver:
             except (ApiError, TransportError) as error:
                 failures += 1
                 if failures == 1:
-                    log.warning("the kinds of sentinels cannot be made yet", reason=str(error))
+                    log.warning("the sentinels' custom kinds cannot be installed yet", reason=str(error))
                 await self._clock.sleep(_BACKOFF.delay_s(failures, self._random))
 
     def report(self, key: str) -> pb.SentinelReport | None:

@@ -20,15 +20,15 @@ class EdgeJoinFile:
     cluster: str = setting("", doc="name of the cluster; empty: asked of the cluster itself")
     region: str = setting("", doc="region of the cluster; empty: what its nodes say")
     environment: str = setting("", doc="what the cluster is for: production, staging")
-    ca: str = setting("", doc="certificates, in PEM, of who may sign the manager's; needed for https")
+    ca: str = setting("", doc="CA certificates of the manager, PEM; needed for https")
 
     def __post_init__(self) -> None:
         if not self.url.startswith(("https://", "http://")):
             raise ConfigError(f"url is {self.url!r}: use https://HOST:PORT")
         if self.url.startswith("https://") and not self.ca:
-            raise ConfigError("ca is not set: an https url needs the certificates that signed the manager's")
+            raise ConfigError("ca is not set: an https url needs the manager's CA certificates")
         if not self.token:
-            raise ConfigError("token is empty in the join file: make a new one with shoal navigator token create")
+            raise ConfigError("token is empty in the join file: create a new one with shoal navigator token create")
 
 
 def read_join_file(path: Path) -> EdgeJoinFile:
@@ -125,9 +125,9 @@ class EdgeConfig:
     """One edge. Durations are in seconds."""
 
     join: Path = setting(doc="the join file")
-    kubeconfig: Path | None = setting(None, doc="the cluster; without it the edge's own service account is used")
+    kubeconfig: Path | None = setting(None, doc="kubeconfig of the cluster; empty: the edge's service account")
     context: str = setting("", doc="context of the kubeconfig; empty: the current one")
-    edge: str = setting("", doc="name of this process, unique among the standbys; empty: made from the host's name")
+    edge: str = setting("", doc="name of this process, unique among the standbys; empty: derived from the host name")
     host: str = setting("127.0.0.1", doc="address for health and metrics")
     port: int = setting(8071, doc="port for health and metrics; 0: any")
     discovery_s: float = setting(5.0, doc="how often kinds that the cluster lacks are looked for")

@@ -104,7 +104,7 @@ class NavigatorTokens:
         """A new text for the same token; the one before it works for ``grace_s`` longer, older ones not at all."""
         token, now_ms = await self._stored(token_id), self._now_ms()
         if not _is_usable(token, now_ms):
-            raise Conflict.of("tokens", "", token_id, "it does not work any more; make a new one")
+            raise Conflict.of("tokens", "", token_id, "the token was revoked or has expired; create a new one")
         text = f"shoal_{token.kind}_{new_token()}"
         until_ms = now_ms + round(grace_s * 1000)
         rotated = replace(

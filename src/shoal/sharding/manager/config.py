@@ -14,10 +14,10 @@ from shoal.sharding.rbac import NAMESPACE
 class ManagerConfig:
     """One manager. Durations are in seconds."""
 
-    kubeconfig: Path | None = setting(None, doc="the cluster; without it the manager's own service account is used")
+    kubeconfig: Path | None = setting(None, doc="kubeconfig of the cluster; empty: the manager's service account")
     context: str = setting("", doc="context of the kubeconfig; empty: the current one")
     namespace: str = setting(NAMESPACE, doc="where the Lease of the election stands")
-    name: str = setting("", doc="of this process among its replicas; empty: made from the host's name")
+    name: str = setting("", doc="of this process among its replicas; empty: derived from the host name")
     host: str = setting("127.0.0.1", doc="address of health and metrics")
     port: int = setting(8060, doc="of health and metrics; 0 for any free one")
     elect: bool = setting(True, doc="take part in an election, so that replicas can be started")

@@ -39,7 +39,7 @@ def test_a_database_that_cannot_work_now_is_away(error: Exception) -> None:
     found = translate("main", error)
     assert isinstance(found, DatabaseAway) and not isinstance(found, Undone)
     assert isinstance(found, ServiceUnavailable) and found.code == 503
-    assert found.message.startswith("database 'main' is away: ") and not found.message.endswith(": ")
+    assert found.message.startswith("database 'main' is unavailable: ") and not found.message.endswith(": ")
 
 
 @pytest.mark.parametrize("error", [asyncpg.DeadlockDetectedError("x"), asyncpg.SerializationError("x")])

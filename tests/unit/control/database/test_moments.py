@@ -90,7 +90,7 @@ def test_a_database_that_cannot_be_read_is_away_and_a_wrong_statement_is_not(tmp
         broken = tmp_path / "broken.db"
         broken.write_bytes(b"this is no database " * 100)
         moments = SqliteReaders("main", broken)
-        with pytest.raises(DatabaseAway, match="'main' is away"), moments.open() as rows:
+        with pytest.raises(DatabaseAway, match="'main' is unavailable"), moments.open() as rows:
             await rows(NAMES, {"least": ""})
         moments.close()
         missing = SqliteReaders("main", tmp_path / "no" / "such.db")

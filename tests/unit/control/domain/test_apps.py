@@ -295,7 +295,7 @@ def test_what_no_cluster_takes_waits_and_is_placed_when_one_does(tmp_path: Path)
     async def test(world: World) -> None:
         applied = await world.apply(an_app(placement={"labels": {"tier": "gold"}}))
         assert [(each.region, each.action) for each in applied.effects] == [("eu", "wait")]
-        assert "no cluster takes it" in applied.warnings[0]
+        assert "no cluster accepts it" in applied.warnings[0]
         assert (await world.deployment()).status == "pending"
         shown = await world.fleet.status(ADMIN, ref("App", "web"))
         assert shown["regions"][0]["state"] == "Unplaced"

@@ -219,7 +219,7 @@ def test_what_is_used_cannot_be_taken_away(tmp_path: Path) -> None:
         await world.apply(an_app())
         with pytest.raises(Conflict, match="it has clusters: eu1"):
             await world.fleet.delete(ADMIN, ref("Region", "eu"))
-        with pytest.raises(Conflict, match="things run on it"):
+        with pytest.raises(Conflict, match="it has deployments"):
             await world.fleet.delete(ADMIN, ref("Cluster", "eu1"))
         with pytest.raises(Invalid, match="spec.region"):
             await world.apply(doc("Cluster", "eu1", {"region": "us"}))
@@ -280,7 +280,7 @@ def test_the_fleet_and_a_workspace_may_be_in_two_databases(tmp_path: Path) -> No
             assert (await fleet.position()).number < (await own.position()).number
             shown = await world.fleet.status(ADMIN, ref("App", "web"))
             assert shown["regions"][0]["cluster"] == "eu1"
-            with pytest.raises(Conflict, match="things run on it"):
+            with pytest.raises(Conflict, match="it has deployments"):
                 await world.fleet.delete(ADMIN, ref("Cluster", "eu1"))
             with pytest.raises(Invalid, match="shard default has deployments"):
                 await world.fleet.apply(ADMIN, doc("Cluster", "eu1", {"region": "eu", "shards": ["x"]}))

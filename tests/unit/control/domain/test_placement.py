@@ -136,7 +136,7 @@ def test_the_reason_names_what_was_considered_refused_and_why_it_was_chosen() ->
     assert found.reason["considered"] == ["a", "b", "c", "d"]
     assert found.reason["refused"] == {
         "c": "labels do not match: tier=gold",
-        "d": "the cluster takes nothing new",
+        "d": "the cluster accepts no new deployments",
     }
     assert found.reason["because"] == "least load of 2 clusters"
 

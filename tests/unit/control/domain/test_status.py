@@ -19,7 +19,7 @@ AT = Place("clu_1", "s1")
 def a_row(**fields: Any) -> tables.Topology:
     given = {
         "id": "top_1", "deployment_id": "dep_1", "region_id": "reg_1", "cluster_id": AT.cluster, "shard": AT.shard,
-        "reason": {"because": "only this cluster takes it"}, "replicas": 2, "autoscaling": None, "overrides": None,
+        "reason": {"because": "only this cluster accepts it"}, "replicas": 2, "autoscaling": None, "overrides": None,
         "desired_status": "running", "moved_from": "",
     }  # fmt: skip
     return tables.Topology(**(given | fields))
@@ -72,7 +72,7 @@ def test_a_place_that_is_what_it_should_be_is_ready() -> None:
 @pytest.mark.parametrize(
     ("changed", "state", "reason"),
     [
-        ({"row": a_row(cluster_id="", reason={"because": "no cluster takes it", "refused": {"c1": "full"}})}, "Unplaced", "NoPlace"),
+        ({"row": a_row(cluster_id="", reason={"because": "no cluster accepts it", "refused": {"c1": "full"}})}, "Unplaced", "NoPlace"),
         ({"agent": an_agent(lost=True)}, "AgentLost", "AgentLost"),
         ({"desired": a_desired(error={"reason": "Forbidden", "message": "no", "attempts": 3})}, "ApplyFailed", "Forbidden"),
         ({"desired": a_desired(number=8)}, "Progressing", "NotApplied"),
@@ -138,7 +138,7 @@ def test_the_summary_counts_regions() -> None:
     assert status.app_status(app, [deployment], two_regions())["summary"] == "Ready 2/2 regions"
     behind = status.app_status(app, [deployment], two_regions(number=9))
     assert behind["summary"] == "Degraded: ready 1/2 regions"
-    assert behind["reason"] == "us: version 9 waits for its agent for 5.0 s"
+    assert behind["reason"] == "us: version 9 has waited for its agent for 5.0 s"
 
 
 def test_desired_applied_and_reported_come_with_version_and_age() -> None:
@@ -179,7 +179,7 @@ def test_explain_gives_the_reason_of_the_placement_and_of_what_is_wrong() -> Non
     app, deployment = app_and_deployment()
     facts = two_regions(error={"reason": "Forbidden", "message": "may not create pods", "attempts": 2})
     lines = status.explain(app, status.app_status(app, [deployment], facts), facts)
-    assert "eu → eu1/s1: placed because only this cluster takes it" in lines
+    assert "eu → eu1/s1: placed because only this cluster accepts it" in lines
     assert "us → us1/s1: ApplyFailed, may not create pods, 2 attempts" in lines
 
 

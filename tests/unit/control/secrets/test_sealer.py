@@ -148,7 +148,7 @@ def test_no_text_of_any_object_shows_a_value_or_a_key() -> None:
         ("hunter2", {}, "master_key is something else: use file:PATH, env:NAME"),
         ("hunter2:x", {}, "master_key is something else: use file:PATH, env:NAME"),
         ("vault:https://v:8200/transit/k", {}, "VAULT_TOKEN is not set"),
-        ("vault:http://v:8200/transit/k", {"VAULT_TOKEN": "t"}, "would pass in the clear; use https"),
+        ("vault:http://v:8200/transit/k", {"VAULT_TOKEN": "t"}, "would be sent unencrypted; use https"),
         ("vault:https://v:8200/other/k", {"VAULT_TOKEN": "t"}, "master_key is 'vault:https://v/other/k': use"),
         ("vault:https://v:8200/transit/", {"VAULT_TOKEN": "t"}, "use file:PATH"),
         ("vault:https://v:8200/transit/a/b", {"VAULT_TOKEN": "t"}, "has no slash"),

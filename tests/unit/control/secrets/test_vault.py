@@ -95,7 +95,7 @@ def test_what_is_under_another_master_key_is_not_sent_to_vault(vault: VaultDoubl
         ("none", "transit/shoal?mount=elsewhere", "no handler for route"),
         ("kv/data", "kv/shoal/master", "permission denied; give the token a policy with `read`"),
         ("none", "kv/shoal/other", "put a key there with `vault kv put -mount=kv shoal/other key="),
-        ("none", "kv/shoal/master?field=none", "there is no text in the field 'none'"),
+        ("none", "kv/shoal/master?field=none", "the field 'none' has no text"),
         ("none", "kv/bad", "holds a master key of 7 bytes"),
     ],
 )

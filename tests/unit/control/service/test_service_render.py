@@ -123,7 +123,7 @@ def test_a_tombstone_names_what_is_to_go(action: str) -> None:
 
 
 def test_what_is_wanted_and_is_not_there_is_an_error_and_never_a_delete() -> None:
-    with pytest.raises(ValueError, match="wanted"):
+    with pytest.raises(ValueError, match="is desired"):
         render.item(a_row("apply"), Version("main", 2, 9), None)
 
 

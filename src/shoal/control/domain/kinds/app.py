@@ -279,7 +279,7 @@ def _toleration(part: Reader) -> Toleration:
         effect=part.choice("effect", ("NoSchedule", "PreferNoSchedule", "NoExecute")),
     )
     if not made.key and operator != "Exists":
-        part.note(required(part.at("key"), "or operator Exists, which tolerates everything"))
+        part.note(required(part.at("key"), "or use operator Exists, which tolerates every taint"))
     if made.value and operator == "Exists":
         part.note(forbidden(part.at("value"), "may not be set when operator is Exists"))
     part.close()

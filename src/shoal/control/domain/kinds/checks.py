@@ -89,7 +89,7 @@ def is_regex(value: str) -> Faults:
     try:
         re.compile(value)
     except (re.error, RecursionError, OverflowError) as error:
-        return (f"is no regular expression: {error}",)
+        return (f"is not a valid regular expression: {error}",)
     return ()
 
 

@@ -52,9 +52,11 @@ def read_policy(spec: Reader) -> PolicySpec:
         routes=spec.texts("routes", check=is_name, unique=True),
     )
     if made.fail_open and kind in ("keyAuth", "jwt", "firewall"):
-        spec.note(forbidden(spec.at("failOpen"), f"a policy of kind {kind} lets nobody in when it cannot decide"))
+        spec.note(
+            forbidden(spec.at("failOpen"), f"a policy of kind {kind} always denies requests that it cannot check")
+        )
     if made.match and kind == "cors":
-        spec.note(forbidden(spec.at("match"), "a policy of kind cors holds for whole routes"))
+        spec.note(forbidden(spec.at("match"), "a policy of kind cors applies to whole routes"))
     spec.close()
     return made
 
@@ -69,7 +71,7 @@ def _key_auth(part: Reader) -> dict[str, Any]:
             bearer.close()
         strip = each.text("stripPrefix", check=is_plain)
         if strip and where != "header":
-            each.note(forbidden(each.at("stripPrefix"), "only of a header"))
+            each.note(forbidden(each.at("stripPrefix"), "may be used with a header only"))
         each.close()
         name = {"header": header, "query": query}.get(where)
         locations.append({where: name if name else {}, **({"stripPrefix": strip} if strip else {})})
@@ -183,7 +185,7 @@ def _is_url(value: str) -> Faults:
     try:
         parts = urlsplit(value)
     except ValueError as error:
-        return (f"is no URL: {error}",)
+        return (f"is not a valid URL: {error}",)
     good = parts.scheme in ("https", "http") and parts.hostname
     return () if good else ("must be a URL such as https://issuer.example.com/keys",)
 

@@ -68,7 +68,7 @@ class PlacementRequest:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """``place`` is None when no cluster takes it; ``reason`` says why in any case."""
+    """``place`` is None when no cluster accepts it; ``reason`` says why in any case."""
 
     place: Place | None
     reason: dict[str, Any]

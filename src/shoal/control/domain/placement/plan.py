@@ -34,8 +34,10 @@ def place(want: PlacementRequest, clusters: Sequence[ClusterFacts]) -> Placement
     if chosen is None:
         stays = _waiting(want, here, refused)
         if stays:
-            return Placement(want.current, {**reason, "chosen": stays, "because": "it runs there; its agent is lost"})
-        because = "no cluster takes it" if here else f"region {want.region} has no cluster"
+            return Placement(
+                want.current, {**reason, "chosen": stays, "because": "it runs there, but its agent is lost"}
+            )
+        because = "no cluster accepts it" if here else f"region {want.region} has no cluster"
         return Placement(None, {**reason, "chosen": "", "because": because})
     _, cluster, shard = chosen
     return Placement(
@@ -53,9 +55,9 @@ def place(want: PlacementRequest, clusters: Sequence[ClusterFacts]) -> Placement
 def refusal(want: PlacementRequest, cluster: ClusterFacts) -> str:
     """Why this cluster cannot take it; empty when it can."""
     if not cluster.region_can_schedule:
-        return f"region {cluster.region} takes nothing new"
+        return f"region {cluster.region} accepts no new deployments"
     if not cluster.can_schedule:
-        return "the cluster takes nothing new"
+        return "the cluster accepts no new deployments"
     missing = [f"{key}={value}" for key, value in sorted(want.labels.items()) if cluster.labels.get(key) != value]
     if missing:
         return f"labels do not match: {', '.join(missing)}"
@@ -151,9 +153,9 @@ def _shard_rank(want: PlacementRequest, cluster: ClusterFacts, shard: ShardFacts
 
 def _because(want: PlacementRequest, cluster: ClusterFacts, shard: ShardFacts, candidates: int) -> str:
     if want.current == Place(cluster.id, shard.name):
-        return "it runs there already"
+        return "it already runs there"
     if candidates == 1:
-        return "only this cluster takes it"
+        return "only this cluster accepts it"
     if cluster.id == want.home:
         return "the environment's gateway is there"
     return f"least load of {candidates} clusters"

@@ -197,7 +197,9 @@ class Agents:
         identity = check_identity(caller.principal, identity)
         cluster = await self._directory.cluster(identity.cluster)
         if cluster is None:
-            raise ConnectError(Code.NOT_FOUND, f"there is no cluster {identity.cluster!r}: apply one of kind Cluster")
+            raise ConnectError(
+                Code.NOT_FOUND, f"cluster {identity.cluster!r} not found: apply a document of kind Cluster first"
+            )
         if cluster.region != identity.region:
             raise ConnectError(
                 Code.PERMISSION_DENIED,
@@ -216,7 +218,8 @@ class Agents:
             newest = self._directory.epoch(place)
         if identity.epoch == 0 or identity.epoch > newest:
             raise ConnectError(
-                Code.FAILED_PRECONDITION, f"epoch {identity.epoch} of {place} was not given out here: join first"
+                Code.FAILED_PRECONDITION,
+                f"epoch {identity.epoch} of {place} was not issued by this control plane: join first",
             )
         if identity.epoch < newest:
             raise fenced(place, identity.epoch, newest)
@@ -466,7 +469,7 @@ class Agents:
                 failures = 0
             except ServiceUnavailable as error:
                 failures += 1
-                _log.warning("work on agents must wait", what=what, error=str(error))
+                _log.warning("agent bookkeeping waits for the database", what=what, error=str(error))
 
     def _now_ms(self) -> int:
         return round(self._clock.wall_s() * 1000)

@@ -68,7 +68,7 @@ def caller() -> Caller:
     """Who is calling. Refuses when nobody was let in."""
     found = _caller.get()
     if found is None:
-        raise ConnectError(Code.UNAUTHENTICATED, "this method is not open to anybody")
+        raise ConnectError(Code.UNAUTHENTICATED, "no kind of token may call this method")
     return found
 
 
@@ -139,7 +139,7 @@ class Gate:
         except ServiceUnavailable as error:
             raise ConnectError(Code.UNAVAILABLE, str(error)) from None
         if principal is None:
-            raise ConnectError(Code.UNAUTHENTICATED, "the token is not known, was revoked or has expired")
+            raise ConnectError(Code.UNAUTHENTICATED, "the token is unknown, revoked or expired")
         self._token_cache.put(token_digest(text), principal, now)
         return principal
 
@@ -148,7 +148,7 @@ def bearer(header: str) -> str:
     """The token in an Authorization header."""
     scheme, _, text = header.partition(" ")
     if scheme.lower() != "bearer" or not text.strip():
-        raise ConnectError(Code.UNAUTHENTICATED, "a bearer token is needed: Authorization: Bearer TOKEN")
+        raise ConnectError(Code.UNAUTHENTICATED, "missing bearer token: send the header Authorization: Bearer TOKEN")
     return text.strip()
 
 

@@ -234,7 +234,7 @@ class Loader:
             data = render.item_event(render.item_bytes(row, version, state))
             loaded = Loaded(row.number, data, row.committed_ms, row.trace)
         except (ValueError, KeyError, TypeError) as error:
-            _log.error("a row cannot be shown to agents", key=key, place=str(place), error=error)
+            _log.error("a row cannot be rendered for agents", key=key, place=str(place), error=error)
             return Failure.BROKEN
         self._uncache(where)
         cost = len(loaded.data) + _AROUND

@@ -154,7 +154,7 @@ class Reading:
             try:
                 states[where] = Failure.LATER if secrets is None else self._encode(read, secrets)
             except (ValueError, KeyError, TypeError) as error:
-                _log.error("a deployment cannot be shown to agents", deployment=read.row.id, error=error)
+                _log.error("a deployment cannot be rendered for agents", deployment=read.row.id, error=error)
                 states[where] = Failure.BROKEN
         return states
 
@@ -236,7 +236,7 @@ class Reading:
             try:
                 states[where] = await self._gateway(where[0], sentinel_row(row, others, self._regions))
             except (ValueError, KeyError, TypeError) as error:
-                _log.error("a gateway cannot be shown to agents", sentinel=row.id, error=error)
+                _log.error("a gateway cannot be rendered for agents", sentinel=row.id, error=error)
                 states[where] = Failure.BROKEN
         return states
 
@@ -272,7 +272,7 @@ class Reading:
             try:
                 made[row.id] = custom_row(kind, row, targets)
             except (ValueError, KeyError, TypeError) as error:
-                _log.error("a setting of gateways cannot be shown to agents", key=f"{kind}/{row.id}", error=error)
+                _log.error("a gateway setting cannot be rendered for agents", key=f"{kind}/{row.id}", error=error)
                 states |= {where: Failure.BROKEN for where, id_ in asked.items() if id_ == row.id}
         secure = {id_: one for id_, one in made.items() if kind == "route" and one.spec.get("tls")}
         sealed = await self._secrets({one.environment for one in secure.values()})

@@ -162,7 +162,7 @@ def _action(row: DesiredRow, state: State | None) -> Any:
         return Oneof("sentinel", state)
     if isinstance(state, pb.CustomState):
         return Oneof("custom", state)
-    raise ValueError(f"{row.key} is wanted but there is nothing to show of it")
+    raise ValueError(f"{row.key} is desired, but its row has no state")
 
 
 def deployment_state(row: DeploymentRow, where: TopologyRow, secrets: Sequence[SecretRow]) -> pb.DeploymentState:

@@ -171,7 +171,7 @@ class Hub:
             return
         for stream in [one for one in self.streams if one.digest and one.token_id in working]:
             if stream.digest not in working[stream.token_id]:
-                stream.end("revoked", ConnectError(Code.UNAUTHENTICATED, "the token was replaced by another text"))
+                stream.end("revoked", ConnectError(Code.UNAUTHENTICATED, "the token was rotated"))
 
     def end_all(self, reason: str, error: ConnectError) -> None:
         for stream in list(self.streams):
@@ -235,7 +235,7 @@ class Hub:
 
     async def _begin_incarnation(self, database: Database, at: Position, who: str, by: str, above: int) -> None:
         self._metrics.incarnations.labels(by).inc()
-        reason = f"the database went back, perhaps a backup was restored: {who} has seen more of it than {at.number}"
+        reason = f"the database is older than before (a restored backup?): {who} has seen changes after {at.number}"
         await database.new_incarnation(reason, after=at.incarnation, above=above)
 
     async def _follow(self, database: Database) -> None:
@@ -284,7 +284,7 @@ class Hub:
     def end_all_of(self, database: str) -> None:
         """Streams that began with another history of a database."""
         if database in self.index.positions:
-            message = f"the database {database} begins a new incarnation: connect again"
+            message = f"the database {database} has started a new incarnation: connect again"
             self.end_all("incarnation", ConnectError(Code.ABORTED, message))
 
     async def _step(self, database: Database) -> bool:

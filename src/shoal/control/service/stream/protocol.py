@@ -61,11 +61,13 @@ def decide(cursor: Cursor, positions: Mapping[str, Position]) -> Resume | FullSy
             sync = sync or FullSync(f"the agent has nothing of the database {name} yet")
         elif incarnation != position.incarnation:
             sync = FullSync(
-                f"the database {name} has begun incarnation {position.incarnation}, the cursor is of {incarnation}",
+                f"the database {name} is at incarnation {position.incarnation}, the cursor is from {incarnation}",
                 observe_only=True,
             )
         elif number < position.oldest:
-            sync = sync or FullSync(f"the cursor is too old: changes of {name} up to {position.oldest} were forgotten")
+            sync = sync or FullSync(
+                f"the cursor is too old: changes of {name} up to {position.oldest} are no longer kept"
+            )
     return sync or Resume(cursor)
 
 

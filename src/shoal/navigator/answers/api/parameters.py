@@ -19,7 +19,7 @@ from shoal.rest.answers import bad_query
 
 MAX_LIMIT = 1000
 
-Limit = Annotated[int, Meta(ge=1, le=MAX_LIMIT, description="How many to answer at most")]
+Limit = Annotated[int, Meta(ge=1, le=MAX_LIMIT, description="The largest number of items to return")]
 Moment = Annotated[str, Meta(max_length=64)]
 OfCluster = Annotated[str, Meta(description="Only of this cluster")]
 OfNamespace = Annotated[str, Meta(description="Only of this namespace")]
@@ -36,7 +36,7 @@ class At(Struct, frozen=True, kw_only=True):
 
 class Paged(At, frozen=True, kw_only=True):
     limit: Limit = 100
-    position: Annotated[str, Meta(max_length=4096, description="Where the last page ended: its `continue`")] = field(
+    position: Annotated[str, Meta(max_length=4096, description="The `continue` token of the previous page")] = field(
         name="continue", default=""
     )
 
@@ -97,5 +97,5 @@ def parts_of_position(text: str, count: int) -> tuple[str, ...] | None:
     except (ValueError, binascii.Error):
         found = None
     if not isinstance(found, list) or len(found) != count or not all(isinstance(part, str) for part in found):
-        raise bad_query(invalid("continue", text[:64], "is no position in a list: use the one of the last page"))
+        raise bad_query(invalid("continue", text[:64], "is not a valid token: use the one of the previous page"))
     return tuple(found)
