@@ -197,19 +197,19 @@ class BadRequest(ApiError):
 
 
 class Unauthorized(ApiError):
-    """No credentials, or ones that are not known."""
+    """No credentials, or unknown ones."""
 
     reason, code = "Unauthorized", 401
 
 
 class Forbidden(ApiError):
-    """Known, but not allowed."""
+    """The user is known, but not allowed to do this."""
 
     reason, code = "Forbidden", 403
 
 
 class NotFound(ApiError):
-    """There is no such object, resource or path."""
+    """The object, resource or path does not exist."""
 
     reason, code = "NotFound", 404
 
@@ -225,13 +225,13 @@ class MethodNotAllowed(ApiError):
 
 
 class NotAcceptable(ApiError):
-    """None of the representations asked for can be made."""
+    """The server supports none of the requested representations."""
 
     reason, code = "NotAcceptable", 406
 
 
 class AlreadyExists(ApiError):
-    """A create met an object of that name."""
+    """An object of that name already exists."""
 
     reason, code = "AlreadyExists", 409
 
@@ -296,19 +296,19 @@ class Invalid(ApiError):
 
 
 class TooManyRequests(ApiError):
-    """Come back later; ``retry_after_s`` says when."""
+    """Too many requests; retry after ``retry_after_s``."""
 
     reason, code = "TooManyRequests", 429
 
 
 class InternalError(ApiError):
-    """A fault of ours."""
+    """An internal error of the server."""
 
     reason, code = "InternalError", 500
 
 
 class ServiceUnavailable(ApiError):
-    """A part this answer needs is away."""
+    """A component that the request needs is unavailable."""
 
     reason, code = "ServiceUnavailable", 503
 

@@ -42,7 +42,7 @@ def decode(entry: Entry) -> Obj:
 
 
 def at_revision(entry: Entry, revision: int) -> bytes:
-    """The entry's bytes with another revision in them: what a watcher sees of an object that leaves its selection."""
+    """The entry's bytes with another revision in them: for watchers whose selection the object leaves."""
     end = entry.hole + len(str(entry.revision))
     return b"%b%d%b" % (entry.value[: entry.hole], revision, entry.value[end:])
 
@@ -60,7 +60,7 @@ def meta(obj: Obj) -> Obj:
 
 
 class LazyFields(Mapping[str, str]):
-    """Field-selector values of an object that was read back from disk, decoded only when somebody asks."""
+    """Field-selector values of an object that was read back from disk, decoded on first use."""
 
     __slots__ = ("_compute", "_fields")
 

@@ -1,4 +1,4 @@
-"""Everything that is not a resource: discovery, OpenAPI, version, health, metrics. Built on first use and kept."""
+"""Non-resource paths: discovery, OpenAPI, version, health, metrics. Built on first use and kept."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CHECKS = ("ping", "store", "watch-hub")
 
 
 class Pages:
-    """Answers the paths that name no resource."""
+    """Answers non-resource paths."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Pages:
         return Response(200, document.body, document.content_type.encode(), headers)
 
     def _refresh(self) -> None:
-        """Definitions came or went since the documents were made."""
+        """Rebuild the documents after definitions changed."""
         if self._registry_version != self.core.registry.version:
             self._registry_version = self.core.registry.version
             self._discovery.set_resources(served.resource for served in self.core.registry)

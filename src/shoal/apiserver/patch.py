@@ -35,7 +35,7 @@ from shoal.kube.ownership import apply as ownership
 from shoal.kube.patch import json_patch, merge_patch, strategic
 from shoal.store import Entry, Key
 
-PATCH_ATTEMPTS = 50  # clients do not expect a conflict of a patch that names no revision
+PATCH_ATTEMPTS = 50  # clients do not expect a conflict for a patch without a resourceVersion
 
 Change = Callable[[Obj], Obj]
 
@@ -60,7 +60,7 @@ class Patcher:
         return self.writer.answer(call, result, 200)
 
     async def change(self, call: Call, change: Change, options: WriteOptions) -> Entry | Obj:
-        """Read, change, replace; again after a race, unless the change itself names a revision."""
+        """Read, change and replace; retry after a conflict unless the patch sets a resourceVersion."""
         for attempt in range(PATCH_ATTEMPTS):
             warnings = len(call.warnings)
             try:

@@ -1,4 +1,4 @@
-"""What a URL path names: a resource, an object, a subresource. Pure; the registry says which of them exist."""
+"""Parses URL paths into resource, object and subresource. Pure; the registry knows which of them exist."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from shoal.base.memo import memo
 
-LONGEST = 2048  # of what is not handed on to somebody else; names and groups that exist make up half of it
+LONGEST = 2048  # limit for paths that are not proxied; the longest valid path is half as long
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def parse(path: str) -> ResourcePath | None:
     if rest[0] == "namespaces" and len(rest) >= 3 and not (len(rest) == 3 and rest[2] in ("finalize", "status")):
         namespace, rest = rest[1], rest[2:]
     if not version or "" in rest[:3] or namespace == "" or (not group and parts[1] == "apis"):
-        return None  # a part without a name must not be taken for the collection it stands in
+        return None  # a path with an empty segment must not be taken for the collection
     plural = rest[0]
     name = rest[1] if len(rest) > 1 else ""
     subresource = rest[2] if len(rest) > 2 else ""
@@ -56,5 +56,5 @@ def parse(path: str) -> ResourcePath | None:
 
 
 def is_too_long(path: str, target: ResourcePath | None) -> bool:
-    """Whether a path names nothing that can exist. What is decided about paths is remembered, so those end here."""
+    """Whether a path is longer than any valid one. Decisions about paths are cached, so long ones are rejected."""
     return len(path) - (len(target.tail) if target is not None else 0) > LONGEST

@@ -1,6 +1,6 @@
 """Flow control and audit around each request, as the handler uses them.
 
-A ``RequestContext`` is what is known of a request while the server answers it. It takes its seats with ``enter``, or
+A ``RequestContext`` is the state of a request while the server answers it. It takes its seats with ``enter``, or
 waits for them with ``queued``, gives them back with ``leave``, and its answer goes out through ``finished``.
 """
 
@@ -26,13 +26,13 @@ _RBAC = tuple(
     f"{plural}.rbac.authorization.k8s.io" for plural in ("roles", "rolebindings", "clusterroles", "clusterrolebindings")
 )
 _MAX_REASONS = 10_000
-# subresources that last as long as their clients wish: they take no seats
+# long-running subresources: they take no seats
 _LASTING = frozenset({"log", "exec", "attach", "portforward", "proxy"})
-_UNKNOWN_HOLD_S = 0.1  # for clients that keep coming with credentials nobody knows
+_UNKNOWN_HOLD_S = 0.1  # for clients that keep sending unknown credentials
 
 
 class RequestContext:
-    """One request. Only what has been found out is set."""
+    """One request. Fields are set as they become known."""
 
     __slots__ = (
         "asker", "head", "inside", "may", "match", "request", "target", "trail", "user", "verb", "width",
@@ -41,8 +41,8 @@ class RequestContext:
     def __init__(self, request: Request, head: bytes) -> None:
         self.request = request
         self.head = head  # header lines of the answer
-        self.asker: User | None = None  # whose credentials these are
-        self.user: User | None = None  # as whom they act
+        self.asker: User | None = None  # the authenticated user
+        self.user: User | None = None  # the impersonated user, or the authenticated one
         self.target: ResourcePath | None = None
         self.verb = ""
         self.match: FlowMatch | None = None
@@ -60,7 +60,7 @@ class Protection:
         self.gate = FlowGate(config.flow, core.clock)
         self.auditor = Auditor(config.audit, core.clock, core.ids.new_uid())
         self._core = core
-        self._reasons: dict[tuple[object, ...], str] = {}  # why what is allowed is; until a role or binding changes
+        self._reasons: dict[tuple[object, ...], str] = {}  # of allowed requests; cleared when roles change
         busy = TooManyRequests("Too many requests, please try again later.", retry_after_s=config.flow.retry_after_s)
         self._busy_body = orjson.dumps(busy.status())
         self._busy_headers = ((b"Retry-After", b"%d" % config.flow.retry_after_s),)
@@ -80,7 +80,7 @@ class Protection:
         return RequestContext(request, self.auditor.head(request))
 
     def enter(self, context: RequestContext, user: User, target: ResourcePath | None, verb: str, asked: Query) -> bool:
-        """Whether the request may go on at once."""
+        """Whether the request may run at once."""
         context.user, context.target, context.verb = user, target, verb
         if target is None:
             key: tuple[object, ...] = (user.name, user.groups, verb, context.request.path)
@@ -98,13 +98,13 @@ class Protection:
         return inside
 
     async def queued(self, context: RequestContext) -> bool:
-        """Wait for the request's turn; False when it is refused."""
+        """Wait for the request's turn; False when it is rejected."""
         assert context.match is not None
         context.inside = await self.gate.queued(context.match, context.width)
         return context.inside
 
     def leave(self, context: RequestContext) -> None:
-        """The request is answered, or will never be."""
+        """Give back the seats of a request that was answered or dropped."""
         if context.inside and context.match is not None:
             context.inside = False
             self.gate.leave(context.match, context.width)
@@ -120,13 +120,13 @@ class Protection:
         return held
 
     def too_many(self) -> Response:
-        """Come back later; who does not wait is made to."""
+        """The 429 answer. Clients that retry before ``Retry-After`` are delayed."""
         answer = RefusedRequest(429, self._busy_body, headers=self._busy_headers)
         answer.hold_s = self._busy_hold_s
         return answer
 
     def finished(self, context: RequestContext, answer: Answer) -> Answer:
-        """The answer as it goes out: with its headers, and on record."""
+        """The answer to send, with its headers; records it in the audit log."""
         trail = context.trail
         if trail is not None:
             if answer.status == 403 and not trail.decision:
@@ -134,7 +134,7 @@ class Protection:
             answer = self.auditor.complete(trail, answer)
         elif answer.status in _REFUSED and isinstance(answer, Response):
             verb = context.verb or context.request.method.lower()
-            # what comes after authorization refuses for reasons of its own, and what comes before is not its decision
+            # only authorization's own 403 counts, not errors before or after it
             forbidden = answer.status == 403 and context.user is not None and not context.may
             self.auditor.refused(
                 context.head,
@@ -159,7 +159,7 @@ class Protection:
     def allowed(
         self, trail: AuditTrail, authorizer: Authorizer, user: User, verb: str, target: ResourcePath | None
     ) -> None:
-        """Put on record that the request is allowed, and by what."""
+        """Record in the audit log that the request is allowed, and the reason."""
         if target is None or authorizer.allows_all(user):
             trail.decided(True)
             return
@@ -176,12 +176,12 @@ class Protection:
         trail.decided(True, reason)
 
     def panicked(self, context: RequestContext) -> None:
-        """A fault of ours ended the request."""
+        """Record an internal error of the request."""
         if context.trail is not None:
             self.auditor.panicked(context.trail)
 
     def _width(self, verb: str, target: ResourcePath, asked: Query) -> int:
-        """Seats of a list, or of a watch that begins with one: by the objects that must be looked at."""
+        """Seats of a list, or of a watch that begins with one, by the number of objects to read."""
         if target.name:
             return 1
         if verb == "watch" and asked.get("resourceVersion", "0") != "0" and "sendInitialEvents" not in asked:

@@ -1,6 +1,6 @@
-"""Flow control and audit in numbers, under the names that Kubernetes uses. Made when somebody asks.
+"""Metrics of flow control and audit, with the names that Kubernetes uses. Collected at each scrape.
 
-Schemas and levels are objects that anybody with the right may add, so only the first ``MAX_NAMES`` of them are named;
+Users can add schemas and levels, so only the first ``MAX_NAMES`` of them are named;
 the rest are counted together as ``other``.
 """
 

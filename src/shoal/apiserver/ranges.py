@@ -1,6 +1,6 @@
 """The ranges that cluster IPs are taken from: the one the server was started with, then those of ServiceCIDR objects.
 
-A range counts while it is ready, or nobody has said otherwise, and is not being deleted. On a cluster whose Services
+A range is used unless it is marked as not ready or is being deleted. On a cluster whose Services
 are reached on the loopback interface, ranges elsewhere, or where its pods and nodes are, give out nothing.
 """
 

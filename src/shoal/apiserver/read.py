@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FUTURE_WAIT_S = 3.0
 MAX_REVISION_DIGITS = 20  # of a number of 64 bits
-_KEPT_BYTES = 32 << 20  # a joined list that is larger is made anew each time
+_KEPT_BYTES = 32 << 20  # larger joined lists are not cached
 
 
 async def get(core: Core, call: Call) -> Response:
@@ -124,7 +124,7 @@ def list_body(call: Call, page: StorePage, token: str, remaining: int | None) ->
 
 
 def _items(served: Served, entries: Sequence[Entry]) -> bytes:
-    """The items with commas between them. What is listed again before anything has changed is joined only once."""
+    """The items with commas between them. The joined list is cached until an object changes."""
     whole = entries if isinstance(entries, Whole) else None
     if whole is not None and served in whole.notes:
         kept = whole.notes[served]
@@ -178,7 +178,7 @@ def _list_as(
 
 
 async def _page(core: Core, call: Call, selection: Selection) -> StorePage:
-    """The page asked for. A token without a revision goes on with what is there now, and from then on consistently."""
+    """The page asked for. A token without a revision continues at the current revision, and stays there."""
     store, query, key = core.store, call.query, call.served.key
     limit = integer(query, "limit") or 0
     if limit < 0:
@@ -250,7 +250,7 @@ def parse_revision(text: str) -> int:
 
 
 async def reach(core: Core, revision: int) -> None:
-    """Return when the store has come to ``revision``; refuse what it does not reach in time."""
+    """Wait until the store has reached ``revision``; raise Timeout when it does not in time."""
     if core.store.revision >= revision:
         return
     waiting = asyncio.get_running_loop().create_task(core.store.reached(revision, FUTURE_WAIT_S), name="read/reach")

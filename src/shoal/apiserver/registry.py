@@ -62,7 +62,7 @@ class Served:
 
     @property
     def type(self) -> Type:
-        """Built on first use: a server that never sees a kind never builds its type or loads its rules."""
+        """Built on first use: an unused kind does not load its type and rules."""
         if self._type is None:
             self._type = type_of_kind(self.resource.group, self.resource.version, self.resource.kind)
         return self._type
@@ -103,7 +103,7 @@ class Served:
         return b"%b%d%b" % (value[:hole], revision, value[hole:])
 
     def attrs(self, obj: Obj, key: Key) -> Attrs:
-        """What selectors and indexes know of an object (in its storage version)."""
+        """The values of an object for selectors and indexes (in its storage version)."""
         labels = obj["metadata"].get("labels") or {}
         rules = self.rules
         fields = rules.all_fields(obj) if rules.all_fields is not None else {}
@@ -222,7 +222,7 @@ class Registry:
         self.version += 1
 
     def attrs_of(self, key: Key, value: bytes) -> Attrs:
-        """Attrs of an object read back from disk. Definitions may not be known yet, so fields wait until asked for."""
+        """Attrs of an object read back from disk. Definitions may not be loaded yet, so fields are decoded later."""
         import orjson
 
         obj: Obj = orjson.loads(value)

@@ -1,4 +1,4 @@
-"""Reviews: questions that are answered and not stored (who am I, may they, is this token good)."""
+"""Reviews: create-only kinds that are answered and not stored (access, token and subject reviews)."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def user_info(user: User) -> Obj:
 
 
 def _attributes(spec: Obj, faults: list[str]) -> Attributes:
-    """What a review asks about. Selectors that cannot be read are left out, which asks for more, and said so."""
+    """The attributes of a review. Invalid selectors are left out, which widens the request, and reported."""
     asked = spec.get("resourceAttributes")
     if asked is None:
         path = spec.get("nonResourceAttributes") or {}
@@ -138,7 +138,7 @@ def _field_selector(selector: Obj, faults: list[str]) -> str:
 
 
 def _check_label_selector(selector: Obj, faults: list[str]) -> None:
-    """No rule here looks at labels; a selector that cannot be read is reported all the same."""
+    """No rule here uses labels; an invalid selector is still reported."""
     if selector.get("rawSelector"):
         try:
             labels.parse(selector["rawSelector"])

@@ -1,4 +1,4 @@
-"""Which objects a list or a watch is about: scope, label selector, field selector, and the index that answers it."""
+"""Selects the objects of a list or watch: scope, label selector, field selector, and the index that answers it."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Selection:
         return (entry,)
 
     def before_conversion(self, call: Call) -> Selection:
-        """What to look for in the store when a webhook converts what is found: the fields of one version say nothing
-        about the other, so objects are chosen by them only afterwards."""
+        """The selection in the store when a webhook converts the objects: field selectors refer to the converted
+        version, so they apply only after conversion."""
         if call.served.converter is None or "fieldSelector" not in call.query or not call.served.rules.selectable:
             return self
         return Selection(self.namespace, None, "", None, self.text)

@@ -1,4 +1,4 @@
-"""The API server put together: store, registry, verbs, watches, housekeeping; and its listener."""
+"""Builds the API server: store, registry, verbs, watches, housekeeping; and its listener."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _HEADERS = ((b"Cache-Control", b"no-cache, private"), (b"X-Content-Type-Options"
 _BACKLOG = 4096
 _GC_EVERY = 10_000
 _TLS_GOODBYE_S = 0.5
-_TLS_HELLO_S = 10.0  # a handshake that takes longer is somebody holding the door
+_TLS_HELLO_S = 10.0  # slower handshakes are dropped: they block a connection slot
 
 
 class ApiServer:
@@ -62,7 +62,7 @@ class ApiServer:
         verification_keys: Sequence[bytes] = (),
         authority: Authority | None = None,
     ) -> None:
-        """Built from the bottom up, each part complete: what decides about writes, the writer, what uses it."""
+        """Builds the parts in order of dependency: admission and authorization, the writer, its users."""
         core = self.core = Core(store, registry, clock, ids, config)
         authorizer = Authorizer(store)
         self.hub = WatchHub(core)
@@ -128,7 +128,7 @@ class ApiServer:
         await self.housekeeping.idle.wait()  # the first client finds the default service accounts
         self.handler.protection.start()
         self.handler.pages.ready = True
-        # what exists now lives as long as the process: keep the collector from walking it again and again
+        # current objects live as long as the process: keep the garbage collector from scanning them
         gc.collect()
         gc.freeze()
         gc.set_threshold(_GC_EVERY, 20, 20)  # requests make no cycles: look for them less often
@@ -143,7 +143,7 @@ class ApiServer:
                 self.handler.handle, self.handler.on_error, loop=loop, limits=limits, common_headers=_HEADERS,
                 hands_on=hands_on,
             )  # fmt: skip
-        # an idle client does not answer a TLS goodbye: without a bound of its own it would hold up every stop
+        # an idle client does not answer a TLS close: without this limit it would delay every stop
         goodbye_s, hello_s = (None, None) if tls is None else (_TLS_GOODBYE_S, _TLS_HELLO_S)
         listener = await loop.create_server(
             self._http, host, port, ssl=tls, backlog=_BACKLOG, ssl_handshake_timeout=hello_s,
@@ -154,7 +154,7 @@ class ApiServer:
         return bound
 
     async def stop(self) -> None:
-        """Stop listening, end watches, finish what is being answered. The store is the caller's to stop."""
+        """Stop listening, end watches, finish what is being answered. The caller stops the store."""
         if not self._tasks:
             return  # it was never started
         self.handler.pages.ready = False

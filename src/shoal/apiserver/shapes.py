@@ -1,4 +1,4 @@
-"""Pods of one shape share their work: what pruning, defaults, validation and ownership made of a spec is kept.
+"""A cache for pods with equal specs: keeps the results of pruning, defaults, validation and ownership.
 
 A ReplicaSet's pods differ in name and labels only. For kinds whose rules allow it (``KindRules.spec_alone``), the
 first object with a spec is looked at in full; the next ones with the same bytes take over the canonical spec, the
@@ -26,14 +26,14 @@ MAX_SHAPES = 1000
 MAX_SPEC_BYTES = 16 * 1024
 _MIRROR = "kubernetes.io/config.mirror"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_HOLE = "<node>"  # no name of a node
+_HOLE = "<node>"  # not a valid node name
 _PINNED = b"pinned "  # before the bytes of specs with a hole: no JSON begins like this
 
 ShapeKey = tuple[str, bytes, Hashable]  # resource, the spec as it came, what admission makes of it depends on
 
 
 class Shape(NamedTuple):
-    """What is known of a spec."""
+    """The cached results for a spec."""
 
     spec: orjson.Fragment  # canonical, with defaults, encoded
     parsed: Obj  # the same, to read; shared by all objects of this shape
@@ -42,7 +42,7 @@ class Shape(NamedTuple):
 
 
 class Pinned(NamedTuple):
-    """What is known of a spec but for the node that it names."""
+    """The cached results for a spec with a placeholder for the node name."""
 
     head: bytes
     tail: bytes
@@ -57,7 +57,7 @@ class Pinned(NamedTuple):
 
 
 def _path(spec: Any) -> tuple[Obj, ...]:
-    """What leads from a spec to the field that names nodes; raises what untidy input raises when there is none."""
+    """The objects from a spec down to the field that names nodes; raises lookup errors when there is none."""
     affinity = spec["affinity"]
     affine = affinity["nodeAffinity"]
     required = affine[_REQUIRED]
@@ -67,7 +67,7 @@ def _path(spec: Any) -> tuple[Obj, ...]:
 
 
 def _pin(spec: Any) -> list[str] | None:
-    """The list with the name of the only node that the affinity of a spec allows; None when it does not say one."""
+    """The list with the name of the only node that the affinity of a spec allows; None when there is no single one."""
     if not isinstance(spec, dict) or "affinity" not in spec:
         return None
     try:
@@ -81,7 +81,7 @@ def _pin(spec: Any) -> list[str] | None:
 
 
 class Shapes:
-    """The good specs seen lately, by the bytes they came in."""
+    """Recent valid specs, by their bytes in the request."""
 
     def __init__(self) -> None:
         self._known: dict[ShapeKey, Shape | Pinned] = {}
@@ -90,7 +90,7 @@ class Shapes:
         return len(self._known)
 
     def key(self, served: Served, obj: Obj, context: Hashable | None) -> ShapeKey | None:
-        """Under what this object's spec is known or would be; None when its kind does not share. ``context`` is what
+        """The cache key of this object's spec; None when its kind is not cached. ``context`` is what
         admission depends on beside the spec, None when it may change anything."""
         spec = obj.get("spec")
         if served.crd is not None or served.rules.spec_alone is None or not spec or context is None:
@@ -109,7 +109,7 @@ class Shapes:
         return (served.key, raw, context) if len(raw) <= MAX_SPEC_BYTES else None
 
     def get(self, key: ShapeKey, spec: Obj) -> Shape | None:
-        """What is known of ``spec``, whose key it is."""
+        """The cached results for ``spec``, which has this key."""
         found = self._known.get(key)
         if not isinstance(found, Pinned):
             return found
@@ -134,5 +134,5 @@ class Shapes:
         elif (pin := _pin(shape.parsed)) is not None:
             pin[0] = _HOLE
             head, *tails = orjson.dumps(shape.parsed).split(_HOLE.encode())
-            if len(tails) == 1:  # else it says so somewhere else too
+            if len(tails) == 1:  # else the spec names the node in another place too
                 self._known[key] = Pinned(head, tails[0], shape)

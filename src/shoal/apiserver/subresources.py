@@ -1,4 +1,4 @@
-"""Subresources that are more than a slice of the object: scale, binding, eviction, token, finalize, approval."""
+"""Subresources with their own logic: scale, binding, eviction, token, finalize, approval."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ class Subresources:
             )
         entry = await self._entry(call)
         pod = objects.decode(entry)
-        self.deleter.check_preconditions(call, pod, entry, options)  # what will not be deleted costs no budget
+        self.deleter.check_preconditions(call, pod, entry, options)  # a pod that is not deleted costs no budget
         if self._needs_budget(pod):
             await self._spend_budget(call, pod, options)
         if not options.dry_run:

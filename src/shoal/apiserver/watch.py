@@ -4,7 +4,7 @@ Watchers that ask for the same thing (resource, scope, selector, representation)
 publishes a batch, each group that can be concerned encodes it once and hands the same bytes to all its *live*
 watchers. A watcher whose client reads too slowly stops being live and keeps only a cursor; when the client has caught
 up with what was sent, the cursor is read forward from the store's ring until the watcher is live again. One that
-falls off the ring is told 410 and closed: nobody waits for it.
+falls off the ring gets 410 and is closed.
 
 Groups with a trigger (a node's pods, one object by name) are found through the event's index strings, so five
 thousand kubelets do not cost five thousand comparisons per pod event.
@@ -74,7 +74,7 @@ class WatchGroup:
             elif where(entry.attrs):
                 out.append(encode(_MODIFIED if was else _ADDED, entry, entry.value, entry.revision))
             elif was and previous is not None:
-                # it left the selection: gone for this watcher, in the state in which it was last seen
+                # it left the selection: DELETED for this watcher, with its last matching state
                 out.append(encode(_DELETED, previous, at_revision(previous, entry.revision), entry.revision))
         return b"".join(out)
 
@@ -188,7 +188,7 @@ class Watcher:
             self.on_writable()
 
     def fall_behind(self, before: int) -> None:
-        """Events have come that cannot be shown at once: the cursor takes over, from ``before`` them."""
+        """New events cannot be sent at once: continue from the cursor ``before`` them."""
         self.group.live.discard(self)
         self.revision = max(self.revision, before)
         self.hub.loop.call_soon(self.on_writable)
@@ -209,7 +209,7 @@ class Watcher:
             self._sink.write(frame(self.hub.bookmark(self.group, self.hub.core.store.revision)))
 
     def _expire(self) -> None:
-        """The time asked for is over: a last bookmark so that the client can resume cheaply, then a clean end."""
+        """The requested timeout is over: send a last bookmark so that the client can resume, then end cleanly."""
         if self.bookmarks and self in self.group.live and self._sink is not None:
             self._sink.write(frame(self.hub.bookmark(self.group, self.hub.core.store.revision)))
         self._finish()
@@ -244,7 +244,7 @@ class Watcher:
 
 
 class _Resource:
-    """The groups of one stored resource, found by what can concern them."""
+    """The watch groups of one stored resource, indexed by the events they can match."""
 
     __slots__ = ("broad", "triggered", "unsubscribe")
 
@@ -283,7 +283,7 @@ class WatchHub:
         self._ticker: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Send bookmarks from now on."""
+        """Start sending bookmarks."""
         self._ticker = self.loop.call_later(_TICK_S, self._tick)
 
     # -- fan-out -------------------------------------------------------------------------------------------------
@@ -382,7 +382,7 @@ class WatchHub:
                     resource.unsubscribe()
 
     def _reset(self, key: str) -> None:
-        """The store has lost what these watches have seen: none can go on, and each learns it from its cursor."""
+        """The store went back behind these watches: each finds this at its cursor and ends."""
         for watcher in [w for w in self._watchers if w.group.served.key == key]:
             watcher.group.live.discard(watcher)
             watcher.on_writable()

@@ -118,7 +118,7 @@ class Writer:
             except Retry:
                 if given:
                     raise self.conflict(call) from None
-                body = read_object(call, options)  # the attempt has filled fields in: start from what the client sent
+                body = read_object(call, options)  # the attempt has filled fields in: start from the client's object
                 check_place(body, call)
                 continue
             return self.answer(call, result, 200)
@@ -140,7 +140,7 @@ class Writer:
         return None if plan.dynamic_mutators else self.admission.spec_context(served.key, namespace)
 
     async def stored(self, call: Call) -> Entry | None:
-        """What is stored of the call's object, in the call's version."""
+        """The stored object of the call, in the call's version."""
         served = call.served
         entry = self.core.store.get(served.key_of(call.namespace, call.name))
         if entry is None or served.converter is None:

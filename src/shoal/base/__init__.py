@@ -1,1 +1,1 @@
-"""What every other package may use and that knows nothing of Kubernetes: time, ids, tasks, queues, logs, settings."""
+"""Shared foundations without knowledge of Kubernetes: time, ids, tasks, queues, logs, settings."""

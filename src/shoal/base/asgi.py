@@ -3,8 +3,8 @@
 The server must send HTTP trailers, without which there is no gRPC, must let a slow reader slow its sender down, and
 must run in our loop: uvicorn with zttp does all three. Granian was quicker by little and has no trailers.
 
-Uvicorn writes each part of an answer by itself, and each costs a record of TLS and a call of the system. Here what is
-written to an HTTP/2 connection in one turn of the loop leaves together (``shoal.base.coalescing``).
+Uvicorn writes each part of an answer separately, and each costs a TLS record and a system call. Here all writes to an
+HTTP/2 connection in one turn of the loop are sent together (``shoal.base.coalescing``).
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ class _Protocol(AutoZttpProtocol):
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals belong to the process, not to one of its listeners."""
+        """Do nothing: the process handles signals, not a listener."""
         yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let calls under way end, then close the connections: clients keep idle ones open for ever."""
+        """Let running calls end, then close the connections: clients keep idle ones open forever."""
         for server in self.servers:
             server.close()
         for listening in sockets or ():
@@ -110,7 +110,7 @@ class AsgiListener:
 async def serving(
     application: Application, *, host: str, port: int, clock: Clock, tls: Tls | None = None
 ) -> AsyncIterator[None]:
-    """Entered when requests are answered; on leaving, those under way have a moment to end."""
+    """Serve while the block runs; on exit, running requests have a short time to end."""
     listener = AsgiListener(application, bind(host, port), tls)
     running = asyncio.create_task(listener.run(), name=f"asgi/{port}")
     try:

@@ -1,4 +1,4 @@
-"""What ASGI applications and those who serve them share, without a server."""
+"""Code that ASGI applications and servers share; imports no server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-BACKLOG = 4096  # a thousand agents come back at once
+BACKLOG = 4096  # a thousand agents may reconnect at once
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -31,7 +31,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 async def answer(send: Send, status: int, body: bytes, content_type: str = "application/json") -> None:
-    """A whole answer."""
+    """Send a complete answer."""
     headers = [(b"content-type", content_type.encode()), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

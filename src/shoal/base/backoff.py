@@ -1,7 +1,7 @@
-"""How long to wait before trying again: exponential, with full jitter, pure given its source of randomness.
+"""Retry delays: exponential with full jitter. Pure; randomness is a parameter.
 
-Full jitter (a uniform pick between nothing and the exponential bound) is what keeps many clients that failed together
-from coming back together.
+Full jitter (a uniform pick between 0 and the exponential bound) keeps many clients that failed together from retrying
+together.
 """
 
 from __future__ import annotations
@@ -35,6 +35,6 @@ class Backoff:
         return min(self.cap_s, self.base_s * 2.0 ** min(failures - 1, _MAX_DOUBLINGS))
 
     def delay_s(self, failures: int, random: Callable[[], float]) -> float:
-        """How long to wait now. ``random`` returns a number from 0 up to 1, as ``random.Random.random`` does."""
+        """The delay before the next try. ``random`` returns a number from 0 up to 1, like ``random.Random.random``."""
         bound_s = self.bound_s(failures)
         return max(self.floor_s, bound_s * random()) if bound_s else 0.0

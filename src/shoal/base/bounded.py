@@ -1,7 +1,7 @@
 """Bounded queues whose name says what happens when they are full. There is no unbounded one.
 
     WaitingQueue      ``put`` waits: the producer is slowed to the consumer's pace
-    DroppingQueue     the oldest item goes, and is counted: for data of which only the newest matter
+    DroppingQueue     drops and counts the oldest item: for data of which only the newest matter
     LatestByKey       one item per key, the newest; ``put`` of a new key waits: only what was superseded is lost
 
 All of them can be closed: what is queued is still handed out, then ``get`` raises ``Closed``, and so does ``put`` at
@@ -26,7 +26,7 @@ class Closed(ShoalError):
 
 
 class _Gate:
-    """Wakes everyone who waits for the queue to change; each then looks again. Built on Event, which loses no wake-up
+    """Wakes all waiters when the queue changes; each then checks again. Built on Event, which loses no wake-up
     when a waiter is cancelled."""
 
     __slots__ = ("_event",)

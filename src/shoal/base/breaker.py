@@ -1,4 +1,4 @@
-"""A circuit breaker: stops calling what keeps failing, then tries it with one call before trusting it again.
+"""A circuit breaker: stops calls to a failing dependency, then tests it with one call before it closes again.
 
     closed ──(threshold failures in a row)──▶ open ──(after open_s)──▶ half-open ──success──▶ closed
                                                ▲                          │
@@ -23,7 +23,7 @@ class BreakerState(StrEnum):
 
 
 class Breaker:
-    """Guards one dependency. Use as ``with breaker: await call()``; not entered, ``ServiceUnavailable`` is raised."""
+    """Guards one dependency. Use as ``with breaker: await call()``; raises ``ServiceUnavailable`` while open."""
 
     def __init__(self, name: str, *, clock: Clock, threshold: int = 5, open_s: float = 10.0) -> None:
         if threshold < 1:
@@ -51,11 +51,11 @@ class Breaker:
         return max(0.0, self._opened_at + self._open_s - self._clock.monotonic())
 
     def succeeded(self) -> None:
-        """Somebody found out in another way that it works: close."""
+        """Close the breaker: the dependency is known to work from another source."""
         self._failures, self._opened_at = 0, None
 
     def failed(self) -> None:
-        """Somebody found out in another way that it fails: counts like a call."""
+        """Count a failure that another source reported."""
         self._failures += 1
         if self._opened_at is None and self._failures >= self._threshold:
             self._opened_at = self._clock.monotonic()

@@ -1,4 +1,4 @@
-"""Time as a parameter: the clock that components are given, real in processes and fake in tests.
+"""The clock that components receive as a parameter: real in processes, fake in tests.
 
 Owns the only calls to ``time`` and ``datetime.now`` outside ``shoal.app``. Wall time is for stamps that people and
 clients read; ``monotonic`` is for every deadline and duration. ``FakeClock`` moves only when told to and wakes
@@ -17,14 +17,14 @@ from typing import Protocol
 
 
 class Timer(Protocol):
-    """A callback that has been arranged for later."""
+    """A scheduled callback."""
 
     def cancel(self) -> None:
-        """Forget the callback; harmless when it has already run."""
+        """Cancel the callback; does nothing when it has already run."""
 
 
 class Clock(Protocol):
-    """What a component may know about time."""
+    """The source of time for components."""
 
     def now(self) -> datetime:
         """The wall time, in UTC."""
@@ -71,13 +71,13 @@ class _FakeTimer:
         self.callback = None
 
 
-_SETTLE_ROUNDS = 20  # loop turns without a new timer after which everyone is taken to be waiting
+_SETTLE_ROUNDS = 20  # loop turns without a new timer after which all tasks count as waiting
 
 _START = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 class FakeClock:
-    """A clock that stands still until ``advance``. Wall and monotonic time move together."""
+    """A clock that moves only with ``advance``. Wall and monotonic time move together."""
 
     def __init__(self, start: datetime = _START) -> None:
         self._start = start

@@ -1,4 +1,4 @@
-"""A transport that gathers what is written in one turn of the event loop, and writes it in one piece.
+"""A transport that collects all writes of one event loop turn and sends them in one piece.
 
 Few bytes are held, and only until the loop has done what is due now, so nothing waits for anything that is not ready.
 A connection that is closed writes what it holds first.
@@ -16,7 +16,7 @@ _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, _Turn] = WeakKeyDictionary(
 
 
 class _Turn:
-    """The connections of a loop that hold something: one callback writes all of them."""
+    """The connections of a loop with unsent data: one callback writes all of them."""
 
     __slots__ = ("holding",)
 
@@ -28,12 +28,12 @@ class _Turn:
         for one in holding:
             try:
                 one.flush()
-            except Exception:  # it is gone; the others are not held up by it
+            except Exception:  # it is closed; the others are still written
                 one.abort()
 
 
 class CoalescingTransport:
-    """Stands for the transport it was given."""
+    """Wraps a transport."""
 
     __slots__ = ("_held", "_loop", "_size", "_transport", "_turn")
 

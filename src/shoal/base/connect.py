@@ -4,7 +4,7 @@
     stream    application/connect+proto    flags (1) │ length (4) │ message, again and again, both ways;
                                            the last one is JSON and may carry an error
 
-What the other side answers may be compressed with gzip; what is sent only where a stream is told how.
+Answers may be compressed with gzip; requests only in streams that set ``gzip``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _GZIP_BITS = 31  # a window of 32 KB, in gzip's format
 _MAX_ERROR_BYTES = 64 << 10
 _CANCEL, _REFUSED, _CALM = 8, 7, 11  # HTTP/2's reasons of a reset
 _RESETS = {_CANCEL: "canceled", _REFUSED: "unavailable", _CALM: "resource_exhausted"}
-# What a status means that comes without an error of the protocol, from something in between
+# The meaning of HTTP statuses without a Connect error, for example from a proxy
 _STATUSES = {
     400: "internal", 401: "unauthenticated", 403: "permission_denied", 404: "unimplemented", 408: "deadline_exceeded",
     429: "unavailable", 502: "unavailable", 503: "unavailable", 504: "unavailable",
@@ -65,13 +65,13 @@ class ConnectClient:
     async def call(
         self, method: str, request: Message, answer: type[Answer], headers: Mapping[str, str], timeout_ms: int = 0
     ) -> Answer:
-        """``timeout_ms`` tells the other side how long we wait; waiting no longer is the caller's business."""
+        """``timeout_ms`` tells the other side how long we wait; the caller enforces the limit."""
         kinds = {"content-type": "application/proto", "accept-encoding": "gzip"}
         if timeout_ms:
             kinds["connect-timeout-ms"] = str(timeout_ms)
         stream = await self._open(method, {**kinds, **headers})
         try:
-            with suppress(LinkError):  # it may have answered before it heard all; receiving says why not
+            with suppress(LinkError):  # the server may have answered before the end of the request; the answer says why
                 await stream.send(request.to_binary(), end=True)
             status, found = await stream.head()
             body = await self._whole(stream, self._max_bytes)
@@ -94,8 +94,8 @@ class ConnectClient:
         *,
         gzip: Callable[[bytes], bytes] | None = None,
     ) -> AsyncGenerator[Answer, None]:
-        """What the other side says until it ends the stream. ``requests`` are sent meanwhile, made smaller by
-        ``gzip``."""
+        """The messages of the other side until it ends the stream. ``requests`` are sent at the same time, compressed
+        by ``gzip``."""
         kinds = {"content-type": "application/connect+proto", "connect-accept-encoding": "gzip"}
         if gzip is not None:
             kinds["connect-content-encoding"] = "gzip"
@@ -166,14 +166,14 @@ async def _send_all(
             await stream.send(_ENVELOPE.pack(flags, len(content)) + content)
         await stream.send(b"", end=True)
     except LinkError:
-        return  # who receives hears of it
+        return  # the receiver gets the error
     except Exception as error:
         stream.abandon(LinkError(f"sending requests failed: {error}"))
         raise
 
 
 def _plain(content: bytes, max_bytes: int) -> bytes:
-    """Of gzip, and no more than may be."""
+    """Decompress gzip up to the size limit."""
     unpacking = zlib.decompressobj(_GZIP_BITS)
     try:
         plain = unpacking.decompress(content, max_bytes)
@@ -189,12 +189,12 @@ def _plain(content: bytes, max_bytes: int) -> bytes:
 def _decoded(answer: type[Answer], content: bytes) -> Answer:
     try:
         return answer.from_binary(content)
-    except Exception as error:  # whatever the library of the messages raises for what is none
+    except Exception as error:  # the protobuf library raises various errors for invalid messages
         raise CallFailed("internal", f"the response is not a {answer.__name__}: {error}") from None
 
 
 def _raise_error(content: bytes) -> None:
-    """The one that the last message of a stream carries, if any."""
+    """Raise the error in the last message of a stream, if any."""
     error = _parsed(content).get("error")
     if isinstance(error, dict):
         raise CallFailed(str(error.get("code") or "unknown"), str(error.get("message") or ""))

@@ -1,4 +1,4 @@
-"""Time limits that follow the injected clock, so that a test decides when they run out.
+"""Time limits that follow the injected clock, so that tests control when they expire.
 
 ``within`` limits a block of the running task. ``run_within`` is for code that no task runs, such as the API server's
 request handlers: it gives the work a task of its own.
@@ -52,7 +52,7 @@ async def within(clock: Clock, seconds: float) -> AsyncIterator[Limit]:
 async def run_within(clock: Clock, seconds: float, work: Coroutine[Any, Any, T], *, name: str) -> T:
     """The result of ``work``, run as a task of this name that is cancelled after ``seconds``: then ``TimeoutError``.
 
-    When the caller is given up, so is the task.
+    Cancelling the caller cancels the task.
     """
     task = asyncio.get_running_loop().create_task(work, name=name)
     late = False
@@ -77,7 +77,7 @@ async def run_within(clock: Clock, seconds: float, work: Coroutine[Any, Any, T],
 @asynccontextmanager
 async def while_left(clock: Clock, left_s: Callable[[], float]) -> AsyncIterator[None]:
     """Cancel the body and raise ``TimeoutError`` when no time is left. The limit may move while the body runs: it is
-    asked again whenever it seems to be reached."""
+    read again whenever it seems to be reached."""
     async with asyncio.timeout(None) as scope:
         timer = clock.call_later(left_s(), lambda: look())
 

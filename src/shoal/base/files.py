@@ -1,4 +1,4 @@
-"""Files that hold secrets or state: written whole or not at all, for their owner's eyes only, on disk when done."""
+"""Writes files with secrets or state: atomic, readable by the owner only, synced to disk."""
 
 from __future__ import annotations
 

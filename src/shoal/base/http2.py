@@ -1,7 +1,7 @@
 """An HTTP/2 client for a few calls and a few streams that stay open: one connection, in this event loop.
 
-A process that runs for months beside other people's workloads has no room for a general HTTP library, its threads and
-what it brings along. This one knows a single peer, makes a connection when there is none, and lets a slow reader of one
+A process that runs for months beside users' workloads must stay small: a general HTTP library has threads and many
+dependencies. This one knows a single peer, makes a connection when there is none, and lets a slow reader of one
 stream slow down that stream and no other.
 
     link = Http2Link(Peer.of("https://control:8443", ca_pem))
@@ -48,7 +48,7 @@ _KEEPALIVE_ASKS = 6
 _STREAM_WINDOW_BYTES = 1 << 20  # unread, of one stream
 _WINDOW_BYTES = 4 << 20  # unread, of all
 _USUAL_WINDOW_BYTES = 65535
-_UNSENT_BYTES = 256 << 10  # in the transport, before who sends waits
+_UNSENT_BYTES = 256 << 10  # in the transport, before senders wait
 
 
 class LinkError(ShoalError):
@@ -56,7 +56,7 @@ class LinkError(ShoalError):
 
 
 class PeerReset(LinkError):
-    """The peer gave one stream up; ``code`` is HTTP/2's."""
+    """The peer reset one stream; ``code`` is HTTP/2's."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"the peer reset the stream: {_code_name(code)}")
@@ -90,7 +90,7 @@ class Peer:
 
 
 class Http2Link:
-    """Calls to one peer over one connection, which is made again when it broke or the peer wants no more on it."""
+    """Calls to one peer over one connection, which is reopened when it broke or the peer closes it."""
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
@@ -99,7 +99,7 @@ class Http2Link:
         self._closed = False
 
     async def open(self, headers: Sequence[tuple[str, str]]) -> Http2Stream:
-        """A new stream; ``LinkError`` when there is no connection to be had. Scheme and authority are added."""
+        """A new stream; ``LinkError`` when no connection can be made. Scheme and authority are added."""
         while True:
             connection = await self._connected()
             if await connection.has_room():
@@ -123,7 +123,7 @@ class Http2Link:
             raise LinkError("the link is closed")
 
     async def close(self) -> None:
-        """Streams end with an error."""
+        """Close the connection; open streams end with an error."""
         self._closed = True
         if self._connection is not None:
             self._connection.shut()
@@ -180,7 +180,7 @@ class Http2Stream:
         return data
 
     def close(self) -> None:
-        """Done with it. What has not ended is given up; safe to call more than once."""
+        """Close the stream, and reset it if it has not ended; safe to call more than once."""
         for _, taken in self._parts:
             self._connection.consumed(self._id, taken)
         self._parts.clear()
@@ -190,7 +190,7 @@ class Http2Stream:
         self._wake.set()
 
     def abandon(self, error: LinkError) -> None:
-        """Give it up; whoever waits for something of it gets the error."""
+        """End the stream with an error, which its waiters get."""
         self._connection.forget(self._id, reset=True)
         self.failed(error)
 
@@ -241,7 +241,7 @@ class _Connection(asyncio.Protocol):
         return self._usable and not self.gone.is_set()
 
     async def has_room(self) -> bool:
-        """Wait for a free stream. False when no stream can be had on this connection any more."""
+        """Wait for a free stream. False when this connection accepts no more streams."""
         while self.usable and self._h2.open_outbound_streams >= self._h2.remote_settings.max_concurrent_streams:
             self._freed.clear()
             await self._freed.wait()
@@ -292,7 +292,7 @@ class _Connection(asyncio.Protocol):
         self._usable = False
         if self._transport is None or self.gone.is_set():
             return
-        with suppress(H2Error):  # where nothing can be said any more
+        with suppress(H2Error):  # when the connection is already closed
             self._h2.close_connection()
         self._flush()
         self._fail(LinkError("the connection was closed"))

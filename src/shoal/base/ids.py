@@ -31,7 +31,7 @@ def format_uid(random: bytes) -> str:
 
 
 class Ids:
-    """Makes uids and suffixes, drawing randomness in large pieces. Not for threads: one per event loop."""
+    """Makes uids and suffixes, drawing randomness in large pieces. Not thread-safe: one per event loop."""
 
     def __init__(self, random_bytes: RandomBytes = urandom) -> None:
         self._random_bytes = random_bytes
@@ -66,10 +66,10 @@ def seeded_bytes(seed: int) -> RandomBytes:
 
 
 def new_token(size_bytes: int = 32) -> str:
-    """A bearer token nobody can guess, safe in URLs and headers. Always from the system's source."""
+    """A random bearer token, safe in URLs and headers. Always from the system's secure source."""
     return secrets.token_urlsafe(size_bytes)
 
 
 def token_digest(token: str) -> str:
-    """What is kept of a token: enough to know it again, not to use it."""
+    """The digest to store instead of a token: it recognises the token, but cannot be used as one."""
     return hashlib.sha256(token.encode()).hexdigest()

@@ -38,7 +38,7 @@ _correlation: ContextVar[Mapping[str, Any]] = ContextVar("shoal_log_fields", def
 
 
 class _Sink:
-    """Where lines go and which ones; one per process, changed by ``configure``."""
+    """The output and level of the process; changed by ``configure``."""
 
     __slots__ = ("clock", "level", "write")
 

@@ -1,7 +1,7 @@
-"""Remembering what was worked out of texts that clients send.
+"""A cache for functions of texts that clients send.
 
 ``functools.lru_cache`` bounds the number of its entries, not their size: a few thousand texts of a megabyte each would
-stay in memory for good. Long texts are rare among those that come again, so they are worked out every time.
+stay in memory for good. Long texts rarely repeat, so their results are not cached.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Metrics in Prometheus' format, without the cost of its library until someone looks.
+"""Metrics in Prometheus' format; loads its library only at the first scrape.
 
 A counter or gauge is a plain number that code adds to; ``render`` loads prometheus-client and formats what is there,
 at the first scrape. So a process starts without it, and counting costs one addition. Label values come from closed
@@ -20,7 +20,7 @@ LATENCY_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 
 
 
 class Value:
-    """A number. Hold on to it where it is hot: ``value.inc()`` looks nothing up."""
+    """A number. Keep a reference in hot code: ``value.inc()`` needs no look-up."""
 
     __slots__ = ("value",)
 

@@ -1,6 +1,6 @@
-"""The way out through an HTTP proxy, as ``HTTPS_PROXY``, ``ALL_PROXY`` and ``NO_PROXY`` say.
+"""Connections through an HTTP proxy, configured by ``HTTPS_PROXY``, ``ALL_PROXY`` and ``NO_PROXY``.
 
-What is on this machine is never asked for through a proxy.
+Connections to this machine never use a proxy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MAX_ANSWER_BYTES = 16 << 10
 
 
 def for_host(host: str, port: int, environ: Mapping[str, str] = os.environ) -> SplitResult | None:
-    """The proxy for a TLS connection to this host, None where there is none; ``OSError`` for one of no use."""
+    """The proxy for a TLS connection to this host, None without one; ``OSError`` for one that is not supported."""
     named = next((text for name in _VARIABLES if (text := environ.get(name) or environ.get(name.upper()))), "")
     if not named or host.startswith(_LOOPBACK) or _is_excepted(host, port, environ):
         return None
@@ -39,7 +39,7 @@ def _is_excepted(host: str, port: int, environ: Mapping[str, str]) -> bool:
 
 
 async def tunnel(proxy: SplitResult, host: str, port: int) -> socket.socket:
-    """A socket that is connected to the host by way of the proxy."""
+    """A socket connected to the host through the proxy."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(proxy.hostname or "", proxy.port or 80, type=socket.SOCK_STREAM)
     family, kind, protocol, _, address = found[0]
@@ -67,7 +67,7 @@ def _request(proxy: SplitResult, host: str, port: int) -> bytes:
 
 
 async def _status(used: socket.socket) -> int:
-    """Of the proxy's answer. Nothing follows it before we speak: byte by byte would do, pieces are quicker."""
+    """The status of the proxy's answer. The host sends nothing before the client does, so reading in pieces is safe."""
     loop, answer = asyncio.get_running_loop(), b""
     while b"\r\n\r\n" not in answer and len(answer) < _MAX_ANSWER_BYTES:
         piece = await loop.sock_recv(used, 4096)

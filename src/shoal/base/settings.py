@@ -8,8 +8,8 @@
     load(StoreConfig, file=Path("store.yaml"), environ=os.environ, prefix="SHOAL_STORE_", flags={"path": "/x"})
 
 Fields may be str, int, float, bool, Path, an Enum, a tuple or frozenset of one of these, any of them or None, or
-another such dataclass; ``a.b`` is then written ``A__B`` in the environment. Whatever is wrong raises ``ConfigError``
-that names the key, the value, where it came from and the fix; values of secret-looking keys are not shown. ``check``,
+another such dataclass; ``a.b`` is then written ``A__B`` in the environment. Every error raises ``ConfigError``
+with the key, the value, its source and the fix; values of secret-looking keys are not shown. ``check``,
 ``effective`` and ``json_schema`` are what ``shoal config`` shows of the same dataclass.
 """
 
@@ -67,7 +67,7 @@ def load(
 
 
 def check(cls: type[Any], file: Path) -> None:
-    """Raise ``ConfigError`` unless the file is good for ``cls``. What it leaves out may come from elsewhere."""
+    """Raise ``ConfigError`` unless the file is good for ``cls``. Missing settings may come from other sources."""
     given = _gather(cls, file, {}, "", {}, {}, {})
     for key, kind in _keys(cls).items():
         if key not in given and _default(cls, key) is dataclasses.MISSING:
@@ -123,7 +123,7 @@ def _gather(
     flags: Mapping[str, Any],
     defaults: Mapping[str, Any],
 ) -> dict[str, _Given]:
-    """What is given for each key by the source that wins."""
+    """The value of each key from the source with the highest precedence."""
     given = {key: _Given(value, "default") for key, value in defaults.items()}
     if file is not None:
         _flatten(cls, _read(file), "", f"file {file}", given)

@@ -2,8 +2,8 @@
 events out.
 
 ``SpdyConnection`` is the server's side of a connection. It answers pings, keeps track of which streams are open in
-which direction and refuses what the protocol does not allow; whoever holds the socket feeds ``receive`` and sends what
-``outgoing`` gives. There is no flow control per stream: no client of Kubernetes has any.
+which direction and refuses what the protocol does not allow; the owner of the socket feeds ``receive`` and sends
+the output of ``outgoing``. There is no flow control per stream: no client of Kubernetes has any.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ DICTIONARY = (
 
 
 class SpdyError(ShoalError):
-    """The other side does not keep to the protocol; the connection is of no use any more."""
+    """The other side violated the protocol; the connection cannot be used any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ class SpdyConnection:
         self._out: list[bytes] = []
 
     def receive(self, data: bytes) -> list[Event]:
-        """What has happened. After ``SpdyError`` the connection is of no use."""
+        """The events in ``data``. After ``SpdyError`` the connection cannot be used."""
         events: list[Event] = []
         for frame in self._framer.feed(data):
             if frame.kind == 0:
@@ -222,7 +222,7 @@ class SpdyConnection:
         return events
 
     def outgoing(self) -> bytes:
-        """What is to be sent by now."""
+        """The bytes to send."""
         out, self._out = b"".join(self._out), []
         return out
 
@@ -255,7 +255,7 @@ class SpdyConnection:
             self._out.append(_reset(stream, status))
 
     def go_away(self) -> None:
-        """Say that the connection ends."""
+        """Announce the end of the connection."""
         self._out.append(control_frame(_GOAWAY, 0, self._last.to_bytes(4, "big") + bytes(4)))
 
     def _on_data(self, frame: Frame, events: list[Event]) -> None:
@@ -285,7 +285,7 @@ class SpdyConnection:
             if self._streams.pop(stream, None) is not None:
                 events.append(Reset(stream))
         elif frame.kind == _HEADERS:
-            self._unpacker.unpack(payload[4:])  # nobody uses them, but the compression goes on from here
+            self._unpacker.unpack(payload[4:])  # not used, but the compression state depends on them
             known = self._streams.get(int.from_bytes(payload[:4], "big"))
             if known is not None and frame.flags & _FIN:
                 self._end_receiving(int.from_bytes(payload[:4], "big"), known, events)

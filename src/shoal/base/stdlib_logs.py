@@ -1,5 +1,5 @@
-"""Records of libraries in our log: what uvicorn, SQLAlchemy, asyncio and others give to ``logging``, and Python's
-warnings, come out as lines of ``shoal.base.logs``, one JSON object each.
+"""Log records of libraries: records of uvicorn, SQLAlchemy, asyncio and others in ``logging``, and Python's
+warnings, become lines of ``shoal.base.logs``, one JSON object each.
 
 Only warnings and errors are taken over, whatever our own level is: below that, SQLAlchemy writes statements with their
 values, and secrets are among those. asyncio has loaded ``logging`` already, so this costs a process one object.
@@ -18,7 +18,7 @@ class _JsonHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             message = record.getMessage()
-        except (TypeError, ValueError):  # arguments that do not fit the format; the record is not lost for that
+        except (TypeError, ValueError):  # arguments that do not fit the format must not lose the record
             message = str(record.msg)
         log, fault = get_logger(record.name), record.exc_info[1] if record.exc_info else None
         text = redact(message.strip())

@@ -17,7 +17,7 @@ T = TypeVar("T")
 async def run_all(parts: Mapping[str, Coroutine[Any, Any, Any]]) -> None:
     """Run every part, named by its key, until all have ended; when one fails the others are cancelled.
 
-    A single failure is raised as itself, not wrapped in a group: the caller cares what went wrong, not how it ran.
+    A single failure is raised as itself, not wrapped in a group: callers need the cause only.
     """
     try:
         async with asyncio.TaskGroup() as group:
@@ -51,7 +51,7 @@ async def cancel_all(*tasks: asyncio.Task[Any]) -> None:
 
 
 async def close_within(budget_s: float, *closing: Awaitable[Any], clock: Clock) -> list[str]:
-    """Await all of ``closing`` at once for at most ``budget_s``; returns the names of those that did not make it.
+    """Await all of ``closing`` at once for at most ``budget_s``; return the names of those that did not finish.
 
     For ``finally`` blocks: errors of one do not keep the others from closing, and are raised together at the end.
     """

@@ -1,7 +1,7 @@
-"""Spans along the way of a change, with W3C trace context, for whatever OpenTelemetry the process has.
+"""Tracing spans with W3C trace context, sent to the process's OpenTelemetry.
 
-Off unless ``SHOAL_TRACES`` says otherwise: then nothing is imported and a span costs one comparison. The context goes
-along as text (``traceparent``), in rows and messages, so that a span in one process follows from one in another.
+Off unless ``SHOAL_TRACES`` says otherwise: then nothing is imported and a span costs one comparison. The context
+is passed as text (``traceparent``), in rows and messages, so that a span in one process follows from one in another.
 
     with span("apply", parent=item.trace, key=item.key) as trace:
         ...                                  # ``trace`` is what goes along from here

@@ -1,7 +1,7 @@
 """WebSocket (RFC 6455) and the channels that Kubernetes puts on it, as pure code: bytes in, messages out.
 
 Owns the handshake's arithmetic, frames in both roles, and the protocols of exec, attach and port-forward: a message's
-first byte names its channel. Whoever holds the socket feeds ``Decoder`` and sends what ``encode`` gives. There are no
+first byte names its channel. The owner of the socket feeds ``Decoder`` and sends the output of ``encode``. There are no
 extensions.
 """
 
@@ -44,7 +44,7 @@ class CloseCode(IntEnum):
 
 
 class WebSocketError(ShoalError):
-    """The other side does not keep to the protocol; ``code`` says it in a close frame."""
+    """The other side violated the protocol; ``code`` is for the close frame."""
 
     def __init__(self, code: CloseCode, message: str) -> None:
         super().__init__(message)
@@ -145,7 +145,7 @@ class Decoder:
         self._opcode: Opcode | None = None  # of that message
 
     def feed(self, data: bytes) -> list[Message]:
-        """The messages that are complete by now. After ``WebSocketError`` the stream is of no use."""
+        """The messages that are complete by now. After ``WebSocketError`` the stream cannot be used."""
         self._buffer += data
         found: list[Message] = []
         while (frame := self._frame()) is not None:

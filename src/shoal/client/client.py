@@ -1,6 +1,6 @@
-"""The client: requests out, decoded answers or ``shoal.errors`` back, over whatever transport it is given.
+"""The client: sends requests over a transport and returns decoded answers or raises ``shoal.errors``.
 
-A server that asks to come back later (429 or 503 with ``Retry-After``) is asked again, a bounded number of times. With
+Requests answered with 429 or 503 and ``Retry-After`` are retried a bounded number of times. With
 a fence every write is dropped once the lease is not certainly held any more, however long the retries before it took.
 The verbs of a resource are in ``shoal.client.verbs``; ``resource`` and ``by_kind`` lead there.
 """
@@ -34,10 +34,10 @@ _ERROR_LIMIT_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryAfter:
-    """What to do when the server says that it is busy and when to come back."""
+    """Limits for retries after ``Retry-After``."""
 
     attempts: int = 5  # requests in all
-    longest_s: float = 30.0  # a longer wait than this is the caller's to make
+    longest_s: float = 30.0  # longer waits are left to the caller
 
 
 class Client:
@@ -88,7 +88,7 @@ class Client:
         return self.of(await self._discovery.find(kind, api_version))
 
     async def resource_types(self, *, refresh: bool = False) -> tuple[ResourceType, ...]:
-        """Everything that the server serves."""
+        """All resources of the server."""
         return await self._discovery.all(refresh=refresh)
 
     async def close(self) -> None:
@@ -132,7 +132,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         retry: bool = True,
     ) -> Reply:
-        """The answer as it is. Waits and asks again when the server says when to."""
+        """The raw answer. Retries when the server sends ``Retry-After``."""
         target = f"{path}?{_query(params)}" if params else path
         data = b"" if body is None else body if isinstance(body, bytes) else orjson.dumps(body)
         sent = {"accept": JSON, **(headers or {})}
@@ -161,7 +161,7 @@ class Client:
     async def stream(
         self, method: str, path: str, *, params: Params | None = None, headers: Mapping[str, str] | None = None
     ) -> StreamReply:
-        """The answer in pieces; an error of the server is raised. Close it in the end."""
+        """The answer in pieces; an error of the server is raised. The caller closes it."""
         target = f"{path}?{_query(params)}" if params else path
         reply = await self._transport.stream(method, target, headers={"accept": JSON, **(headers or {})})
         if reply.status < 300:
@@ -186,7 +186,7 @@ def _text(value: str | int | bool) -> str:
 
 
 def retry_after_s(reply: Reply) -> float | None:
-    """When the server wants to be asked again; None when it does not say. Dates are not understood."""
+    """The seconds of ``Retry-After``; None without one. Dates are not supported."""
     text = reply.headers.get("retry-after", "").strip()
     return float(text) if text.isascii() and text.isdigit() else None
 

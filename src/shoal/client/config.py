@@ -1,4 +1,4 @@
-"""How to reach a cluster and as whom: one frozen value, from a kubeconfig, from a pod's service account, or given.
+"""The address and credentials of a cluster: one frozen value, from a kubeconfig, a service account, or given.
 
 Files are read here and nowhere else in the client, except what may change while a process runs (token files, exec
 plugins: see ``shoal.client.credentials``). Whatever is wrong is a ``ConfigError`` that names the file and the field.
@@ -28,13 +28,13 @@ class ExecPlugin:
     api_version: str = "client.authentication.k8s.io/v1"
     install_hint: str = ""
     interactive_mode: str = "IfAvailable"
-    cluster_info: Mapping[str, Any] | None = None  # what the plugin is told of the cluster, when it asked for it
+    cluster_info: Mapping[str, Any] | None = None  # cluster data for the plugin, when it asks for it
     directory: str = ""  # of the kubeconfig: a command with a slash is relative to it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessConfig:
-    """A server, how to trust it, and who we are. At most one kind of identity is set, beside a client certificate."""
+    """A server, its trust roots, and the user's credentials: at most one kind besides a client certificate."""
 
     url: str
     ca_pem: str = ""  # empty: the system's authorities
@@ -74,7 +74,7 @@ def explicit(url: str, *, token: str = "", ca_file: str = "", namespace: str = "
 
 
 def in_cluster(env: Mapping[str, str] = os.environ) -> AccessConfig:
-    """What a pod is given: the service account's files and the API server's address in the environment."""
+    """The config of a pod: the service account's files and the API server's address in the environment."""
     directory = Path(env.get("SHOAL_SERVICEACCOUNT_DIR") or SERVICE_ACCOUNT_DIR)
     host, port = env.get("KUBERNETES_SERVICE_HOST", ""), env.get("KUBERNETES_SERVICE_PORT", "")
     if not host or not port:
@@ -116,5 +116,5 @@ def read_text(path: Path, name: str) -> str:
 
 
 def load_inside(path: str | Path | None = None, *, env: Mapping[str, str] = os.environ) -> AccessConfig:
-    """For what usually runs as a pod: its own account comes before whatever kubeconfig the machine may have."""
+    """As ``load``, for programs that usually run in a pod: the pod's account is preferred to a default kubeconfig."""
     return in_cluster(env) if path is None and env.get("KUBERNETES_SERVICE_HOST") else load(path, env=env)

@@ -43,7 +43,7 @@ class Credentials(Protocol):
     async def identity(self) -> Identity: ...
 
     def renew(self) -> bool:
-        """Forget what is kept, because the server refused it; False when there is nothing newer to be had."""
+        """Forget what is kept, because the server refused it; False when there is nothing newer."""
 
 
 def credentials_of(config: AccessConfig, *, clock: Clock) -> Credentials:
@@ -75,7 +75,7 @@ class FixedCredentials:
 
 
 class TokenFile:
-    """A bearer token in a file that someone else keeps fresh."""
+    """A bearer token in a file that another process renews."""
 
     def __init__(self, path: Path, given: Identity, *, clock: Clock) -> None:
         self._path = path
@@ -114,7 +114,7 @@ class TokenFile:
 
 
 class ExecCredentials:
-    """Credentials from a plugin, kept until they expire; one run at a time, shared by all who wait for it."""
+    """Credentials from a plugin, kept until they expire; one run at a time, shared by all waiting requests."""
 
     def __init__(self, plugin: ExecPlugin, given: Identity, *, clock: Clock) -> None:
         self._plugin = plugin
@@ -198,7 +198,7 @@ def _parse(plugin: ExecPlugin, output: bytes, given: Identity) -> tuple[Identity
 
 
 def tls_context(config: AccessConfig, identity: Identity) -> ssl.SSLContext:
-    """How connections to an ``https`` server are made."""
+    """The TLS context for connections to an ``https`` server."""
     try:
         context = ssl.create_default_context(cadata=config.ca_pem or None)
     except ssl.SSLError as error:

@@ -1,4 +1,4 @@
-"""Which resources a server has, asked once and again when a kind is not known: definitions are added at run time.
+"""The resources of a server: read once, and again when a kind is unknown, since definitions are added at run time.
 
 Asks for the aggregated form, which is two requests for everything, and falls back to one request per group version.
 """
@@ -24,7 +24,7 @@ class Discovery:
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
         self._types: tuple[ResourceType, ...] = ()
-        self._generation = 0  # counts refreshes, so that many who miss at once ask once
+        self._generation = 0  # counts refreshes, so that concurrent misses share one
         self._refreshing = asyncio.Lock()
 
     async def all(self, *, refresh: bool = False) -> tuple[ResourceType, ...]:
@@ -53,7 +53,7 @@ class Discovery:
     async def _refresh(self, seen: int) -> None:
         async with self._refreshing:
             if self._generation != seen:
-                return  # someone else has just done it
+                return  # another caller has just done it
             found: list[ResourceType] = []
             for root in ("/api", "/apis"):
                 document = await self._fetch(root, _AGGREGATED)
@@ -70,7 +70,7 @@ class Discovery:
             try:
                 listed = await self._fetch(f"{root}/{group}/{version}" if group else f"{root}/{version}", _JSON)
             except ApiError:
-                continue  # a group whose server is away hides only itself
+                continue  # an unavailable group must not hide the others
             for item in listed.get("resources") or ():
                 if "/" not in item["name"]:
                     found.append(ResourceType(group, version, item["name"], item["namespaced"], item["kind"]))

@@ -1,4 +1,4 @@
-"""What can go wrong between a client and a server, beside the answers of the server itself (``shoal.errors``).
+"""Errors between a client and a server, besides the server's own errors (``shoal.errors``).
 
 ShoalError
 ├── TransportError            no answer came

@@ -1,4 +1,4 @@
-"""Fencing: a client that leads may write only while it can prove that it still leads.
+"""Fencing: an elected leader may write only while it certainly holds its lease.
 
 A ``Fence`` knows the lease, the holder and the term (``leaseTransitions``), and until when, on this process'
 monotonic clock, the lease is certainly held. A client with a fence drops writes past that deadline and sends the
@@ -14,7 +14,7 @@ HEADER = "shoal-fence"
 
 
 class Fence:
-    """Who may write, and until when. Moved by whoever renews the lease; read by clients."""
+    """The lease holder and the deadline for its writes. The lease renewal moves it; clients read it."""
 
     __slots__ = ("_clock", "_deadline_s", "_holder", "_key", "_transitions")
 
@@ -43,11 +43,11 @@ class Fence:
 
     @property
     def remaining_s(self) -> float:
-        """For how long the lease is certainly held still; 0 when it is not."""
+        """Seconds for which the lease is certainly held; 0 when it is not."""
         return max(0.0, self._deadline_s - self._clock.monotonic()) if self._transitions is not None else 0.0
 
     def header(self) -> str:
-        """The header's value for a write that is sent now; ``LostLease`` when none may be."""
+        """The header's value for a write that is sent now; ``LostLease`` when the lease is not held."""
         if not self.held:
             raise LostLease(f"the lease {self._key} is not held by {self._holder}; the write was not sent")
         return f"{self._key};{self._holder};{self._transitions}"

@@ -2,8 +2,8 @@
 
 Requests share a bounded pool; each stream has a connection of its own, so that a hundred watches hold up no request.
 A kept connection may have been closed by the server just when we use it: a request that can be repeated is then sent
-once more on a new one. Nothing else is retried here; what to do about an answer is the client's business. A request
-that is cancelled takes its connection with it.
+once more on a new one. Nothing else is retried here; the client handles answers. Cancelling a request closes
+its connection.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shoal.client.errors import Disconnected, Unreachable
 from shoal.client.transport import Reply
 from shoal.errors import ConfigError
 
-# What may be sent twice: reading, and writes that say what they replace or remove.
+# Methods that may be sent twice: reads, and writes that name the object they replace or remove.
 _REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 
 
@@ -173,7 +173,7 @@ class HttpTransport:
             connection.abort()
 
     def _spare(self) -> None:
-        """Close what was not needed lately: an idle process keeps one connection, whatever it did before."""
+        """Close connections that were not used recently: an idle process keeps one."""
         self._sparing = None
         before = self._clock.monotonic() - self._limits.spare_s
         while len(self._idle) > 1 and self._idle[0].idle_since_s <= before:

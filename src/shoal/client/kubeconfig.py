@@ -1,6 +1,6 @@
 """Kubeconfig files: merging several, choosing a context, and turning it into an ``AccessConfig``.
 
-Of entries with the same name the first file's counts, as kubectl does it. Paths are relative to the file they stand in.
+For entries with the same name the first file wins, as in kubectl. Paths are relative to the file that contains them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _INTERACTIVE = ("", "IfAvailable", "Always", "Never")
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A named cluster, user or context and the file it stands in."""
+    """A named cluster, user or context and the file that contains it."""
 
     path: Path
     where: str  # users["admin"].user
@@ -83,7 +83,7 @@ class _Merged:
 
 def load(paths: Sequence[Path], *, context: str = "", must_exist: bool = False) -> AccessConfig:
     """The access that a context of these files gives; the current one unless it is named. Files that do not exist are
-    passed over as long as one does."""
+    skipped as long as one does."""
     merged = _Merged()
     for path in paths:
         if path.exists() or must_exist:

@@ -1,6 +1,6 @@
-"""Which resource a call is about, and the paths of its objects.
+"""Resource types, and the URL paths of their objects.
 
-``ResourceType`` is what clients need of a resource: no schema and no rules. Built-in ones are known without asking a
+``ResourceType`` has the data that clients need: no schema and no rules. Built-in ones are known without asking a
 server; all others come from discovery.
 """
 

@@ -26,11 +26,11 @@ class StreamReply(Protocol):
         """Pieces of the body as they arrive; ends when the server ends the stream."""
 
     async def close(self) -> None:
-        """Give the stream up; safe to call more than once and while ``chunks`` is being read."""
+        """Close the stream; safe to call more than once and while ``chunks`` is being read."""
 
 
 class Transport(Protocol):
-    """Sends requests. ``target`` is path and query; credentials are the transport's business."""
+    """Sends requests. ``target`` is path and query; the transport adds credentials."""
 
     async def request(
         self, method: str, target: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""

@@ -118,7 +118,7 @@ class ResourceClient:
     async def pages(
         self, scope: Scope = EVERYTHING, *, limit: int = PAGE, resource_version: str = ""
     ) -> AsyncIterator[Page]:
-        """A list in parts, all of one revision. ``Expired`` when the server forgot that revision on the way."""
+        """A list in parts, all of one revision. ``Expired`` when the server drops that revision before the end."""
         page = await self.page(scope, limit=limit, resource_version=resource_version)
         yield page
         while page.continue_token:
@@ -126,7 +126,7 @@ class ResourceClient:
             yield page
 
     async def list(self, scope: Scope = EVERYTHING, *, limit: int = PAGE, resource_version: str = "") -> Listed:
-        """All objects of one revision, fetched in parts; in one piece when the parts expire on the way."""
+        """All objects of one revision, fetched in parts; in one request when the parts expire."""
         items: list[Obj] = []
         version = ""
         try:
@@ -201,8 +201,8 @@ class ResourceClient:
         subresource: str = "",
         dry_run: bool = False,
     ) -> Obj:
-        """Server-side apply: say what this manager wants. ``Conflict`` names fields that others own with other values,
-        unless it is forced."""
+        """Server-side apply: send the fields that this manager wants. ``Conflict`` names fields that others own with
+        other values, unless it is forced."""
         path = self.type.path(_namespace_of(obj), obj["metadata"]["name"], subresource)
         params = self._options(dry_run, field_manager) | ({"force": True} if force else {})
         return await self._write("PATCH", path, self._typed(obj), params, content_type=PatchType.APPLY)
@@ -334,7 +334,7 @@ _AS = "application/json;as={};g=meta.k8s.io;v=v1,application/json"
 
 
 class MetadataClient(ResourceClient):
-    """The verbs of a resource; what is read has only metadata. A server that cannot do this sends all."""
+    """The verbs of a resource; what is read has only metadata. A server without support sends whole objects."""
 
     __slots__ = ()
 

@@ -89,7 +89,7 @@ _SHARED_BYTES = 512 * 1024  # of lines, twice
 
 class SharedDecoder:
     """``decode_event`` for the watches of one process that see the same events at about the same time: each line is
-    decoded once, and its object is the same for all. So nobody may change it."""
+    decoded once, and its object is the same for all. Callers must not change it."""
 
     def __init__(self) -> None:
         self._new: dict[bytes, WatchEvent] = {}

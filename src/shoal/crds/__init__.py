@@ -1,1 +1,1 @@
-"""Our own kinds in a cluster: their definitions, and typed views for those who write and those who read them."""
+"""Shoal's custom resources: their definitions, and typed views for writers and readers."""

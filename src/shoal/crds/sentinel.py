@@ -1,7 +1,7 @@
-"""``sentinel.shoal.dev/v1``: what an agent tells the gateways of its cluster.
+"""``sentinel.shoal.dev/v1``: the configuration that an agent gives to the gateways of its cluster.
 
-A SentinelRoute says which requests go where, a SentinelPolicy what must hold before they do. Both belong to one
-environment and stand in the namespace of the sentinels. The control plane has checked them; a gateway checks again and
+A SentinelRoute maps requests to backends; a SentinelPolicy sets conditions for them. Both belong to one
+environment and live in the namespace of the sentinels. The control plane has checked them; a gateway checks again and
 refuses what it does not understand.
 """
 
@@ -17,11 +17,11 @@ API_VERSION = f"{GROUP}/{VERSION}"
 
 
 class _View(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """Unknown fields are an error: a gateway never leaves out what it cannot read."""
+    """Unknown fields are an error: a gateway must not ignore a part of its configuration."""
 
 
 class TextMatch(_View, frozen=True, kw_only=True):
-    """One of ``exact``, ``prefix``, ``regex``; none of them, or ``present``, asks only that it is there."""
+    """One of ``exact``, ``prefix``, ``regex``; none of them, or ``present``, only requires that it exists."""
 
     exact: str | None = None
     prefix: str | None = None
@@ -125,7 +125,7 @@ class KeyLocation(_View, frozen=True, kw_only=True):
 
 
 class KeyAuth(_View, frozen=True, kw_only=True):
-    """Keys stand in the Secret of the environment's keys, as digests."""
+    """The Secret of the environment's keys has their digests."""
 
     locations: list[KeyLocation]
     permissions: list[str] = []
@@ -147,7 +147,7 @@ class Jwt(_View, frozen=True, kw_only=True):
 
 
 class Identifier(_View, frozen=True, kw_only=True):
-    """One of these says whom a limit counts by."""
+    """The identity that a limit counts by: one of these fields."""
 
     remote_ip: dict[str, Any] | None = None
     header: str = ""

@@ -1,8 +1,8 @@
-"""``shard.io/v1``: how a controller is sharded, and what its shards are.
+"""``shard.io/v1``: the sharding of a controller, and its shards.
 
 Users write ShardConfigs. A manager writes ShardInstances (one per shard) and ShardSlots (which shard owns which slot, a
 few objects that are only ever compared and swapped); workers write ShardStates (what a handler wants to keep of a slot
-when it moves). All of them stand in the namespace of the ShardConfig, where the workers run too.
+when it moves). All of them are in the namespace of the ShardConfig, where the workers run too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def seconds(text: str) -> float:
 
 
 class _View(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Unknown fields are passed over: the server has pruned what the schema does not know."""
+    """Unknown fields are ignored: the server has pruned what the schema does not know."""
 
 
 class Controlled(_View, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ class Controlled(_View, frozen=True, kw_only=True):
 
 
 class ShardTarget(_View, frozen=True, kw_only=True):
-    """A kind whose objects are shared out. Both selectors are those of Kubernetes; none selects everything."""
+    """A kind whose objects are distributed over shards. Both selectors are as in Kubernetes; none selects all."""
 
     group: str = ""
     kind: str
@@ -133,7 +133,7 @@ class InstanceSpec(_View, frozen=True, kw_only=True):
     hash_range: HashRange | None = None  # the largest arc
     hash_ranges: list[HashRange] = []  # all arcs
     resources: list[str] = []
-    config: str = ""  # the ShardConfig; an instance without one is nobody's
+    config: str = ""  # the ShardConfig; an instance without one has no owner
     replaces: str = ""  # the shard whose slots all come here, in an update of the workers
     template_hash: str = ""
     drain: bool = False  # set by a person or a decision: all slots leave

@@ -1,1 +1,1 @@
-"""What both ends of a stream of desired state share, and nothing that waits: versions, cursors, digests, buffers."""
+"""Code that both ends of a stream of desired state share, without I/O: versions, cursors, digests, buffers."""

@@ -1,7 +1,7 @@
 """The deletion brake: an agent that is about to delete much more than usual stops and asks a person.
 
 It counts the deletions of the last ten minutes. Past the larger of five and a tenth of what was there, it holds back
-every further one until somebody confirms. Deletions a user asked for do not pass through here. Pure: ``now`` is given.
+every further one until a user confirms. Deletions by a user's request do not count. Pure: ``now`` is given.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class DeletionBrake:
         self._done.append((at, key))
 
     def hold(self, key: str, now: float) -> None:
-        """Hold a key back whatever the count says, because many come at once or nobody has agreed to this one."""
+        """Hold a key back whatever the count says, because many come at once or it needs a confirmation."""
         self._held.setdefault(key, now)
 
     def confirm(self, now: float) -> list[str]:
-        """A person agrees to all that is held: returns it, and counting begins anew."""
+        """A user confirms all held keys: return them and restart the count."""
         released = list(self._held)
         self._held.clear()
         self._done.clear()
@@ -62,11 +62,11 @@ class DeletionBrake:
 
     @property
     def held(self) -> list[str]:
-        """Keys that wait for a person."""
+        """Keys that wait for a user's confirmation."""
         return list(self._held)
 
     def reason(self) -> str:
-        """Why it holds, for people; empty while it does not."""
+        """The reason for holding, for users; empty while nothing is held."""
         if not self._held:
             return ""
         minutes = int(self._window_s // 60)

@@ -1,4 +1,4 @@
-"""What an agent has received and not yet applied: one entry per key, the newest, and never one lost.
+"""Changes that an agent has received and not yet applied: the newest entry of each key; no key is lost.
 
     offer ──▶ waiting ──take──▶ in work ──done──▶ forgotten
                  ▲                 │ failed
@@ -6,8 +6,8 @@
 
 A key that is offered again while it waits or retries keeps its place and gets the newer value; while it is in work, it
 is taken again afterwards. Older versions are refused. Only keys that wait or are in work count against the limit: a
-failing key blocks nobody. A full buffer refuses new keys (``offer`` says False), and the caller stops reading until
-there is room.
+failing key does not block others. A full buffer refuses new keys (``offer`` returns False), and the caller stops
+reading until there is room.
 
 Pure: ``now`` is given, and ``next_due`` says when to look again.
 """
@@ -48,7 +48,7 @@ class KeyedBuffer(Generic[T]):
         self._retrying: dict[str, tuple[float, BufferEntry[T]]] = {}  # when due
 
     def offer(self, key: str, version: Version, value: T, now: float, *, urgent: bool = False) -> bool:
-        """Take the newer state of a key; False when there is no room for another key. Old news count as taken."""
+        """Take the newer state of a key; False when there is no room for another key. Older versions count as taken."""
         known = self._newest(key)
         if known is not None and not version.is_after(known.version):
             return True
@@ -77,7 +77,7 @@ class KeyedBuffer(Generic[T]):
         return None if due is None else self._begin(self._retrying.pop(due)[1])
 
     def done(self, key: str) -> None:
-        """The entry taken is dealt with. What came for the key meanwhile is next."""
+        """The taken entry was applied. A newer entry of the key is queued next."""
         del self._working[key]
         after = self._after.pop(key, None)
         if after is not None:

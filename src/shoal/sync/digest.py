@@ -1,4 +1,4 @@
-"""A digest: what two ends hold, in 256 numbers, so that they can find out cheaply where they differ.
+"""A digest: 256 numbers that summarise a set of entries, so that two ends can find differences cheaply.
 
 Every key belongs to a bucket; a bucket is the exclusive or of a hash of each of its entries. Adding, changing or
 removing an entry costs two hashes, whatever the size, and two digests are equal when the entries are (or once in 2^64).

@@ -1,4 +1,4 @@
-"""The fingerprint of a report: what both ends compare to know whether the last report arrived.
+"""The fingerprint of a report, which both ends compare to detect a lost report.
 
 The agent leaves out reports whose fingerprint has not changed, and sends a digest of the last ones with its heartbeat;
 the control plane stores the fingerprint beside what was reported and answers with the buckets that differ. The stamp of
@@ -13,7 +13,7 @@ from shoal.wire.fleet.v1 import cluster_pb as pb
 
 
 def fingerprint(report: pb.DeploymentReport | pb.SentinelReport) -> int:
-    """Signed, 64 bit. Everything counts but the moments of looking and applying, which change without news."""
+    """Signed, 64 bit. It covers everything except the times of observation and apply, which change on their own."""
     observed_ms, report.observed_ms = report.observed_ms, 0
     applied_ms = 0
     if isinstance(report, pb.DeploymentReport):
@@ -28,5 +28,5 @@ def fingerprint(report: pb.DeploymentReport | pb.SentinelReport) -> int:
 
 
 def stamp_of(report: pb.DeploymentReport | pb.SentinelReport) -> str:
-    """What stands for the report in a digest."""
+    """The stamp of the report in a digest."""
     return str(fingerprint(report))

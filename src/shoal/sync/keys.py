@@ -1,4 +1,4 @@
-"""Keys: what an object is called on a stream, and which stream and which place it belongs to."""
+"""Keys of objects on a stream, and the stream and place that an object belongs to."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STREAM_OF = {
 
 
 class Place(NamedTuple):
-    """What one agent looks after: a shard of a cluster. A tuple, since it is looked up many times for each change."""
+    """The scope of one agent: a shard of a cluster. A tuple, since it is looked up many times for each change."""
 
     cluster: str  # id in the control plane, name in an agent
     shard: str

@@ -1,4 +1,4 @@
-"""X25519 and AES-256-GCM, as far as opening what was sealed needs them, of the OpenSSL that the interpreter has anyway.
+"""X25519 and AES-256-GCM decryption with the interpreter's own OpenSSL.
 
 A library of its own for these two would be a sixth of an agent's memory. ``hashlib`` is linked to OpenSSL, and through
 it the same functions are called here. Where the interpreter has none that can be called, or one that does not give the
@@ -19,16 +19,16 @@ _SET_TAG = 0x11  # EVP_CTRL_AEAD_SET_TAG
 
 
 class WrongKey(ValueError):
-    """Another key, or a changed byte."""
+    """The key is wrong, or the data was changed."""
 
 
 class Primitives(Protocol):
-    """``ValueError`` for what is no key; ``WrongKey`` for what does not open."""
+    """``ValueError`` for an invalid key; ``WrongKey`` when decryption fails."""
 
     def public(self, private: bytes) -> bytes: ...
 
     def agree(self, private: bytes, public: bytes) -> bytes:
-        """What both sides come to, each with its private key and the other's public one."""
+        """The shared secret of a private key and the other side's public key."""
 
     def decrypt(self, key: bytes, nonce: bytes, text: bytes, purpose: bytes) -> bytes: ...
 
@@ -40,7 +40,7 @@ def primitives() -> Primitives:
 
 
 def interpreters() -> Primitives | None:
-    """None where the interpreter's OpenSSL cannot be called or is not to be relied on."""
+    """None when the interpreter's OpenSSL cannot be called or gives wrong results."""
     try:
         import _hashlib
 
@@ -170,7 +170,7 @@ def _check_lengths(key: bytes, nonce: bytes, text: bytes) -> None:
         )
 
 
-# What every right implementation answers
+# Known answers of a correct implementation
 _ONE, _OTHER = bytes(range(KEY_BYTES)), bytes(range(KEY_BYTES, 2 * KEY_BYTES))
 _PUBLIC = bytes.fromhex("358072d6365880d1aeea329adf9121383851ed21a28e3b75e965d0d2cd166254")
 _AGREED = bytes.fromhex("9663aa1da97e848a914a436d04163dfbb89178f107f1b5b77ed3854203382854")

@@ -8,7 +8,7 @@ A data key seals one set of values and is never used again. What each piece is f
 that none can be passed off as another; the key for an agent is derived from both public keys as well. The first byte
 says which of these forms it is: a new form gets a new number, and old ones stay readable.
 
-What cannot be opened raises ``CannotOpen``, whose text says why but nothing of the content.
+Failures raise ``CannotOpen``; its text gives the reason and never the content.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FOR_AGENT = b"shoal data key for an agent\0"
 
 
 class CannotOpen(ShoalError):
-    """What was sealed cannot be opened: another key, a changed byte, or a form that is not known here."""
+    """Sealed data cannot be opened: wrong key, changed data, or unknown format."""
 
 
 def new_key(random_bytes: RandomBytes = urandom) -> bytes:
@@ -64,7 +64,7 @@ def unwrap_key(wrapped: bytes, master_key: bytes, context: str) -> bytes:
 
 
 def wrap_for(data_key: bytes, public_key: bytes, *, random_bytes: RandomBytes = urandom) -> bytes:
-    """The data key for whoever holds the private half. Raises ``ValueError`` for what is not a public key."""
+    """Wrap the data key for the holder of the private key. Raises ``ValueError`` for an invalid public key."""
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -83,7 +83,7 @@ def unwrap_with(wrapped: bytes, private_key: bytes) -> bytes:
     try:
         key, nonce = _agreed(known.agree(private_key, announced), announced, known.public(private_key))
         data_key = known.decrypt(key, nonce, text, _FOR_AGENT)
-    except ValueError:  # also no key that anybody could agree on
+    except ValueError:  # also an invalid public key
         raise CannotOpen("the wrapped key is for another agent, or was changed in transit") from None
     return _sized(data_key)
 
@@ -141,7 +141,7 @@ def _sized(data_key: bytes) -> bytes:
 
 
 def _parsed(plain: bytes) -> dict[str, str] | None:
-    """None rather than an error: the parser's carries the whole text."""
+    """None instead of an error: the parser's error contains the whole text."""
     try:
         values = orjson.loads(plain)
     except orjson.JSONDecodeError:

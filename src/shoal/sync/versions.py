@@ -63,7 +63,7 @@ class Cursor:
     marks: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def covers(self, version: Version) -> bool:
-        """Whether whoever is at this cursor has received this version or a later one of the same history."""
+        """Whether this cursor includes this version or a later one of the same history."""
         position = self.positions.get(version.database)
         return position is not None and position >= (version.incarnation, version.number)
 
@@ -88,7 +88,7 @@ def encode_cursor(cursor: Cursor, keys: Mapping[str, bytes], marks: Mapping[str,
 
 
 def decode_cursor(text: str, keys: Mapping[str, bytes]) -> Cursor:
-    """What ``encode_cursor`` wrote. Databases that are not there any more are left out."""
+    """What ``encode_cursor`` wrote. Databases that no longer exist are left out."""
     if len(text) > MAX_CURSOR_LENGTH:
         raise BadCursor(f"it has {len(text)} characters")
     positions: dict[str, tuple[int, int]] = {}
@@ -105,7 +105,7 @@ def decode_cursor(text: str, keys: Mapping[str, bytes]) -> Cursor:
 
 
 def read_cursor(text: str) -> Cursor:
-    """The positions of a cursor, unproven: for an agent, which has no keys and trusts whom it got the cursor from."""
+    """The positions of a cursor, not verified: for an agent, which has no keys and trusts its control plane."""
     found = list(_parts(text))
     return Cursor({part[0]: (part[1], part[2]) for part in found}, {part[0]: part[3] for part in found})
 

@@ -60,7 +60,7 @@ def settle(write: Write) -> None:
 
 
 def give_identity(core: Core, storage: Served, obj: Obj, shape: Shape | None = None) -> str:
-    """Fill in what only the server may say of a new object; the prefix its name was made from, if it was."""
+    """Set the server's fields of a new object; return the prefix of a generated name."""
     resource, metadata = storage.resource, meta(obj)
     prefix: str = metadata.get("generateName") or "" if not metadata.get("name") else ""
     for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation", "resourceVersion"):

@@ -20,7 +20,7 @@ OWN_OPTIONS = WriteOptions(False, "", "Ignore")  # of the server's own writes
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Under whose name fields are recorded, and where the write came in."""
+    """The field manager of a write, and its subresource."""
 
     manager: str
     subresource: str = ""
@@ -33,7 +33,7 @@ def author_of(manager: str, subresource: str = "") -> Author:
 
 
 class Retry(Exception):
-    """Something this write relied on changed under it; start again from what is stored now."""
+    """The stored state changed during the write; retry from the current state."""
 
 
 class Write:

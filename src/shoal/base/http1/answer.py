@@ -65,7 +65,7 @@ class HttpAnswer:
                 ready.set_result(None)
             else:
                 ready.set_exception(error)
-                ready.exception()  # the request may have been given up: the error is not lost, only not looked at
+                ready.exception()  # the request may have been cancelled: mark the error as retrieved
         if self.waiter is not None:
             self.wake()
         if self.on_end is not None:
@@ -96,7 +96,7 @@ class HttpAnswer:
         """The body as it arrives."""
         while True:
             while self.parts:
-                yield self._take()  # not by a name: an idle stream would keep what it gave last
+                yield self._take()  # no variable: an idle stream would keep the last chunk in memory
             if self.ended:
                 if self.error is not None:
                     raise self.error
@@ -127,7 +127,7 @@ class HttpAnswer:
             self.on_end = on_end
 
     async def close(self) -> None:
-        """Give the answer up, and its connection with it; safe to call more than once and while it is being read."""
+        """Close the answer and its connection; safe to call more than once and while it is being read."""
         if not self.ended:
             self.finish(None)
         await self.connection.close()

@@ -1,6 +1,6 @@
 """ASGI applications on the small server, for processes in which a whole ASGI server would be most of the memory.
 
-Requests without a body that matters: health, metrics and other short answers.
+For requests whose body is ignored: health, metrics and other short answers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LIMITS = ServerLimits(connections=64, request_bytes=16 << 10)
 
 @asynccontextmanager
 async def small_serving(app: Application, *, host: str, port: int, clock: Clock) -> AsyncIterator[None]:
-    """Entered when requests are answered; on leaving everything is closed."""
+    """Serve while the block runs; close everything on exit."""
 
     async def handle(request: ServerRequest) -> None:
         await _answer(app, request)

@@ -1,4 +1,4 @@
-"""An exchange over something that is no socket of ours: a runtime's connection into a pod, a port-forward's channel.
+"""An exchange over a byte channel instead of a socket: a runtime's connection into a pod, a port-forward's channel.
 
 The connection class is the same; its transport only collects what is to be sent, and the caller's task moves the bytes.
 """
@@ -24,7 +24,7 @@ class ByteChannel(Protocol):
 
 
 class _Collecting(asyncio.Transport):
-    """Keeps what the connection writes until it is moved."""
+    """Keeps the connection's output until the caller sends it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class _Collecting(asyncio.Transport):
     abort = close
 
     def pause_reading(self) -> None:
-        """Nothing is read but when the caller asks."""
+        """Do nothing: data is read only when the caller asks."""
 
     resume_reading = pause_reading
 

@@ -152,13 +152,13 @@ class ClientConnection(asyncio.Protocol):
             raise Disconnected(f"{self.peer} has closed the connection")
 
     def write_eof(self) -> None:
-        """Say that nothing more will be sent, where the transport can."""
+        """Signal the end of sending, if the transport supports it."""
         transport = self._transport
         if transport is not None and not transport.is_closing() and transport.can_write_eof():
             transport.write_eof()
 
     def pause(self) -> None:
-        """Hold the peer back until ``resume``."""
+        """Stop reading from the peer until ``resume``."""
         self._held = True
         self._pause()
 
@@ -266,7 +266,7 @@ class ClientConnection(asyncio.Protocol):
             self._arm(self._last_at_s)
 
     def _look(self) -> None:
-        """A deadline seems to have passed; it may have moved since."""
+        """Check whether a deadline has passed; it may have moved."""
         now_s, deadlines = self._clock.monotonic(), self._deadlines
         if now_s < self._due_s() - _EARLY_S:
             self._arm(now_s)
@@ -289,7 +289,7 @@ class ClientConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         answer = self._answer
-        if answer is None:  # nothing was asked: the server is confused or says goodbye
+        if answer is None:  # data without a request: the server is faulty or closes
             self.abort()
             return
         if self._deadlines is not NO_DEADLINES:
@@ -395,7 +395,7 @@ class ClientConnection(asyncio.Protocol):
     def _ambiguous(
         self, status: int, coding: str | None, answer: HttpAnswer, parser: httptools.HttpResponseParser
     ) -> str:
-        """What could be understood in two ways, though the parser accepts it."""
+        """Why an answer that the parser accepts is ambiguous; empty when it is not."""
         if coding is not None and coding.strip().lower() != "chunked":
             return f'transfer coding "{coding[:40]}": only chunked is supported'
         if status == _SWITCHING and not answer.upgrade:

@@ -1,4 +1,4 @@
-"""Opens connections: TCP, TLS and Unix sockets, with errors that say what is wrong where."""
+"""Opens connections: TCP, TLS and Unix sockets, with errors that name the address and the cause."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ async def _open(address: HttpAddress, made: Callable[[], ClientConnection]) -> C
 
 
 def reason_of(error: OSError, address: HttpAddress) -> str:
-    """Why there is no connection, in words for users."""
+    """The reason for a failed connection, for users."""
     what = f"socket {address}" if address.socket_path else str(address)
     if isinstance(error, ConnectionRefusedError):
         return f"connection refused: nothing listens on {what}"

@@ -1,4 +1,4 @@
-"""Why an answer did not come.
+"""Errors of HTTP exchanges.
 
     TransportError                no answer came
     ├── Unreachable               nothing was sent: trying again is safe

@@ -1,8 +1,8 @@
 """A small HTTP/1.1 server, with or without TLS, for few clients: requests, streamed answers, upgrades.
 
 It serves what is not the API server's own front: a node's logs and sessions, the health and metrics of small processes.
-A request is one object, and an answer is written through it. Bodies of requests are read and not used, for no user of
-this server takes one. Requests are not pipelined: what comes before an answer is complete ends the connection after it.
+A request is one object, and an answer is written through it. Bodies of requests are read and dropped: no user of
+this server needs one. Requests are not pipelined: what comes before an answer is complete ends the connection after it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:
-    """What clients may ask of a server."""
+    """Limits for clients of a server."""
 
     connections: int = 4096  # more are refused
     request_bytes: int = 256 * 1024  # head and body together
@@ -81,7 +81,7 @@ class ServerRequest:
                 gone.cancel()
             with suppress(asyncio.CancelledError, OSError):
                 if await gone:
-                    self.keep_alive = False  # a request that came too early: it is lost
+                    self.keep_alive = False  # a pipelined request: it is dropped
 
     async def _stream(self, pieces: AsyncIterator[bytes], content_type: str, gone: asyncio.Task[bytes]) -> None:
         steps = aiter(pieces)
@@ -155,7 +155,7 @@ class _Parsing:
 
 
 class Http1Server:
-    """Serves one handler. With ``allowed``, only clients whose certificate has one of these names get further."""
+    """Serves one handler. With ``allowed``, only clients whose certificate has one of these names are accepted."""
 
     def __init__(
         self,
